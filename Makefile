@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site format wheel dist image lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -35,6 +35,7 @@ help:
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
 	@echo "make docs    write the present output of commands into the documentation"
 	@echo "make site    build the documentation site into build/site"
+	@echo "make screenshots  take the documentation's pictures of the dashboard (needs Chromium)"
 	@echo "make setup   only prepare the virtual environment .venv"
 	@echo "make format  put the code into the project's format"
 	@echo "make wheel   build the package into dist"
@@ -146,6 +147,9 @@ docs: $(READY)
 site: $(READY)
 	$(BIN)/python docs/site.py
 	$(BIN)/zensical build --strict
+
+screenshots: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
 format: $(READY)
 	$(BIN)/ruff format .

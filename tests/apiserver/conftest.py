@@ -16,6 +16,7 @@ from allot.store.memory import MemoryStore
 from allot.store.port import Store
 from allot.store.sqlite import SqliteStore
 from apiserver.live import LiveServer, live_server
+from apiserver.webhook_server import Webhook, webhook_server
 from etcd_server import MISSING, EtcdServer, find_etcd
 
 _prefixes = itertools.count()
@@ -51,3 +52,10 @@ async def any_server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
         store = EtcdStore(EtcdOptions(servers=(etcd.address,), prefix=f"/apiserver{next(_prefixes)}"), read_stored)
     async with live_server(tmp_path, store) as live:
         yield live
+
+
+@pytest_asyncio.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    """A webhook on loopback."""
+    async with webhook_server(tmp_path) as hook:
+        yield hook

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from allot.apiserver.housekeeping import last_seen, sweep_events_once
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from allot.apiserver.assembly import Settings, running
+from allot.apiserver.bootstrap import SYSTEM
+from allot.apiserver.errors import StatusError
+from allot.apiserver.handlers.lists import encode_token
+from allot.apiserver.housekeeping import COMPACT_EVERY_S, last_seen, sweep_events_once
+from allot.apiserver.request import ApiRequest
+from allot.process.clock import ManualClock
+from allot.store.memory import MemoryStore
+from allot.store.port import Store
+from allot.store.sqlite import SqliteStore
 from apiserver.live import LiveServer
+from waiting import until
 
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -35,3 +50,46 @@ async def test_status_belongs_to_nobody_who_writes_the_object(server: LiveServer
     answer = await server.post(path, body)
     (entry,) = answer.json["metadata"]["managedFields"]
     assert "f:status" not in entry["fieldsV1"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_history_is_forgotten_after_five_minutes_whatever_the_store(tmp_path: Path, kind: str) -> None:
+    store: Store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "state.db")
+    clock = ManualClock()
+    settings = Settings(directory=tmp_path / "pki", port=0)
+    async with running(settings, store, clock=clock) as live:
+        context = live.server.context
+        served = context.registry.find("", "v1", "namespaces")
+        assert served is not None
+        page = await context.store.list(served.prefix(""), limit=1)
+        token = encode_token(page.revision, page.continue_key, served.prefix(""))
+        request = ApiRequest(
+            user=SYSTEM,
+            verb="list",
+            group="",
+            version="v1",
+            resource="namespaces",
+            query={"continue": token, "limit": "1"},
+        )
+        assert await live.server.handle(request)
+        made = ApiRequest(
+            user=SYSTEM,
+            verb="create",
+            group="",
+            version="v1",
+            resource="namespaces",
+            body={"metadata": {"name": "new"}},
+        )
+        await live.server.handle(made)
+
+        async def has_expired() -> bool:
+            clock.advance(COMPACT_EVERY_S)
+            await asyncio.sleep(0)
+            try:
+                await live.server.handle(request)
+            except StatusError as error:
+                assert (error.code, error.reason) == (410, "Expired")
+                return True
+            return False
+
+        await until(has_expired, "the token has expired")

@@ -441,6 +441,32 @@ async def test_services_get_addresses(server: LiveServer) -> None:
     assert 30000 <= spec["ports"][0]["nodePort"] <= 32767
 
 
+async def test_a_service_that_becomes_a_name_gives_its_addresses_back(server: LiveServer) -> None:
+    path = "/api/v1/namespaces/default/services"
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], "type": "NodePort", "selector": {"a": "b"}}}
+    made = (await server.post(path, body)).json
+    made["spec"] |= {"type": "ExternalName", "externalName": "foo.example.com", "clusterIP": ""}
+    del made["spec"]["clusterIPs"]
+    named = await server.put(f"{path}/s", made)
+    assert named.status == 200, named.json
+    assert set(named.json["spec"]) == {"externalName", "ports", "selector", "sessionAffinity", "type"}
+    assert "nodePort" not in named.json["spec"]["ports"][0]
+    back = await server.patch(f"{path}/s", {"spec": {"type": "NodePort", "externalName": None}})
+    assert back.json["spec"]["clusterIP"] and back.json["spec"]["ports"][0]["nodePort"]
+
+
+async def test_addresses_of_both_families_are_names_of_ipaddresses(server: LiveServer) -> None:
+    path = "/apis/networking.k8s.io/v1/ipaddresses"
+    parent = {"parentRef": {"resource": "services", "name": "s", "namespace": "default"}}
+    for name in ("192.0.2.7", "2001:db8::ffff"):
+        assert (await server.post(path, {"metadata": {"name": name}, "spec": parent})).status == 201
+        assert (await server.get(f"{path}/{name}")).json["metadata"]["name"] == name
+        assert (await server.patch(f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}})).status == 200
+        assert (await server.delete(f"{path}/{name}")).status == 200
+    refused = await server.post(path, {"metadata": {"name": "2001:db8:0:0::1"}, "spec": parent})
+    assert (refused.status, refused.json["details"]["causes"][0]["field"]) == (422, "metadata.name")
+
+
 # --- who may ---
 
 

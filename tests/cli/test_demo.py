@@ -13,15 +13,15 @@ import yaml
 
 from allot.cli.demos.catalogue import demos
 from allot.cli.demos.script import Demo, Run, Show
-from allot.cli.demos.stage import MANIFESTS
+from allot.cli.demos.stage import manifests_of
 from allot.cli.main import run
 from allot.devices.catalogue import find_profile
 
 NAMES = list(demos())
 # These depend on how much there is; the others can be played on one cluster that has everything.
 ALONE = ("one-gpu", "mig", "gang", "topology")
-# Played by tests/e2e/test_queues.py, which goes on where it ends.
-ELSEWHERE = ("queues",)
+# Played by tests/e2e/test_queues.py, which goes on where it ends, and by tests/e2e/test_tutorials.py.
+ELSEWHERE = ("queues", *(demo.name for demo in demos().values() if demo.document))
 NODES = {
     "nodes": [
         {"name": "gpus", "profile": "a3-ultragpu-8g", "drivers": {"cpu": {}}},
@@ -120,9 +120,27 @@ def test_an_unknown_demonstration_names_those_that_there_are(capsys: pytest.Capt
 def test_a_demonstration_names_nodes_files_and_objects_that_there_are(demo: Demo) -> None:
     for node in demo.nodes:
         assert find_profile(str(node["profile"]))
+    for pool in demo.pools:
+        assert find_profile(str(pool["machine"]))
+    files = {path.name: path for path in manifests_of(demo)}
+    documents = [each for path in files.values() for each in yaml.safe_load_all(path.read_text())]
     for step in demo.steps:
         if isinstance(step, Run):
-            assert all((MANIFESTS / word).exists() for word in step.command.split() if word.endswith(".yaml"))
+            assert all(word in files for word in step.command.split() if word.endswith(".yaml"))
         elif isinstance(step, Show):
-            documents = yaml.safe_load_all((MANIFESTS / f"{demo.name}.yaml").read_text())
             assert (step.kind, step.name) in [(each["kind"], each["metadata"]["name"]) for each in documents]
+
+
+def test_a_tutorial_is_not_played_on_a_cluster_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.touch()
+    assert run(["demo", "gke-mps", "--kubeconfig", str(kubeconfig)]) == 2
+    assert "works in namespace default" in capsys.readouterr().err
+
+
+def test_a_tutorial_names_the_programs_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run(["demo", "gke-mps"]) == 2
+    assert "needs bash and kubectl and curl" in capsys.readouterr().err

@@ -106,8 +106,8 @@ class Up:
         found = subprocess.run(["pgrep", "-f", f"^sleep {self.seconds}$"], capture_output=True, text=True, check=False)
         return found.stdout.split()
 
-    def log(self, pod: str, *arguments: str) -> str:
-        return self.kubectl("logs", "-n", "kube-system", pod, *arguments)
+    def log(self, pod: str, *arguments: str, namespace: str = "kube-system") -> str:
+        return self.kubectl("logs", "-n", namespace, pod, *arguments)
 
 
 def is_alive(pid: int) -> bool:
@@ -167,9 +167,11 @@ def test_drivers_are_pods_of_their_nodes_and_log_what_they_prepare(up: Up) -> No
     up.run_pods("first", "second")
     wait_for("pods run", lambda: [up.phase("first"), up.phase("second")] == ["Running"] * 2)
     for node in ("t4-0", "t4-1"):
-        log = up.log(f"gpu-kubelet-plugin-{node}")
+        log = up.log(f"gpu-kubelet-plugin-{node}", "-c", "gpus", namespace="dra-driver-nvidia-gpu")
         assert "prepare of ResourceClaim default/" in log
         assert "done: gpu-0" in log
+    pods = up.names("pods", "-n", "dra-driver-nvidia-gpu", "-l", "app.kubernetes.io/name=dra-driver-nvidia-gpu")
+    assert pods == {"gpu-kubelet-plugin-t4-0", "gpu-kubelet-plugin-t4-1"}, "where NVIDIA's chart puts its own"
 
 
 def test_a_part_that_is_deleted_comes_back(up: Up) -> None:

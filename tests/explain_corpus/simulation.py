@@ -23,7 +23,7 @@ from allot.core.patching.json_patch import json_patch
 from allot.core.quota.charge import Refusal, Request, charge, quota_of, total_usage
 from allot.core.quota.claims import device_classes
 from allot.core.quota.usage import QuotaContext
-from allot.core.scheduling import minimum_of
+from allot.core.scheduling import DIALECTS, minimum_of
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.decide import decide
 from allot.core.scheduling.devices.binding_conditions import Binding, binding_state, has_conditions
@@ -33,6 +33,7 @@ from allot.core.scheduling.queueing.gates import Gates
 from allot.core.scheduling.settings import DEFAULT_SETTINGS, under
 from allot.core.validation.validate import prepare_create, validate_create
 from allot.reading.manifests import manifests_in
+from explain_corpus.queued import Played
 
 JSON = dict[str, Any]
 Key = tuple[str, str, str]
@@ -51,6 +52,7 @@ _CLUSTER_WIDE = frozenset(
         "Node",
         "PersistentVolume",
         "PriorityClass",
+        "Queue",
         "ResourceSlice",
         "StorageClass",
     )
@@ -141,7 +143,9 @@ class World:
             del self.objects[key]
 
     def _put(self, object_: JSON) -> None:
-        if object_.get("kind") in _VALIDATED:
+        # Of other schedulers' kinds the API server knows no more than their schema.
+        is_foreign = object_.get("kind") == "PodGroup" and not object_["apiVersion"].startswith("scheduling.k8s.io/")
+        if object_.get("kind") in _VALIDATED and not is_foreign:
             prepared = prepare_create(object_, gates=self.gates, now=None, namespace="default")
             errors = validate_create(prepared, gates=self.gates)
             if errors:
@@ -248,7 +252,7 @@ class World:
         kind, _, name = target.rpartition("/")
         waiting = [pod for pod in self._pods(namespace) if not pod.spec.node_name and pod.status.phase not in _TERMINAL]
         if kind == "podgroup":
-            wanted = [pod for pod in waiting if _group(pod) == name]
+            wanted = [pod for pod in waiting if name in (_group(pod), *_foreign_groups(pod))]
         else:
             wanted = [pod for pod in self._pods(namespace) if pod.metadata.name == name]
             assert wanted, f"no pod {namespace}/{name}"
@@ -259,6 +263,8 @@ class World:
             told = self._make_claims(pod)
             if told:
                 return Outlook(False, told)
+        if self.of("Queue"):
+            return self._queued(wanted)
         names = {pod.metadata.name for pod in wanted}
         fresh = tuple(pod for pod in self._pods(namespace) if pod.metadata.name in names)
         group = self._group_of(fresh, namespace)
@@ -277,6 +283,14 @@ class World:
         if decision.group is not None:
             told = f"{decision.group.message}; {told}"
         return Outlook(False, told)
+
+    def _queued(self, wanted: Sequence[core_v1.Pod]) -> Outlook:
+        """Where queues have a say, the scheduler goes on for a while."""
+        played = Played(self.objects.values(), self.gates, self.now)
+        played.run()
+        keys = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in wanted]
+        nodes = tuple(played.node_of(key) for key in keys)
+        return Outlook(all(nodes), "; ".join(told for key in keys if (told := played.told(key))), nodes)
 
     def _pods(self, namespace: str) -> list[core_v1.Pod]:
         return [pod for pod in self.typed("Pod", core_v1.Pod) if pod.metadata.namespace == namespace]
@@ -412,6 +426,10 @@ def _decoded(object_: JSON, type_: type[T]) -> T:
 def _group(pod: core_v1.Pod) -> str:
     group = pod.spec.scheduling_group
     return (group.pod_group_name or "") if group is not None else ""
+
+
+def _foreign_groups(pod: core_v1.Pod) -> tuple[str, ...]:
+    return tuple(name for dialect in DIALECTS if (name := dialect.name_in(pod)))
 
 
 def _owner(object_: JSON, kind: str) -> str:

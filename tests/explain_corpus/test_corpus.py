@@ -88,8 +88,8 @@ UNSEEN = frozenset(("DRAResourceClaimGranularStatusAuthorization", "DRAScheduler
 
 # What makes pods, how many, and in which order they are tried: explained by tests of their own.
 OF_WORKLOADS = ("apps", "batch", "autoscaling")
-# What other schedulers' queues and topologies decide is held to their own vectors and tests.
-OF_OTHER_SCHEDULERS = ("Queue", "Topology")
+# What other schedulers' topologies decide is held to their own vectors and tests.
+OF_OTHER_SCHEDULERS = ("Topology",)
 
 
 def test_every_kind_that_decides_about_a_pod_occurs() -> None:

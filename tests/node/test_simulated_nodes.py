@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,21 @@ from allot.node.runtimes.port import RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
 from allot.store.memory import MemoryStore
+from allot.wire import pod_resources_v1_pb2 as wire
+from node.dra.test_pod_resources import ask
 from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
 Object = dict[str, Any]
 COUNT = 3
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder below which clients reach sockets by their whole path."""
+    with tempfile.TemporaryDirectory(prefix="a-") as folder:
+        yield Path(folder)
 
 
 class Fleet:
@@ -269,6 +280,46 @@ async def test_containers_see_exactly_the_devices_that_the_drivers_of_their_node
         await made.claiming("all-chips", "chips", "env")
         await made.phase("all-chips", "Succeeded")
         assert "TPU_ACCELERATOR_TYPE=v6e-4" in made.log("all-chips", "main")
+
+
+async def test_an_mps_daemon_is_a_deployment_on_its_node_as_long_as_the_claim_is_prepared(short_path: Path) -> None:
+    mps = {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "15Gi"}}
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": mps}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared", "namespace": "default"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+                "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}],
+            }
+        },
+    }
+    async with fleet(short_path, alike("a100", profile="a2-highgpu-1g", root=short_path)) as made:
+        claims = made.client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+        uid = (await claims.create(claim))["metadata"]["uid"]
+        uses = {"name": "main", "image": "trainer:1", "resources": {"claims": [{"name": "gpu"}]}}
+        await made.pod("first", uses, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
+        await made.phase("first", "Running")
+        deployments = made.client.resource("apps", "v1", "deployments", namespaced=True)
+        (daemon,) = (await deployments.list("dra-driver-nvidia-gpu")).items
+        assert re.fullmatch(f"mps-control-daemon-{uid}-[0-9a-f]{{5}}", daemon["metadata"]["name"])
+        assert daemon["spec"]["template"]["spec"]["nodeName"] == "a100"
+        assert [owner["name"] for owner in daemon["metadata"]["ownerReferences"]] == ["a100"]
+        (container,) = daemon["spec"]["template"]["spec"]["containers"]
+        assert any(each.endswith("15360M") for each in container["command"]), "what a real one would have been told"
+
+        # Who watches devices on the node finds out who has them.
+        socket = short_path / "nodes/nodes/a100/pod-resources/kubelet.sock"
+        listed = await ask(socket, "List", wire.ListPodResourcesRequest(), wire.ListPodResourcesResponse)
+        (dynamic,) = next(each for each in listed.pod_resources if each.name == "first").containers[0].dynamic_resources
+        assert (dynamic.claim_name, dynamic.claim_resources[0].device_name) == ("shared", "gpu-0")
+
+        await made.gone("first")
+        async with asyncio.timeout(WAIT_S):
+            while (await deployments.list("dra-driver-nvidia-gpu")).items:
+                await asyncio.sleep(0.02)
 
 
 async def test_drivers_sleep_when_too_many_are_awake_and_wake_with_what_they_hold(tmp_path: Path) -> None:

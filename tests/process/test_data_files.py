@@ -23,6 +23,7 @@ from allot.devices.profiles.amd import amd_models
 from allot.devices.profiles.gpus import gpu_models
 from allot.devices.profiles.mig import mig_tables
 from allot.devices.profiles.tpus import generations
+from allot.node.runtimes.stand_ins import programs_of
 from allot.process import data_files
 from allot.process.data_files import read_data_file
 
@@ -32,12 +33,14 @@ TABLES: dict[str, Callable[[], object]] = {
     "apiserver/access/default_policy.yaml": lambda: default_objects(ALL_GATES),
     "bench/workloads.yaml": workloads,
     "cli/demos/catalogue.yaml": demos,
+    "cli/demos/tutorials.yaml": demos,
     "devices/profiles/amd.yaml": amd_models,
     "devices/profiles/gpus.yaml": gpu_models,
     "devices/profiles/machines.yaml": lambda: [find_profile(name) for name in profile_names()],
     "devices/profiles/mig.yaml": mig_tables,
     "devices/profiles/prices.yaml": price_table,
     "devices/profiles/tpus.yaml": generations,
+    "node/runtimes/stand_ins/catalogue.yaml": lambda: programs_of("nvidia/cuda"),
 }
 
 
@@ -61,7 +64,7 @@ def twice(node: yaml.Node) -> Iterator[str]:
 def test_every_table_is_known_here() -> None:
     # Manifests, and definitions that are installed as they are.
     whole = {PACKAGE / "cli/demos/manifests", PACKAGE / "controlplane/definitions"}
-    found = {path for path in PACKAGE.rglob("*.yaml") if path.parent not in whole}
+    found = {path for path in PACKAGE.rglob("*.yaml") if not whole & set(path.parents)}
     assert {path.relative_to(PACKAGE).as_posix() for path in found} == set(TABLES)
 
 

@@ -182,8 +182,6 @@ def warnings(answer: Answer) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("MutatingAdmissionPolicy", "allot does not apply MutatingAdmissionPolicies"),
-        ("MutatingAdmissionPolicyBinding", "allot does not apply MutatingAdmissionPolicies"),
         ("FlowSchema", "allot does not sort requests by FlowSchemas"),
         ("PriorityLevelConfiguration", "allot does not limit requests by PriorityLevelConfigurations"),
         ("StorageVersionMigration", "allot has no controller that migrates stored versions"),

@@ -585,3 +585,15 @@ def test_every_form_of_a_good_answer_is_passed_on(server: Server, said: bytes) -
     with backend(address, said) as asked:
         answer = server.send("GET", proxy(add_pod(server, address), asked.port))
     assert (answer.status, answer.body) == (200, b"hello")
+
+
+def test_links_of_a_page_lead_through_the_server_and_options_are_asked(server: Server) -> None:
+    address = network_address()
+    said = b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<a href="/rewriteme">test</a>'
+    with backend(address, said) as asked:
+        pod = add_pod(server, address)
+        path = proxy(pod, asked.port)
+        assert server.send("GET", path).body == f'<a href="{path.rstrip("/")}/rewriteme">test</a>'.encode()
+        assert server.send("OPTIONS", path).status == 200
+        assert asked.asked[-1].head.startswith(b"OPTIONS / HTTP/1.1\r\n")
+        assert server.send("OPTIONS", f"/api/v1/namespaces/default/pods/{pod}/exec").status == 405

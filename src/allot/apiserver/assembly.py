@@ -18,6 +18,7 @@ from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.attention import Attendance, UnattendedKinds, UnattendedPods, UnprovidedObjects
 from allot.apiserver.admission.compute_classes import ComputeClasses
 from allot.apiserver.admission.foreign_scheduling import GpuShares, KaiRules
+from allot.apiserver.admission.mutating_policies import MutatingPolicies
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.queue_use import QueueUse
@@ -26,6 +27,7 @@ from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
+from allot.apiserver.customresources.conversion_webhooks import Conversions
 from allot.apiserver.handlers.reviews import Reviews
 from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.kinds.schemas import builtin_schemas
@@ -86,8 +88,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_authority: Path | None = None
     # Host and port of what belongs to the control plane besides the server itself, such as etcd: proxies never lead there.
     own_endpoints: tuple[tuple[str, int], ...] = ()
-    # Whether the store forgets history only when told to: etcd does, the others by themselves.
-    compacts: bool = False
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def _row(resource: Resource, gates: FeatureGates, clock: Clock) -> Served:
         resource,
         strategy_for(resource, gates=gates, now=clock.now),
         lambda: schemas.for_kind(resource.group, resource.version, resource.kind),
-        (lambda object_: from_storage(object_, resource)) if converts else None,
+        (lambda objects: [from_storage(object_, resource) for object_ in objects]) if converts else None,
     )
 
 
@@ -155,6 +155,7 @@ async def running(
                 GpuShares(),
                 ComputeClasses(lookup),
                 ServiceAddresses(lookup, ids),
+                MutatingPolicies(lookup, registry, access.authorizer.authorize),
                 MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
             ),
             last_validating=(
@@ -199,7 +200,8 @@ async def running(
         )
         dialler = _dialler(settings, access)
         http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
-        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context))
+        conversions = Conversions(lookup, ids)
+        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions)
         await state.load()
         await custom.load()
         async with asyncio.TaskGroup() as tasks:
@@ -207,12 +209,11 @@ async def running(
                 tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
                 tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
                 tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
+                tasks.create_task(supervise("compaction", lambda: compact(context), clock)),
                 tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(context), clock)),
                 tasks.create_task(supervise("the reading of metrics", Scraper(context, dialler, board).run, clock)),
                 tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
             ]
-            if settings.compacts:
-                followers.append(tasks.create_task(supervise("compaction", lambda: compact(context), clock)))
             if audit is not None:
                 followers.append(tasks.create_task(audit.run()))
             try:
@@ -225,6 +226,7 @@ async def running(
                     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
                     yield Running(server, access, f"https://{shown}:{port}", port, endpoints, dialler)
             finally:
+                conversions.close()
                 for follower in followers:
                     follower.cancel()
     finally:

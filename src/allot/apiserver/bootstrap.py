@@ -1,26 +1,35 @@
 """What is there from the first start on: namespaces, default roles, priority classes, the service of the API itself.
 
-Only what is missing is made; what an administrator has changed stays. Written through the server's own handlers, as the
-server itself, so that these objects look like all others.
+What is missing is made; what an administrator has changed stays, but for default roles and bindings, which get at every start
+what this version of them has more (`core.access.reconciling`): a store may come from an older version or from fewer feature
+gates. Written through the server's own handlers, as the server itself, so that these objects look like all others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from typing import Any
 
 from allot.apiserver.access.default_policy import default_objects
-from allot.apiserver.errors import StatusError
+from allot.apiserver.errors import StatusError, conflict
+from allot.apiserver.handlers.storing import MODIFIED, owned, store_new
 from allot.apiserver.metricsapis.answers import VERSIONS as METRICS_VERSIONS
+from allot.apiserver.objects.objectmeta import new_object
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
+from allot.core.access.reconciling import is_protected, reconciled
 from allot.core.lifecycle.accounts import account_object, root_ca_object
+from allot.store.port import KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
 
 # The server itself, as upstream's loopback client.
 SYSTEM = User("system:apiserver", groups=("system:masters", "system:authenticated"))
 _AGENT = "kube-apiserver"
+_log = logging.getLogger("allot.apiserver")
+_ATTEMPTS = 5
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 SERVICE_ADDRESS = "10.96.0.1"
 SERVICE_RANGE = "10.96.0.0/12"
@@ -40,36 +49,79 @@ _PRIORITIES = {
 
 async def ensure(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> None:
     """Create an object unless it is there."""
-    metadata = object_["metadata"]
+    if await _stored(server, group, version, plural, object_) is None:
+        await _create(server, group, version, plural, object_)
+
+
+async def _stored(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> Object | None:
     served = server.context.registry.find(group, version, plural)
     assert served is not None, f"{plural}.{group} is served"
-    if await server.context.store.get(served.key(metadata.get("namespace", ""), metadata["name"])) is not None:
-        return
-    request = ApiRequest(
-        user=SYSTEM,
-        verb="create",
-        group=group,
-        version=version,
-        resource=plural,
-        namespace=metadata.get("namespace", ""),
-        body=object_,
-        user_agent=_AGENT,
-    )
+    metadata = object_["metadata"]
+    entry = await server.context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))
+    return entry.object if entry is not None else None
+
+
+async def _create(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> None:
+    """Create an object; somebody else may have been faster."""
     try:
-        await server.handle(request)
+        await server.handle(_request("create", group, version, plural, object_))
     except StatusError as error:
         if error.reason != "AlreadyExists":
             raise
 
 
+def _request(verb: str, group: str, version: str, plural: str, object_: Object) -> ApiRequest:
+    metadata = object_["metadata"]
+    return ApiRequest(
+        user=SYSTEM,
+        verb=verb,
+        group=group,
+        version=version,
+        resource=plural,
+        namespace=metadata.get("namespace", ""),
+        name="" if verb == "create" else metadata["name"],
+        body=object_ if verb != "delete" else {"preconditions": {"uid": metadata["uid"]}},
+        user_agent=_AGENT,
+    )
+
+
+async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> None:
+    """A default role or binding as this version has it, and what an administrator gave it besides. Several servers may start on
+    one store: whoever loses a race looks again."""
+    for _ in range(_ATTEMPTS):
+        existing = await _stored(server, _RBAC, "v1", plural, expected)
+        if existing is None:
+            await _create(server, _RBAC, "v1", plural, expected)
+            return
+        wanted = reconciled(existing, expected)
+        if wanted is existing:
+            return
+        name = existing["metadata"]["name"]
+        if is_protected(existing):
+            _log.warning("%s %s lacks what this version gives it, and its annotation forbids adding it", plural, name)
+            return
+        try:
+            if wanted is None:
+                await server.handle(_request("delete", _RBAC, "v1", plural, existing))
+                continue
+            await server.handle(_request("update", _RBAC, "v1", plural, wanted))
+        except StatusError as error:
+            if error.code not in (404, 409):
+                raise
+            continue
+        _log.info("%s %s got what this version gives it besides", plural, name)
+        return
+    raise conflict(_RBAC, plural, expected["metadata"]["name"], MODIFIED)
+
+
 async def bootstrap(server: ApiServer, address: str, port: int) -> None:
-    """Make what is missing."""
+    """Make what is missing, and bring default roles up to date."""
     for name in NAMESPACES:
         await ensure(server, "", "v1", "namespaces", _object("v1", "Namespace", name))
     async with asyncio.TaskGroup() as tasks:
         # Together, so that they share a commit.
         for plural, object_ in default_objects(server.context.gates):
-            tasks.create_task(ensure(server, _RBAC, "v1", plural, object_))
+            tasks.create_task(_ensure_policy(server, plural, object_))
         for name, (value, text) in _PRIORITIES.items():
             priority = _object("scheduling.k8s.io/v1", "PriorityClass", name) | {"value": value, "description": text}
             tasks.create_task(ensure(server, "scheduling.k8s.io", "v1", "priorityclasses", priority))
@@ -87,22 +139,67 @@ async def _own_service(server: ApiServer, address: str, port: int) -> None:
     ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
     service["spec"] = {"clusterIP": SERVICE_ADDRESS, "ports": ports, "type": "ClusterIP", "sessionAffinity": "None"}
     await ensure(server, "", "v1", "services", service)
+    await _own_endpoints(server, address, port)
+
+
+async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
+    """Where the service leads. Written past validation, which lets nobody else lead others to a loopback address: a server for one
+    machine has no other."""
+    address = _reachable(address)
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
     endpoints = _object("v1", "Endpoints", "kubernetes", "default")
     endpoints["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-    # Loopback addresses may not be endpoints.
-    usable = not address.startswith("127.") and address not in ("::1", "0.0.0.0", "::")
-    if usable:
-        targets = [{"name": "https", "port": port, "protocol": "TCP"}]
-        endpoints["subsets"] = [{"addresses": [{"ip": address}], "ports": targets}]
-        await ensure(server, "", "v1", "endpoints", endpoints)
-        slice_ = _object("discovery.k8s.io/v1", "EndpointSlice", "kubernetes", "default")
-        slice_["metadata"]["labels"] = {"kubernetes.io/service-name": "kubernetes"}
-        slice_ |= {
-            "addressType": "IPv6" if ":" in address else "IPv4",
-            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-            "ports": targets,
-        }
-        await ensure(server, "discovery.k8s.io", "v1", "endpointslices", slice_)
+    endpoints["subsets"] = [{"addresses": [{"ip": address}], "ports": ports}]
+    slice_ = _object("discovery.k8s.io/v1", "EndpointSlice", "kubernetes", "default")
+    slice_["metadata"] |= {"generation": 1, "labels": {"kubernetes.io/service-name": "kubernetes"}}
+    slice_ |= {
+        "addressType": "IPv6" if ":" in address else "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+    await _put(server, "", "endpoints", endpoints)
+    await _put(server, "discovery.k8s.io", "endpointslices", slice_)
+
+
+async def _put(server: ApiServer, group: str, plural: str, object_: Object) -> None:
+    """Store an object as it is, in place of what is there."""
+    context = server.context
+    served = context.registry.find(group, "v1", plural)
+    assert served is not None, f"{plural}.{group} is served"
+    key = served.key(object_["metadata"]["namespace"], object_["metadata"]["name"])
+    for _ in range(_ATTEMPTS):
+        entry = await context.store.get(key)
+        try:
+            if entry is None:
+                made = new_object(object_, context.clock, context.ids)
+                await store_new(context, served, made, dry_run=False, is_named=True)
+            elif any(entry.object.get(name) != value for name, value in object_.items() if name != "metadata"):
+                changed = {**object_, "metadata": entry.object["metadata"]}
+                await context.store.update(key, owned(changed), entry.revision)
+        except (RevisionConflict, KeyNotFound):
+            continue
+        except StatusError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            continue
+        return
+
+
+def _reachable(address: str) -> str:
+    """The address itself, or that of the machine for a server that listens on all of them. Nothing is sent."""
+    if address not in ("0.0.0.0", "::", "localhost"):
+        return address
+    if address == "localhost":
+        return "127.0.0.1"
+    family, elsewhere, loopback = (
+        (socket.AF_INET, "192.0.2.1", "127.0.0.1") if address == "0.0.0.0" else (socket.AF_INET6, "2001:db8::1", "::1")
+    )
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return loopback
 
 
 async def furnish_namespace(server: ApiServer, name: str, authority: str) -> None:

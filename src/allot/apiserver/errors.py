@@ -152,7 +152,8 @@ def method_not_allowed() -> StatusError:
 
 def internal(message: str) -> StatusError:
     """500: our fault."""
-    return StatusError(500, "InternalError", f"Internal error occurred: {message}")
+    details = {"causes": [{"message": message}]}
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}", details=details)
 
 
 def timeout(message: str, *, retry_after_s: int = 0, causes: Sequence[dict[str, str]] = ()) -> StatusError:

@@ -20,7 +20,7 @@ _SERVER = User("system:apiserver", groups=("system:masters",))
 
 
 async def compact(context: ServerContext) -> None:
-    """Keep at least five minutes of history, as kube-apiserver does with etcd. Runs until it is cancelled.
+    """Keep five to ten minutes of history, as kube-apiserver does with etcd, whatever the store. Runs until it is cancelled.
 
     Several servers on one store do it at the same time; what one has forgotten, the others need not."""
     while True:

@@ -6,8 +6,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -17,8 +17,10 @@ from allot.core.schema import Schema
 from allot.store.port import Entry
 
 Object = dict[str, Any]
-# An object in the storage version -> the same in the version of a row.
-Convert = Callable[[Object], Object]
+P = ParamSpec("P")
+T = TypeVar("T")
+# Objects as they are stored -> the same in the version of a row.
+Convert = Callable[[Sequence[Object]], list[Object]]
 
 # Groups in the order in which upstream's discovery tells them: by priority.
 _GROUP_ORDER = (
@@ -49,6 +51,13 @@ _GROUPS_WITH_FOLDER = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 _STAGES = {"": 0, "beta": 1, "alpha": 2}
 
 
+class Beside(Protocol):
+    """Runs work that has to wait."""
+
+    async def run(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the work gives."""
+
+
 class ScalePaths(msgspec.Struct, frozen=True):
     """Where an object keeps its replicas, the replicas that it has, and the selector of its pods."""
 
@@ -63,6 +72,7 @@ class Served:
     __slots__ = (
         "_convert",
         "_schema",
+        "beside",
         "convert_needed",
         "converter",
         "custom",
@@ -84,11 +94,14 @@ class Served:
         scale: ScalePaths | None = None,
         openapi: Object | None = None,
         printer: Printer | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self.resource = resource
         self.strategy = strategy
         self._schema: Callable[[], Schema | None] | Schema | None = schema
         self._convert = convert
+        # Who runs what brings objects into other versions, if that has to wait for somebody; see `run_for`.
+        self.beside = beside
         self.scale = scale or ScalePaths()
         # The schema that a custom resource's definition gives, for OpenAPI documents.
         self.openapi = openapi
@@ -122,13 +135,25 @@ class Served:
 
     def present(self, object_: Object) -> Object:
         """A stored object in the version of the row."""
-        return object_ if self._convert is None else self._convert(object_)
+        return object_ if self._convert is None else self._convert((object_,))[0]
 
     def present_entry(self, entry: Entry) -> Entry:
         """A stored entry in the version of the row."""
+        return entry if self._convert is None else self.present_entries((entry,))[0]
+
+    def present_entries(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Stored entries in the version of the row."""
         if self._convert is None:
-            return entry
-        return Entry(entry.key, self._convert(entry.object), entry.revision)
+            return entries
+        shown = self._convert([entry.object for entry in entries])
+        return [Entry(entry.key, object_, entry.revision) for entry, object_ in zip(entries, shown, strict=True)]
+
+
+async def run_for(served: Served, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Work in which objects of a row are brought into other versions: done here, or beside the event loop if that has to wait."""
+    if served.beside is None:
+        return work(*arguments, **named)
+    return await served.beside.run(work, *arguments, **named)
 
 
 class Registry:

@@ -128,6 +128,10 @@ class Strategy(Protocol):
     def read(self, object_: Object) -> Object:
         """An object as a client wrote it, with defaults, in the storage version."""
 
+    def current(self, stored: Object) -> Object:
+        """A stored object in the storage version of today. Asked only where objects have to be converted by somebody else."""
+        return stored
+
     def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002
         """A new object with what it says about who created it."""
         return object_

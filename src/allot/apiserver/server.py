@@ -119,7 +119,8 @@ class ApiServer:
         entry = await self.context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        return storing.answer(served, entry, 200)
+        # Written out: reads of one object cost little else.
+        return storing.answer(served, entry, 200) if served.beside is None else await storing.shown(served, entry, 200)
 
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
         options = list_options(request.query, watch=False)

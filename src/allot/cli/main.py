@@ -37,6 +37,7 @@ _COMMANDS = {
     "completion": "Print the completion of a shell.",
     "controllers": "Run the controllers.",
     "convert": "Manifests of any API generation as Kubernetes takes them today.",
+    "dashboard": "Show a cluster in the browser.",
     "demo": "Show what dynamic resource allocation does, step by step.",
     "down": "Stop the cluster on this machine.",
     "driver": "Begin a driver, and test it.",

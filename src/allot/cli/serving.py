@@ -119,7 +119,6 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
             max_requests_inflight=options.max_requests_inflight,
             max_mutating_requests_inflight=options.max_mutating_requests_inflight,
         ),
-        compacts=bool(options.etcd_servers),
     )
     async with control_plane(settings, _store(options)) as plane:
         yield plane

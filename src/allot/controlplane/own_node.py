@@ -111,7 +111,7 @@ class _Answers:
         if (first, *rest) == ("metrics", "resource"):
             measured = measured_here((), (), self._clock.seconds())
             return Response(resource_metrics(measured).encode(), CONTENT_TYPE)
-        log_of = self.pods.log_of if self.pods is not None else lambda _: None
+        log_of = self.pods.log_of if self.pods is not None else lambda _namespace, _name: None
         answer = answer_for_static_pod(request, first, rest, log_of, self._clock)
         if answer is None:
             raise HttpError(404, "404 page not found")

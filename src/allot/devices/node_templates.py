@@ -13,7 +13,7 @@ from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.quantity import Format, Quantity
 from allot.core.scheduling import HOSTNAME
 from allot.devices.node_files import NodeSet
-from allot.node.registration import PODS_MAX
+from allot.node.registration import DECLARED_FEATURES, PODS_MAX
 
 _SYSTEM = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
@@ -33,7 +33,8 @@ def objects_of(nodes: NodeSet) -> Iterator[APIStruct]:
         yield Node(
             metadata=ObjectMeta(name=name, labels=labels),
             spec=NodeSpec(taints=taints),
-            status=NodeStatus(allocatable=allocatable),
+            # Of what a cluster has not turned on nobody asks for them.
+            status=NodeStatus(allocatable=allocatable, declared_features=DECLARED_FEATURES),
         )
         for driver, pool in drivers.pools(name):
             for number, slice_ in enumerate(plan_writes(driver, pool, (), None).creates):

@@ -30,6 +30,7 @@ from allot.devices.cpu import classes as cpu_classes
 from allot.devices.cpu.driver import CpuDriver
 from allot.devices.cpu.inventory import GroupBy, Mode, Publishing
 from allot.devices.cpu.topology import simulated_topology
+from allot.devices.driver_pods import driver_pod_name
 from allot.devices.file.definition import DeviceFile
 from allot.devices.file.driver import driver_of
 from allot.devices.gpu import classes as gpu_classes
@@ -59,15 +60,6 @@ MakeDriver = Callable[[str, Path], Driver]
 
 _GPUS = "gpus"
 _FILE_KIND_MAX = 48
-
-
-# In the names of the pods of drivers.
-DRIVER_POD = "-kubelet-plugin-"
-
-
-def driver_pod_name(kind: str, node: str) -> str:
-    """What the pod of a driver is called, whose log is the driver's."""
-    return f"{kind}{DRIVER_POD}{node}"
 
 
 def driver_module(kind: str) -> str:
@@ -290,7 +282,7 @@ def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver
         kind = type(kind.__name__, (kind,), {"name": settings.driver_name})
 
     def make(node: str, folder: Path) -> Driver:
-        return kind(SimulatedHardware(machine, folder / _GPUS, node, layout), gates)
+        return kind(SimulatedHardware(machine, folder / _GPUS, node, layout), gates, shows_mps=True)
 
     return kind.name, make
 
@@ -304,8 +296,9 @@ def _nic_maker(profile: Profile, settings: NicSettings) -> tuple[str, MakeDriver
     machine = profile.machine
     assert machine is not None
 
-    def make(node: str, _folder: Path) -> Driver:
-        return NicDriver(SimulatedInterfaces(machine, node), shares_bandwidth=settings.share_bandwidth)
+    def make(node: str, folder: Path) -> Driver:
+        interfaces = SimulatedInterfaces(machine, node)
+        return NicDriver(interfaces, shares_bandwidth=settings.share_bandwidth, sysfs=folder / "sysfs")
 
     return NicDriver.name, make
 

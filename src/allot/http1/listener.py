@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ _READ_BYTES = 256 * 1024
 _STOP_S = 5.0
 _LOOK_EVERY_S = 1.0
 _HANDSHAKE_S = 30.0
+_BACKLOG = 4096
 
 
 class Listener:
@@ -42,18 +44,26 @@ class Listener:
         self._running: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def listening(self, host: str, port: int, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    async def listening(
+        self, host: str, port: int, context: ssl.SSLContext | None = None, sock: socket.socket | None = None
+    ) -> AsyncIterator[int]:
         """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
-        not possible. context: for TLS, which clients otherwise do not speak."""
-        server = await self.loop.create_server(
-            lambda: Connection(self),
-            host,
-            port,
-            ssl=context,
-            backlog=4096,
-            reuse_address=True,
-            ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
-        )
+        not possible. context: for TLS, which clients otherwise do not speak; sock: in place of host and port."""
+        patience = None if context is None else _HANDSHAKE_S
+        if sock is not None:
+            server = await self.loop.create_server(
+                lambda: Connection(self), sock=sock, ssl=context, backlog=_BACKLOG, ssl_handshake_timeout=patience
+            )
+        else:
+            server = await self.loop.create_server(
+                lambda: Connection(self),
+                host,
+                port,
+                ssl=context,
+                backlog=_BACKLOG,
+                reuse_address=True,
+                ssl_handshake_timeout=patience,
+            )
         watching = asyncio.ensure_future(supervise("the watch over connections", self._watch_over, self._clock))
         try:
             yield int(server.sockets[0].getsockname()[1])

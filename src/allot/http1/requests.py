@@ -6,6 +6,7 @@ body, so none is read: what a client sends as one is passed over, or ends its co
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -69,6 +70,7 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes | AsyncIterator[bytes]
     content_type: str = TEXT
     status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 class Upgrade(msgspec.Struct, frozen=True):
@@ -92,14 +94,16 @@ async def serving(
     context: ssl.SSLContext | None = None,
     *,
     connections: int = 4096,
+    listening: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time."""
+    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time; listening: a socket on
+    which somebody listens already, in place of host and port."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, Request(head, _subject(connection)), handler)
 
     async with Listener(answering(answer), clock, Limits(connections=connections)).listening(
-        host, port, context
+        host, port, context, listening
     ) as number:
         yield number
 
@@ -134,7 +138,7 @@ async def _send(connection: Connection, response: Response | Upgrade) -> None:
             await connection.upgrade(response.protocol, response.headers)
             await until(connection.stopping, response.converse(connection))
             return
-        headers = {"Content-Type": response.content_type}
+        headers = {"Content-Type": response.content_type, **response.headers}
         if isinstance(response.body, bytes):
             await connection.answer(response.status, headers, response.body)
         else:

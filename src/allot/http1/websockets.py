@@ -5,7 +5,7 @@ its I/O): what breaks the rules of RFC 6455 ends the connection with the code th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from websockets.exceptions import ConnectionClosed, InvalidState
 from websockets.frames import CloseCode, Frame, Opcode
@@ -62,8 +62,15 @@ class WebSocket:
 
     async def send(self, data: bytes) -> None:
         """A binary message; ConnectionError if the client has gone."""
+        await self._say(self._frames.send_binary, data)
+
+    async def send_text(self, text: str) -> None:
+        """A message that is a text; ConnectionError if the client has gone."""
+        await self._say(self._frames.send_text, text.encode())
+
+    async def _say(self, frame: Callable[[bytes], None], data: bytes) -> None:
         try:
-            self._frames.send_binary(data)
+            frame(data)
         except (ConnectionClosed, InvalidState):
             raise ConnectionResetError("the client has left") from None
         await self._write()

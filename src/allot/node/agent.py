@@ -225,9 +225,7 @@ class NodeAgent:
 
     def unfinished(self) -> tuple[Pod, ...]:
         """Those that are looked after and have not ended."""
-        workers = (self._workers.get(uid) for uid in self._workers)
-        pods = (worker.pod for worker in workers if worker is not None)
-        return tuple(pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed"))
+        return self._workers.unfinished(self._workers)
 
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None as long as not all pods of the node are known."""

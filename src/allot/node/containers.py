@@ -34,6 +34,7 @@ from allot.node.runtimes.port import (
     SandboxSpec,
     User,
 )
+from allot.node.runtimes.stand_ins import command_of
 from allot.node.subpaths import open_subpath
 from allot.node.volumes import is_read_only
 from allot.process.beneath import BadName, checked_name, remove_entry, write_file
@@ -103,7 +104,7 @@ def sandbox_spec(
             if port.host_port and not pod.spec.host_network
         ),
         volumes=volumes,
-        commands=tuple(each.command for each in pod.containers()),
+        commands=tuple(command_of(each.command, each.image) for each in pod.containers()),
     )
 
 

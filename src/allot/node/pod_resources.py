@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from allot.client.backoff import TokenBucket
 from allot.core.lifecycle.preparation import ClaimRecord
 from allot.core.model.core_v1 import Container, Pod
+from allot.node.machine import Machine
 from allot.process.clock import Clock
 from allot.process.owner_only import owner_only
 from allot.wire import pod_resources_v1_pb2 as wire
@@ -42,6 +43,11 @@ class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_ids: tuple[int, ...] = ()
     memory_bytes: int = 0
+
+
+def allocatable_of(machine: Machine) -> Allocatable:
+    """All of a machine."""
+    return Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
 
 
 # --- answers ---

@@ -91,6 +91,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     pulls_images: bool
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
+    time_factor: float = 1.0
 
 
 class PodWorker:
@@ -577,6 +578,7 @@ class PodWorker:
                     id_,
                     self._address(),
                     ProbeReports(changed=self._probe_changed, failed=self._probe_failed),
+                    self._on.time_factor,
                 )
                 assert self._tasks is not None, "the worker runs"
                 self._probes[id_] = self._tasks.create_task(prober.run())

@@ -25,6 +25,8 @@ LEASE_DURATION_S = 40
 LEASE_RENEW_S = 10.0
 STATUS_CHECK_S = 10.0
 STATUS_REPORT_S = 300.0
+# What the scheduler asks of a node before it gives it certain pods, if the node can do it: where the gates of these names are on.
+DECLARED_FEATURES = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 PODS_MAX = 110
 # A condition that only nodes have whose containers are made of what the machine has.
 SANDBOXED = "Sandboxed"

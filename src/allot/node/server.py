@@ -72,7 +72,7 @@ class NodeServer:
         authorization: Authorization,
         registry: CollectorRegistry,
         clock: Clock,
-        log_of_static: LogOf = lambda _: None,
+        log_of_static: LogOf = lambda _namespace, _name: None,
     ) -> None:
         """log_of_static: where the log of a static pod is."""
         self._log_of_static = log_of_static

@@ -28,6 +28,7 @@ from allot.node.cdi.registry import CdiRegistry
 from allot.node.devices import PrepareFailed
 from allot.node.dra.checkpoint import CLAIMS_FILE, CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
+from allot.node.pod_resources import SOCKET, Allocatable, PodResources
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_failure
@@ -131,7 +132,8 @@ class SimulatedDevices:
     """The devices of all simulated nodes (`node.devices.Devices`); run it, or nothing is prepared.
 
     root: where each node has a folder; short_root: the same by a short name. active_pods: of a node, None as long as not known.
-    publish: told the node, the driver and its pools each time they have changed.
+    publish: told the node, the driver and its pools each time they have changed. unfinished, allocatable: the pods of a node and what it
+    has, for those who ask its PodResources service, which is there while its drivers are.
     """
 
     def __init__(
@@ -145,6 +147,8 @@ class SimulatedDevices:
         publish: Callable[[str, str, tuple[Pool, ...]], None],
         gates: FeatureGates,
         awake_max: int = AWAKE_MAX,
+        unfinished: Callable[[str], Sequence[Pod]] = lambda _node: (),
+        allocatable: Callable[[str], Allocatable] = lambda _node: Allocatable(),
     ) -> None:
         self._client = client
         self._clock = clock
@@ -156,6 +160,8 @@ class SimulatedDevices:
         self._publish = publish
         self._gates = gates
         self._awake_max = awake_max
+        self._unfinished = unfinished
+        self._allocatable = allocatable
         self._nodes: dict[str, _NodeDevices] = {}
         self._tasks: asyncio.TaskGroup | None = None
         # How many nodes have their drivers running, and leave to wake more.
@@ -333,7 +339,10 @@ class SimulatedDevices:
         preparer = node.renew_preparer()
         publish = partial(self._publish, node.name)
         drivers = node.drivers.running(node.name, node.root, node.state, self._client, self._clock, self._ids, publish)
-        async with drivers, asyncio.TaskGroup() as tasks:
+        pod_resources = PodResources(
+            partial(self._unfinished, node.name), preparer, self._clock, allocatable=self._allocatable(node.name)
+        )
+        async with drivers, pod_resources.serving(node.root / SOCKET), asyncio.TaskGroup() as tasks:
             # The drivers are there before anybody looks for them: they are found at the first look.
             running = [tasks.create_task(preparer.run()), tasks.create_task(self._follow_health(preparer))]
             while not all(preparer.plugins.is_usable(name) for name in node.drivers.names):

@@ -28,7 +28,7 @@ from allot.core.lifecycle.pod_environment import PodFacts
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.metrics.exposition import Exposition, Sample
 from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
-from allot.core.model.core_v1 import Container
+from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.model.volumes_v1 import HostPathVolumeSource
@@ -43,11 +43,13 @@ from allot.node.metric_problems import BAD_ANNOTATION, FAILED_SCRAPE
 from allot.node.metrics import Measured, joined
 from allot.node.objects import Objects
 from allot.node.pod_folders import PODS
+from allot.node.pod_resources import Allocatable, allocatable_of
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
+from allot.node.runtimes.stand_ins import command_of
 from allot.node.service_variables import ServiceVariables
 from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices, has_claims
 from allot.node.simulated_slices import SimulatedSlices
@@ -101,6 +103,8 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[SimulatedSet, ...] = ()
     address: str
     root: Path
+    # How many times as fast the pauses of probes pass.
+    time_factor: float = 1.0
     programs_max: int = PROGRAMS_MAX
     awake_max: int = AWAKE_MAX
 
@@ -125,7 +129,7 @@ class _Volumes(Volumes):
 
     async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
         """Where they are, or would be."""
-        commands = (each.command for each in pod.containers())
+        commands = (command_of(each.command, each.image) for each in pod.containers())
         if self._runtime.can_run(pod.metadata.annotations, commands, has_claims(pod)):
             return await super().set_up(pod, facts)
         folder = self.pod_folder(pod.metadata.uid) / "volumes"
@@ -213,6 +217,8 @@ class SimulatedNodes:
             self._slices.changed,
             gates,
             options.awake_max,
+            self._unfinished,
+            self._allocatable,
         )
         self._variables = ServiceVariables(informers, has_network=network is not None)
         objects = Objects(client)
@@ -233,6 +239,7 @@ class SimulatedNodes:
             pulls_images=False,
             allocatable={},
             variables=self._variables,
+            time_factor=options.time_factor,
         )
         self._shared = shared
         by_set = {id(each): self._services(each) for each in options.sets}
@@ -469,6 +476,13 @@ class SimulatedNodes:
         if not self._pods.has_synced or not self._follows_pods:
             return None
         return frozenset(self._workers.on_node(node))
+
+    def _unfinished(self, node: str) -> tuple[Pod, ...]:
+        """The pods of a node that are looked after and have not ended."""
+        return self._workers.unfinished(self._workers.on_node(node))
+
+    def _allocatable(self, node: str) -> Allocatable:
+        return allocatable_of(self._set_of[node].machine)
 
     async def _follow_pods(self) -> None:
         stop = self._pods.add_handler(self._workers.pod_changed)

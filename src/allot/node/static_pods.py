@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaticPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A program as a pod. name: without the node's, which is added."""
+    """A program as a pod. name: without the node's, which is added; container: the pod's name unless it is said."""
 
     name: str
+    namespace: str = NAMESPACE
+    container: str = ""
     node: NodeFacts
     image: str
     command: tuple[str, ...]
@@ -71,6 +74,7 @@ class StaticPods:
 
     def __init__(self, client: Client, seen: Informer[Object], clock: Clock) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
+        self._namespaces = client.resource("", "v1", "namespaces", namespaced=False)
         self._seen = seen
         self._clock = clock
         self._by_name: dict[str, StaticPod] = {}
@@ -82,7 +86,7 @@ class StaticPods:
 
     def add(self, pod: StaticPod) -> None:
         """Its node is registered."""
-        name = f"{pod.name}-{pod.node.name}"
+        name = f"{pod.namespace}/{pod.name}-{pod.node.name}"
         self._by_name[name] = pod
         self._look_at(name)
 
@@ -116,8 +120,9 @@ class StaticPods:
 
     def _pod_changed(self, change: Change[Object]) -> None:
         metadata = change.object["metadata"]
-        if metadata["namespace"] == NAMESPACE and metadata["name"] in self._by_name:
-            self._look_at(metadata["name"], _COMES_BACK_S if change.new is None else 0.0)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        if name in self._by_name:
+            self._look_at(name, _COMES_BACK_S if change.new is None else 0.0)
 
     async def _wait(self) -> None:
         pause = min(self._due.values(), default=inf) - self._clock.monotonic()
@@ -131,37 +136,50 @@ class StaticPods:
         try:
             await self._keep(name, self._by_name[name])
         except ApiError as error:
-            _log.warning("pod %s/%s: %s", NAMESPACE, name, error)
+            _log.warning("pod %s: %s", name, error)
             self._look_at(name, _RETRY_S)
 
     async def _keep(self, name: str, pod: StaticPod) -> None:
-        found = self._seen.cache.get(f"{NAMESPACE}/{name}")
-        wanted = self._object(name, pod)
+        found = self._seen.cache.get(name)
+        wanted = self._object(pod)
         if found is None:
             try:
-                found = await self._pods.create(wanted, NAMESPACE)
+                found = await self._create(wanted, pod.namespace)
             except AlreadyExists:
                 return  # the watch will show it
         metadata = found["metadata"]
         hash_ = metadata.get("annotations", {}).get(_HASH)
         if "deletionTimestamp" in metadata or hash_ != wanted["metadata"]["annotations"][_HASH]:
-            await self._delete(name, metadata["uid"])
+            await self._delete(pod, metadata["uid"])
             return
         self._count_restarts(name, found, pod.state())
-        status = self._status(name, pod)
+        status = self._status(pod, self._restarts_before[name])
         told = {"uid": metadata["uid"], **status}
         if self._written.get(name) != told:
             replaced = addresses_replaced(status, found.get("status") or {})
             patch = {"metadata": {"uid": metadata["uid"]}, "status": replaced}
             try:
-                await self._pods.patch(name, patch, PatchType.STRATEGIC, NAMESPACE, subresource="status")
+                await self._pods.patch(
+                    metadata["name"], patch, PatchType.STRATEGIC, pod.namespace, subresource="status"
+                )
             except NotFound:
                 return  # the watch will show that it is gone
             self._written[name] = told
 
-    async def _delete(self, name: str, uid: str) -> None:
+    async def _create(self, wanted: Object, namespace: str) -> Object:
+        """Its namespace may not be there: that of a driver which others install with a chart."""
         try:
-            await self._pods.delete(name, NAMESPACE, uid=uid, grace_period_seconds=0)
+            return await self._pods.create(wanted, namespace)
+        except NotFound:
+            with suppress(AlreadyExists):
+                await self._namespaces.create(
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+                )
+        return await self._pods.create(wanted, namespace)
+
+    async def _delete(self, pod: StaticPod, uid: str) -> None:
+        try:
+            await self._pods.delete(f"{pod.name}-{pod.node.name}", pod.namespace, uid=uid, grace_period_seconds=0)
         except (NotFound, Conflict):
             return
 
@@ -175,9 +193,9 @@ class StaticPods:
                 before = container["restartCount"] + 1
         self._restarts_before[name] = before
 
-    def _object(self, name: str, pod: StaticPod) -> Object:
+    def _object(self, pod: StaticPod) -> Object:
         node = pod.node
-        container = {"name": pod.name, "image": pod.image, "command": list(pod.command)}
+        container = {"name": pod.container or pod.name, "image": pod.image, "command": list(pod.command)}
         spec: Object = {
             "nodeName": node.name,
             "hostNetwork": True,
@@ -195,28 +213,28 @@ class StaticPods:
         }
         owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid, "controller": True}
         metadata = {
-            "name": name,
-            "namespace": NAMESPACE,
+            "name": f"{pod.name}-{node.name}",
+            "namespace": pod.namespace,
             "labels": dict(pod.labels),
             "annotations": annotations,
             "ownerReferences": [owner],
         }
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-    def _status(self, name: str, pod: StaticPod) -> Object:
+    def _status(self, pod: StaticPod, restarts_before: int) -> Object:
         state, address = pod.state(), pod.node.address
         started = rfc3339(int(state.started_at))
         ready = "True" if state.is_running else "False"
         running: Object = {"running": {"startedAt": started}}
         waiting: Object = {"waiting": {"reason": "CrashLoopBackOff", "message": "it ended and will be started again"}}
         container = {
-            "name": pod.name,
+            "name": pod.container or pod.name,
             "image": pod.image,
             "imageID": "",
-            "containerID": f"allot://{name}",
+            "containerID": f"allot://{pod.name}-{pod.node.name}",
             "ready": state.is_running,
             "started": state.is_running,
-            "restartCount": self._restarts_before[name] + state.restarts,
+            "restartCount": restarts_before + state.restarts,
             "state": running if state.is_running else waiting,
         }
         conditions = {
@@ -241,13 +259,14 @@ class StaticPods:
 
     # --- what the node serves about them ---
 
-    def log_of(self, name: str) -> Path | None:
+    def log_of(self, namespace: str, name: str) -> Path | None:
         """Where the log of a pod is, if it is one of them."""
-        pod = self._by_name.get(name)
+        pod = self._by_name.get(f"{namespace}/{name}")
         return pod.log if pod is not None else None
 
 
-LogOf = Callable[[str], Path | None]
+# From namespace and name of a pod.
+LogOf = Callable[[str, str], Path | None]
 
 
 def answer_for_static_pod(
@@ -255,7 +274,7 @@ def answer_for_static_pod(
 ) -> Response | Upgrade | None:
     """The answer if the request is about a pod that is known by its log. rest: the parts of the path after what is asked for."""
     namespace, name = (*rest, "", "")[:2]
-    log = log_of(name) if namespace == NAMESPACE else None
+    log = log_of(namespace, name)
     if log is None:
         return None
 

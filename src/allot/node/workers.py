@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from allot.client.informer import Change
+from allot.core.model.core_v1 import Pod
 from allot.node.pods import PodWorker, Services
 from allot.node.static_pods import MIRROR
 from allot.process.clock import Clock
@@ -53,6 +54,12 @@ class PodWorkers:
     def on_node(self, node: str) -> Collection[str]:
         """The uids of the pods of a node."""
         return self._on_node.get(node, {}).keys()
+
+    def unfinished(self, uids: Iterable[str]) -> tuple[Pod, ...]:
+        """Those of these pods that have not ended."""
+        workers = (self._by_uid.get(uid) for uid in uids)
+        pods = (worker.pod for worker in workers if worker is not None)
+        return tuple(pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed"))
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed."""

@@ -11,14 +11,17 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from allot.client.api import Client
 from allot.client.connection import Connection
+from allot.client.discovery import Discovery
 from allot.client.errors import ApiError, Forbidden, Unauthorized, Unreachable
 from allot.client.http import HttpTransport
-from allot.client.informers import Informers
+from allot.client.informer import Change, Informer
+from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, Transport
 from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, read_object, snapshot_kind
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
@@ -26,6 +29,7 @@ from allot.core.model.meta import APIStruct
 from allot.core.model.resource_v1 import DeviceTaintRule
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
+from allot.process.supervise import supervise
 from allot.reading.errors import Denied, NotReached
 from allot.reading.listener import Listener
 
@@ -139,9 +143,7 @@ async def _all_lists(
 async def _list(client: Client, kind: SnapshotKind, hidden: _Hidden) -> list[dict[str, Any]]:
     """All objects of a kind, with the apiVersion and kind that members of lists do not carry."""
     discovery = await client.discovery()
-    served = next(
-        (version for version in kind.versions if discovery.find_kind(kind.group, version, kind.name) is not None), ""
-    )
+    served = _served_version(discovery, kind)
     if not served:
         if kind.required:
             hidden.listener.note(f"the server has no {kind.plural}")
@@ -180,35 +182,49 @@ def _named(value: Mapping[str, Any]) -> str:
 # --- again and again ---
 
 
-class _Troubles(logging.Handler):
+class Troubles(logging.Handler):
     """Hears from all informers that the server cannot be watched, instead of each of them writing into the view."""
 
-    def __init__(self, heard: asyncio.Event) -> None:
+    def __init__(self, heard: Callable[[], None]) -> None:
         super().__init__(logging.WARNING)
         self._heard = heard
         self.since = ""
+
+    @property
+    def text(self) -> str:
+        """What to tell; empty if there is nothing."""
+        if not self.since:
+            return ""
+        return f"perhaps out of date: the server went away at {self.since}, and no change was seen since"
 
     def emit(self, record: logging.LogRecord) -> None:
         """For `logging`."""
         if not self.since:
             self.since = time.strftime("%H:%M:%S", time.localtime(record.created))
-            self._heard.set()
+            self._heard()
 
 
 async def watch_snapshots(connection: Connection, listener: Listener) -> AsyncIterator[tuple[Snapshot, str]]:
     """The cluster as it is, and again after each change; with what to tell if it is out of date. Denied, NotReached."""
     changed = asyncio.Event()
-    troubles = _Troubles(changed)
+    with hearing_troubles(changed.set) as troubles:
+        try:
+            async for snapshot, is_fresh in _snapshots(connection, changed, listener):
+                if is_fresh:
+                    troubles.since = ""
+                yield snapshot, troubles.text
+        except ApiError as error:
+            raise NotReached(connection.server, error) from None
+
+
+@contextmanager
+def hearing_troubles(heard: Callable[[], None]) -> Iterator[Troubles]:
+    """What informers say goes to the one who shows it, and nowhere else; heard: called when there is something new."""
+    troubles = Troubles(heard)
     _CLIENT_LOG.addHandler(troubles)
     propagates, _CLIENT_LOG.propagate = _CLIENT_LOG.propagate, False
     try:
-        async for snapshot, is_fresh in _snapshots(connection, changed, listener):
-            if is_fresh:
-                troubles.since = ""
-            stale = f"perhaps out of date: the server went away at {troubles.since}, and no change was seen since"
-            yield snapshot, stale if troubles.since else ""
-    except ApiError as error:
-        raise NotReached(connection.server, error) from None
+        yield troubles
     finally:
         _CLIENT_LOG.propagate = propagates
         _CLIENT_LOG.removeHandler(troubles)
@@ -218,8 +234,7 @@ async def _snapshots(
     connection: Connection, changed: asyncio.Event, listener: Listener
 ) -> AsyncIterator[tuple[Snapshot, bool]]:
     """The cluster as far as it is known, and again when changed is set; with whether something of it has changed."""
-    clock, ids = SystemClock(), SystemIds()
-    client = Client(HttpTransport(connection, clock, ids, environ=os.environ, user_agent="allot-top"))
+    clock = SystemClock()
     is_fresh = True
 
     def note(_change: object) -> None:
@@ -227,54 +242,178 @@ async def _snapshots(
         is_fresh = True
         changed.set()
 
+    # Those without which little can be said, and taint rules.
+    wanted = [kind for kind in KINDS if kind.required or kind.type is DeviceTaintRule]
+    async with watching(connection, listener, wanted, note, user_agent="allot-top") as watched:
+        while True:
+            changed.clear()
+            fresh, is_fresh = is_fresh, False
+            yield Snapshot(tuple(watched.objects()), clock.seconds(), watched.unread), fresh
+            await changed.wait()
+            await clock.sleep(_PAUSE_S)
+
+
+# --- change by change ---
+
+
+class Watched:
+    """The objects of some kinds, kept up to date."""
+
+    def __init__(self, client: Client, unread: Mapping[type[APIStruct], str]) -> None:
+        self.client = client
+        # Kinds that may not be watched, or only in one namespace; see Snapshot.
+        self.unread = unread
+        self._informers: dict[type[APIStruct], Informer[APIStruct]] = {}
+
+    def objects(self) -> Iterator[APIStruct]:
+        """All of them."""
+        return (found for informer in self._informers.values() for found in informer.cache)
+
+    def watches(self, kind: SnapshotKind) -> bool:
+        """Whether objects of a kind are seen."""
+        return kind.type in self._informers
+
+    def add(self, kind: SnapshotKind, informer: Informer[APIStruct]) -> None:
+        """From now on objects of that kind are seen, too."""
+        self._informers[kind.type] = informer
+
+
+@asynccontextmanager
+async def watching(
+    connection: Connection,
+    listener: Listener,
+    kinds: Sequence[SnapshotKind],
+    tell: Callable[[Change[APIStruct]], None],
+    *,
+    user_agent: str,
+    late_every_s: float | None = None,
+) -> AsyncIterator[Watched]:
+    """The objects of those of the kinds that the server has, from a moment when all of them are there; tell: called for every change.
+    late_every_s: how often to look for kinds that the server did not have before. Nothing is ever written. Denied; ApiError."""
+    clock, ids = SystemClock(), SystemIds()
+    transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=user_agent, tries_max=TRIES_MAX)
+    client = Client(ReadOnly(transport))
     try:
-        informers = Informers(client, clock, ids)
-        watched, unread = await _watchable(client, connection.namespace, listener)
-        used = [informers.typed(type_, version=version, namespace=unread.get(type_, "")) for type_, version in watched]
-        for informer in used:
-            informer.add_handler(note)
-        running = asyncio.ensure_future(informers.run())
+        served, unread = await _watchable(client, connection.namespace, listener, kinds)
+        watched = Watched(client, unread)
+
+        def watch(kind: SnapshotKind, version: str) -> Informer[APIStruct]:
+            resource = client.resource(kind.group, version, kind.plural, namespaced=kind.namespaced)
+            head = {"apiVersion": kind.api_version(version), "kind": kind.name}
+            informer = Informer(
+                resource, lambda item: read_object({**head, **item}), clock, ids, namespace=unread.get(kind.type, "")
+            )
+            informer.add_handler(tell)
+            watched.add(kind, informer)
+            return informer
+
+        informers = [watch(kind, version) for kind, version in served]
+        running: list[asyncio.Task[None]] = []
+
+        def start(informer: Informer[APIStruct]) -> None:
+            running.append(asyncio.ensure_future(supervise("a watch", informer.run, clock)))
+
+        for informer in informers:
+            start(informer)
+        if late_every_s is not None:
+            late = _watch_late(client, clock, late_every_s, kinds, watched, lambda *found: start(watch(*found)))
+            running.append(asyncio.ensure_future(late))
         try:
-            await informers.wait_synced()
-            while True:
-                changed.clear()
-                fresh, is_fresh = is_fresh, False
-                objects = tuple(found for informer in used for found in informer.cache)
-                yield Snapshot(objects, clock.seconds(), unread), fresh
-                await changed.wait()
-                await clock.sleep(_PAUSE_S)
+            for informer in informers:
+                await informer.wait_synced()
+            yield watched
         finally:
-            running.cancel()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
     finally:
         await client.close()
 
 
+async def _watch_late(
+    client: Client,
+    clock: SystemClock,
+    every_s: float,
+    kinds: Sequence[SnapshotKind],
+    watched: Watched,
+    start: Callable[[SnapshotKind, str], object],
+) -> None:
+    """Queues, groups and the like are installed when somebody needs them."""
+    while True:
+        await clock.sleep(every_s)
+        missing = [kind for kind in kinds if not watched.watches(kind) and kind.type not in watched.unread]
+        try:
+            discovery = await client.discovery(refresh=True)
+            for kind in missing:
+                version = _served_version(discovery, kind)
+                if version and await _may_list(client, kind, version, ""):
+                    start(kind, version)
+        except ApiError as error:
+            _CLIENT_LOG.warning("kinds that may have come: %s", error)
+
+
+class ReadOnly:
+    """A transport for those who only look: whatever would write is refused before it leaves."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.stream = transport.stream
+        self.close = transport.close
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> Response:
+        """For Transport; PermissionError for anything but GET."""
+        if method != "GET":
+            raise PermissionError(f"{method} {path}: nothing is written here")
+        return await self._transport.request(method, path, query, body, content_type, headers, timeout)
+
+
+def _served_version(discovery: Discovery, kind: SnapshotKind) -> str:
+    """The best version of a kind that the server has; empty if it has none."""
+    versions = (each for each in kind.versions if discovery.find_kind(kind.group, each, kind.name) is not None)
+    return next(versions, "")
+
+
+async def _may_list(client: Client, kind: SnapshotKind, version: str, namespace: str) -> bool:
+    try:
+        await _list_one(client, kind, version, namespace)
+    except Forbidden:
+        return False
+    return True
+
+
+async def _list_one(client: Client, kind: SnapshotKind, version: str, namespace: str) -> None:
+    """Forbidden if objects of the kind may not be listed."""
+    resource = client.resource(kind.group, version, kind.plural, namespaced=kind.namespaced)
+    await client.request("GET", resource.path(namespace), query={"limit": "1"})
+
+
 async def _watchable(
-    client: Client, namespace: str, listener: Listener
-) -> tuple[list[tuple[type[APIStruct], str]], Mapping[type[APIStruct], str]]:
-    """The kinds to watch, with the version that the server has: those without which little can be said, and taint rules; and what
-    cannot be watched, or only in the namespace."""
+    client: Client, namespace: str, listener: Listener, kinds: Sequence[SnapshotKind]
+) -> tuple[list[tuple[SnapshotKind, str]], Mapping[type[APIStruct], str]]:
+    """The kinds to watch, with the version that the server has; and what cannot be watched, or only in the namespace."""
     discovery = await client.discovery()
-    found: list[tuple[type[APIStruct], str]] = []
-    wanted = [kind for kind in KINDS if kind.required or kind.type is DeviceTaintRule]
-    hidden = _Hidden(namespace, wanted, listener)
-    for kind in wanted:
-        version = next((v for v in kind.versions if discovery.find_kind(kind.group, v, kind.name) is not None), "")
+    found: list[tuple[SnapshotKind, str]] = []
+    hidden = _Hidden(namespace, kinds, listener)
+    for kind in kinds:
+        version = _served_version(discovery, kind)
         if not version:
             continue
-        typed = client.typed(kind.type, version=version)
         try:
-            await typed.list()
+            await _list_one(client, kind, version, "")
         except Forbidden as error:
-            if not kind.namespaced:
-                hidden.add(kind, error)
-                continue
-            try:
-                await typed.list(namespace)
-            except Forbidden:
+            if not kind.namespaced or not await _may_list(client, kind, version, namespace):
                 hidden.add(kind, error)
                 continue
             hidden.add(kind, error, namespace)
-        found.append((kind.type, version))
+        found.append((kind, version))
     hidden.tell()
     return found, hidden.unread

@@ -93,8 +93,13 @@ def values_in(files: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
     """The objects of a dump. Of an object that is there twice the last one counts."""
+    return snapshot_and_values(files, listener)[0]
+
+
+def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Snapshot, list[dict[str, Any]]]:
+    """The same, and these objects as they are written."""
     manifests = list(_manifests(files))
-    found: dict[tuple[str, str, str, str], APIStruct] = {}
+    found: dict[tuple[str, str, str, str], tuple[APIStruct, dict[str, Any]]] = {}
     passed_over: dict[str, int] = {}
     with listener.progress("reading objects", len(manifests)) as advance:
         for manifest in manifests:
@@ -106,7 +111,8 @@ def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
                 continue
             except (DecodeError, ConversionError) as error:
                 raise Unreadable(f"{manifest.origin}: {error}") from None
-            found[manifest.group, manifest.kind, manifest.namespace, manifest.name] = object_
+            place = (manifest.group, manifest.kind, manifest.namespace, manifest.name)
+            found[place] = object_, manifest.value
     if not found:
         raise Unreadable(
             f"{', '.join(files)}: nothing of a cluster's state is in there",
@@ -115,8 +121,8 @@ def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
         listener.note(f"not looked at: {kinds}")
-    objects = tuple(found.values())
-    return Snapshot(objects, _newest_time(objects))
+    objects = tuple(object_ for object_, _ in found.values())
+    return Snapshot(objects, _newest_time(objects)), [value for _, value in found.values()]
 
 
 def _note_absence(snapshot: Snapshot, listener: Listener) -> None:

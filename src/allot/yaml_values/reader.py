@@ -18,6 +18,7 @@ import yaml
 
 from allot.core.advice.places import Path, Place, Places
 from allot.core.model.decoding import DEPTH_MAX, ObjectWithDuplicates
+from allot.core.quoting import quoted
 from allot.yaml_values.scalars import key_text, resolve_plain, resolve_tagged
 
 BODY_VALUES_MAX = 1_000_000
@@ -32,6 +33,7 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+_TWICE_MAX = 100
 _CONTAINERS = (dict, list, ObjectWithDuplicates)
 # In characters: as JSON would have it, with a comma.
 _CONTAINER_SIZE = 3
@@ -72,7 +74,12 @@ def read_yaml(data: bytes) -> Any:
     aliased_max = max(0, BODY_BYTES_MAX - len(data))
     reader = _Reader(data, notes_duplicates=True, values_max=BODY_VALUES_MAX, aliased_max=aliased_max)
     first = next(reader.documents(), None)
-    return first.value if first is not None else None
+    value = first.value if first is not None else None
+    if not reader.twice or not isinstance(value, dict):
+        return value
+    marked = value if isinstance(value, ObjectWithDuplicates) else ObjectWithDuplicates(value)
+    marked.yaml_problem = "\n  ".join(("yaml: unmarshal errors:", *reader.twice))
+    return marked
 
 
 def documents(text: str, *, places: bool = False, first_line: int = 1, first_offset: int = 0) -> Iterator[Document]:
@@ -142,6 +149,8 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._levels: dict[str, int] = {}
         self._has_duplicates = False
+        # Keys that occur twice, in Go's words.
+        self.twice: list[str] = []
         self._item_lines: list[int] = []
         self._places: dict[Path, Place] = {}
 
@@ -293,6 +302,8 @@ class _Reader:
                 if not self._notes_duplicates:
                     raise self._at(event, f"key {key!r} occurs twice in one mapping")
                 frame.duplicates = [*(frame.duplicates or ()), key]
+                if len(self.twice) < _TWICE_MAX:
+                    self.twice.append(f"line {self._line(event.start_mark)}: key {quoted(str(key))} already set in map")
         else:
             if frame.key is _MERGE:
                 frame.merged = [*(frame.merged or ()), *self._merge_sources(value, event)]

@@ -2,103 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import datetime
-import ipaddress
-import ssl
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
-from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from apiserver.live import LiveServer
+from apiserver.webhook_server import Webhook
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-class Webhook:
-    """A webhook that answers as `decide` says, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.decide: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"allowed": True}
-        self.delay_s = 0.0
-        self.port = 0
-        self.bundle = ""
-
-    async def answer(self, request: web.Request) -> web.Response:
-        review = msgspec.json.decode(await request.read())
-        self.asked.append(review["request"])
-        await asyncio.sleep(self.delay_s)
-        response = {"uid": review["request"]["uid"], **self.decide(review["request"])}
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
-
-    def configuration(self, kind: str, **changes: Any) -> dict[str, Any]:
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-        webhook = {
-            "name": "hook.example.com",
-            "rules": [rule],
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": f"https://127.0.0.1:{self.port}/", "caBundle": self.bundle},
-            **changes,
-        }
-        meta = {"name": "hook"}
-        return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": meta, "webhooks": [webhook]}
-
-
-def certificate(directory: Path) -> bytes:
-    """A certificate for loopback and for a service, with its key, as PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hook")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("hook.default.svc")]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    (directory / "hook.crt").write_bytes(pem)
-    plain = serialization.NoEncryption()
-    form = serialization.PrivateFormat.PKCS8
-    (directory / "hook.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
-    return pem
-
-
-@pytest_asyncio.fixture
-async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    hook = Webhook()
-    hook.bundle = base64.b64encode(certificate(tmp_path)).decode()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "hook.crt", tmp_path / "hook.key")
-    application = web.Application()
-    application.router.add_post("/{path:.*}", hook.answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    hook.port = runner.addresses[0][1]
-    yield hook
-    await runner.cleanup()
 
 
 def config_map(name: str = "c") -> dict[str, Any]:
@@ -162,8 +76,9 @@ async def test_a_webhook_that_fails_stops_the_request_unless_ignored(server: Liv
     webhook.delay_s = 1.5
     failed = await server.post(MAPS, config_map())
     assert failed.status == 500
-    assert failed.json["message"].startswith(
+    assert failed.json["message"] == (
         'Internal error occurred: failed calling webhook "hook.example.com": failed to call webhook: '
+        f'Post "https://127.0.0.1:{webhook.port}/?timeout=1s": context deadline exceeded'
     )
     patch = [{"op": "add", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]
     assert (await server.patch(f"{path}/hook", patch, "json-patch+json")).status == 200
@@ -191,3 +106,37 @@ async def test_match_conditions_spare_a_webhook(server: LiveServer, webhook: Web
     await server.post(MAPS, config_map())
     await server.post(MAPS, config_map("d"))
     assert [one["name"] for one in webhook.asked] == ["d"]
+
+
+async def test_a_webhook_that_nobody_answers_for_is_told_with_its_address(server: LiveServer) -> None:
+    nobody = Webhook()
+    nobody.port = 9
+    made = nobody.configuration("ValidatingWebhookConfiguration")
+    assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 201
+    failed = await server.post(MAPS, config_map())
+    told = 'Post "https://127.0.0.1:9/?timeout=10s": dial tcp 127.0.0.1:9: connect: connection refused'
+    assert failed.json["message"].endswith(f'failed calling webhook "hook.example.com": failed to call webhook: {told}')
+
+
+async def test_conditions_of_a_webhook_are_compiled_when_they_are_written(server: LiveServer, webhook: Webhook) -> None:
+    conditions = [{"name": "bad", "expression": "object.metadata.name =="}]
+    made = webhook.configuration("ValidatingWebhookConfiguration", matchConditions=conditions)
+    refused = await server.post(f"{GROUP}/validatingwebhookconfigurations", made)
+    assert refused.status == 422
+    assert "webhooks[0].matchConditions[0].expression: Invalid value" in refused.json["message"]
+    assert "compilation failed: ERROR: <input>:1:24" in refused.json["message"]
+
+
+async def test_what_a_webhook_patches_is_read_as_what_a_client_sends(server: LiveServer, webhook: Webhook) -> None:
+    made = webhook.configuration("MutatingWebhookConfiguration")
+    assert (await server.post(f"{GROUP}/mutatingwebhookconfigurations", made)).status == 201
+    patch = [{"op": "add", "path": "/nothing", "value": 1}, {"op": "add", "path": "/data/n", "value": None}]
+    encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
+    webhook.decide = lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+    created = await server.post(MAPS, config_map())
+    assert (created.status, created.json["data"], "nothing" in created.json) == (201, {"a": "b", "n": ""}, False)
+    patch = [{"op": "add", "path": "/data/n", "value": 1}]
+    encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
+    failed = await server.post(MAPS, config_map("d"))
+    assert failed.status == 500
+    assert "cannot unmarshal number into Go struct field ConfigMap.data of type string" in failed.json["message"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apiserver.live import LiveServer
+from waiting import until
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -154,3 +155,60 @@ async def test_status_is_applied_by_itself(server: LiveServer) -> None:
     assert answer.json["status"]["message"] == "hello"
     mine = [entry for entry in answer.json["metadata"]["managedFields"] if entry["manager"] == "me"]
     assert [(entry["subresource"], entry["operation"]) for entry in mine] == [("status", "Apply")]
+
+
+OPEN_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {"foo": {"type": "string"}},
+        },
+        "closed": {"type": "object", "properties": {"foo": {"type": "string"}}},
+    },
+}
+
+
+async def test_a_strict_apply_tells_unknown_fields_and_duplicate_keys_in_kubernetes_words(server: LiveServer) -> None:
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "opens.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "opens", "kind": "Open"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN_SCHEMA}}],
+        },
+    }
+    assert (await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)).status == 201
+
+    async def is_served() -> bool:
+        return (await server.get("/apis/example.com/v1/opens")).status == 200
+
+    await until(is_served)
+    path = "/apis/example.com/v1/opens/o?fieldManager=m&fieldValidation=Strict"
+    head = "\napiVersion: example.com/v1\nkind: Open\nmetadata:\n  name: o\n"
+    typed = "failed to create typed patch object (/o; example.com/v1, Kind=Open): "
+    twice = "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  line "
+    for body, told in (
+        (f"{head}odd: 1", f"{typed}.odd: field not declared in schema"),
+        (f"{head}closed:\n  odd: 1", f"{typed}.closed.odd: field not declared in schema"),
+        (f"{head}  odd: 1", f"{typed}.metadata.odd: field not declared in schema"),
+        (f"{head}spec:\n  odd: 1\n  foo: a\n  foo: b", f'{twice}9: key "foo" already set in map'),
+        (f"{head}odd: 1\nspec:\n  foo: a\n  foo: b", f"{typed}.odd: field not declared in schema"),
+    ):
+        refused = await server.patch(path, body.encode(), APPLY)
+        assert (refused.status, refused.json["message"]) == (400, told)
+    body = f"{head}spec:\n  odd: 1\n  foo: a\n  foo: b"
+    warned = await server.patch(path.replace("Strict", "Warn"), body.encode(), APPLY)
+    assert warned.status == 201
+    assert 'key \\"foo\\" already set in map' in warned.headers["Warning"]
+    posted = await server.post(
+        "/apis/example.com/v1/opens?fieldValidation=Strict",
+        (body.replace("name: o", "name: other") + "\nunknown: 1").encode(),
+        headers={"Content-Type": "application/yaml"},
+    )
+    told = 'strict decoding error: yaml: unmarshal errors:\n  line 9: key "foo" already set in map, unknown field "unknown"'
+    assert posted.json["message"] == f'Open in version "v1" cannot be handled as a Open: {told}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import shutil
 import ssl
 import subprocess
@@ -11,10 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
 from apiserver.live import LiveServer
+from apiserver.webhook_server import Webhook
 from waiting import WAIT_S
 
 
@@ -123,8 +126,10 @@ async def test_any_other_protocol_is_passed_through_unread(server: LiveServer) -
             writer.write(b"\x00\x01abc")
             assert await reader.readexactly(5) == b"\x00\x01ABC"
         writer.close()
-    assert heads[0].startswith(b"POST /exec/default/p1/main?output=1&command=sh HTTP/1.1\r\n")
-    assert b"Upgrade: SPDY/3.1" in heads[0]
+    # The node is asked for its metrics, too, at any time.
+    (head,) = [each for each in heads if b" /metrics/" not in each]
+    assert head.startswith(b"POST /exec/default/p1/main?output=1&command=sh HTTP/1.1\r\n")
+    assert b"Upgrade: SPDY/3.1" in head
 
 
 async def test_a_node_without_endpoint_gives_a_clear_error(server: LiveServer) -> None:
@@ -171,3 +176,91 @@ async def test_kubectl_shows_logs(server: LiveServer) -> None:
         )
         out, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
     assert out == b"hello from the node\n"
+
+
+# --- logs by WebSocket ---
+
+
+@pytest.mark.parametrize(
+    ("protocols", "heard"),
+    [
+        ((), b"hello from the node\n"),
+        (("binary.k8s.io",), b"hello from the node\n"),
+        (("other", "base64.binary.k8s.io"), "aGVsbG8gZnJvbSB0aGUgbm9kZQo="),
+    ],
+)
+async def test_logs_come_as_messages_of_a_websocket(
+    server: LiveServer, protocols: tuple[str, ...], heard: bytes | str
+) -> None:
+    async with node_endpoint(server) as (port, asked):
+        await add_pod(server, port)
+        async with server.session.ws_connect(server.url + LOG, protocols=protocols) as socket:
+            assert socket.protocol == (protocols[-1] if protocols else None)
+            assert (await socket.receive()).data == b""
+            assert (await socket.receive()).data == heard
+            assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+    assert asked == ["/containerLogs/default/p1/main"]
+
+
+async def test_logs_by_a_protocol_that_nobody_knows_are_refused(server: LiveServer) -> None:
+    async with node_endpoint(server) as (port, _):
+        await add_pod(server, port)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await server.session.ws_connect(server.url + LOG, protocols=("v4.channel.k8s.io",))
+        assert refused.value.status == 400
+
+
+# --- admission ---
+
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+EXEC = "/api/v1/namespaces/default/pods/p1/exec?command=sh&command=-c&stdin=true&stdout=true&tty=false"
+
+
+def connections(webhook: Webhook, kind: str) -> dict[str, Any]:
+    parts = [f"pods/{part}" for part in ("attach", "exec", "portforward", "proxy")]
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": parts}
+    return webhook.configuration(kind, rules=[rule])
+
+
+async def test_connections_pass_webhooks_and_policies(server: LiveServer, webhook: Webhook) -> None:
+    made = connections(webhook, "ValidatingWebhookConfiguration")
+    assert (await server.post(f"{REGISTRATION}/validatingwebhookconfigurations", made)).status == 201
+    webhook.decide = lambda _: {"allowed": False, "status": {"message": "attaching to the pod is not allowed"}}
+    async with node_endpoint(server) as (port, asked):
+        await add_pod(server, port)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await server.session.ws_connect(server.url + EXEC)
+        assert refused.value.status == 403
+        request = webhook.asked[0]
+        assert (request["operation"], request["subResource"], request["name"]) == ("CONNECT", "exec", "p1")
+        assert request["kind"] == {"group": "", "version": "v1", "kind": "PodExecOptions"}
+        assert request["object"] == {
+            "kind": "PodExecOptions",
+            "apiVersion": "v1",
+            "stdin": True,
+            "stdout": True,
+            "command": ["sh", "-c"],
+        }
+        answer = await server.get("/api/v1/namespaces/default/pods/p1:80/proxy/a/b")
+        assert (answer.status, answer.json["message"].rpartition(": ")[2]) == (
+            403,
+            "attaching to the pod is not allowed",
+        )
+        assert webhook.asked[-1]["object"] == {"kind": "PodProxyOptions", "apiVersion": "v1", "path": "/a/b"}
+        assert not asked
+        # Logs are read.
+        assert (await server.get(LOG)).status == 200
+
+
+async def test_a_webhook_changes_what_is_run(server: LiveServer, webhook: Webhook) -> None:
+    made = connections(webhook, "MutatingWebhookConfiguration")
+    assert (await server.post(f"{REGISTRATION}/mutatingwebhookconfigurations", made)).status == 201
+    patch = [{"op": "replace", "path": "/command/1", "value": "-x"}, {"op": "remove", "path": "/stdin"}]
+    encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
+    webhook.decide = lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+    async with node_endpoint(server) as (port, asked):
+        await add_pod(server, port)
+        async with server.session.ws_connect(server.url + EXEC, protocols=("v5.channel.k8s.io",)) as socket:
+            await socket.send_bytes(b"end")
+            assert await socket.receive_bytes() == b"\x01echo end"
+    assert asked == ["/exec/default/p1/main?output=1&command=sh&command=-x"]

@@ -74,6 +74,19 @@ def test_a_priority_comes_before_the_price() -> None:
     assert bought(other) == {"cheap": 3}
 
 
+def test_a_third_priority_is_not_bought_while_the_second_can_be_had() -> None:
+    """Whichever pod the scheduler puts where: two of the first and one of the second are better than two of the first and one of the third."""
+    for devices in (1, 2):
+        pods = [selecting(name, devices) for name in "abc"]
+        pools = (
+            offer("z-third", 1, count=4),
+            offer("b-first", 5, count=devices, most=2),
+            offer("a-second", 9, count=devices),
+        )
+        found = plan(cluster_of(*pods), of_pools("b-first", "a-second", "z-third"), *pools)
+        assert bought(found) == {"b-first": 2, "a-second": 1}
+
+
 def test_within_a_priority_the_price_decides() -> None:
     """Pools of one priority are in no order; priorities with one score are one."""
     pods = [selecting(name) for name in "ab"]
@@ -355,7 +368,7 @@ def _world(seed: int) -> tuple[list[tuple[APIStruct, ...]], list[Pool], ComputeC
 
 
 def _best(pods: list[tuple[APIStruct, ...]], pools: list[Pool], found: ComputeClass) -> object:
-    """The best of all sets by brute force: who runs, then on which priority each runs, then what it costs."""
+    """The best of all sets by brute force: who runs, then on which priorities, whoever has which, then what it costs."""
     rank = {name: index for index, each in enumerate(found.spec.priorities) for name in each.nodepools}
     best: Any = None
     for counts in product(*(range(min(each.room, len(pods)) + 1) for each in pools)):
@@ -380,7 +393,7 @@ def _best(pods: list[tuple[APIStruct, ...]], pools: list[Pool], found: ComputeCl
         if set(rank_of) - set(got):
             continue
         cost = sum(each.price * how for each, how in zip(pools, counts, strict=True))
-        key = (tuple(not node for node in got), tuple(rank_of.get(node, 0) for node in got), cost)
+        key = (tuple(not node for node in got), tuple(sorted(rank_of.get(node, 0) for node in got)), cost)
         best = key if best is None or key < best else best
     return best
 
@@ -394,6 +407,6 @@ def test_what_runs_comes_before_priorities_and_these_before_prices(seed: int) ->
     got = tuple(
         (not each.is_helped, max((rank[name] for name in each.bought), default=0)) for each in made.expectations
     )
-    key = (tuple(missing for missing, _ in got), tuple(its for _, its in got), made.cost)
+    key = (tuple(missing for missing, _ in got), tuple(sorted(its for _, its in got)), made.cost)
     assert key == _best(pods, pools, found)
     assert made.cost % MILLION == 0

@@ -247,10 +247,11 @@ def test_variables_refer_to_earlier_ones_and_to_the_pod() -> None:
     }
     raw = {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {"containers": [container]}}
     found = decode_runnable(raw)
-    fetched = {("configmap", "c"): {"k": b"v"}, ("secret", "s"): None}
+    fetched = {("configmap", "c"): {"k": b"v", "1-st.key": b"w"}, ("secret", "s"): None}
     made = environment(found, found.spec.containers[0], PodFacts(), fetched)
     assert made == {
         "C_k": "v",
+        "C_1-st.key": "w",
         "A": "1",
         "B": "1-v-$(NO)-$(A)",
         "POD": "p",
@@ -288,3 +289,13 @@ def test_nothing_runs_twice_and_a_status_can_always_be_told(records: list[tuple[
         newest = now.newest(name)
         assert newest is None or newest.state != RUNNING
     assert pod_status(found, now, Facts(now=NOW, is_final=decision.ends))["phase"]
+
+
+def test_a_variable_from_a_config_map_may_begin_with_a_digit() -> None:
+    container = {
+        "name": "main",
+        "envFrom": [{"configMapRef": {"name": "c"}}, {"prefix": "=", "configMapRef": {"name": "c"}}],
+    }
+    found = decode_runnable({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+    fetched = {("configmap", "c"): {"1-bad.name": b"v"}}
+    assert environment(found, found.spec.containers[0], PodFacts(), fetched) == {"1-bad.name": "v"}

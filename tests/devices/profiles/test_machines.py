@@ -59,7 +59,7 @@ def test_an_unknown_machine_is_refused_with_what_there_is(name: str) -> None:
 
 
 def test_only_cards_since_ampere_for_data_centres_have_mig() -> None:
-    assert [key for key, model in gpu_models().items() if not model.mig_profiles] == ["t4", "l4"]
+    assert [key for key, model in gpu_models().items() if not model.mig_profiles] == ["t4", "p4", "l4"]
     assert [key for key, model in gpu_models().items() if model.mig_mode_needs_reset] == [
         "a100-40",
         "a100-80",

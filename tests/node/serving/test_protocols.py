@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -324,3 +325,46 @@ async def test_headers_that_would_fill_the_memory_end_the_session() -> None:
     async with asyncio.timeout(WAIT_S):
         await session.run()
     assert await session.opened.get() is None
+
+
+@pytest.mark.parametrize("protocol", ["channel.k8s.io", ""])
+@pytest.mark.parametrize("code", [0, 3])
+async def test_without_a_version_a_command_ends_with_a_text_if_it_failed(protocol: str, code: int) -> None:
+    echo = Echo(code=code)
+
+    async def start() -> Streams:
+        return echo
+
+    wanted = Wanted(stdin=True, stdout=True, stderr=True, tty=False)
+    async with (
+        serving_to(lambda asked: run_command(asked, wanted, start)) as port,
+        websocket(port, *filter(None, (protocol,))) as socket,
+    ):
+        assert socket.protocol == (protocol or None)
+        await socket.send_bytes(b"\x00typed")
+        await socket.send_bytes(b"\xff\x00")
+        heard = [message.data async for message in socket]
+    told = b"\x03command terminated with non-zero exit code: exit status 3"
+    assert heard == [b"\x01", b"\x01typed", *([told] if code else [])]
+
+
+@pytest.mark.parametrize("protocol", ["base64.channel.k8s.io", "v4.base64.channel.k8s.io"])
+async def test_channels_may_be_texts(protocol: str) -> None:
+    wanted = Wanted(stdin=True, stdout=True, stderr=True, tty=False)
+    echo = Echo()
+
+    async def start() -> Streams:
+        return echo
+
+    async with serving_to(lambda asked: run_command(asked, wanted, start)) as port, websocket(port, protocol) as socket:
+        for said in ("0not base64!", "", "\u0129", "/AA==", "0dHlwZWQ="):
+            await socket.send_str(said)
+        assert [await socket.receive_str() for _ in range(2)] == ["1", "1dHlwZWQ="]
+
+    async def fail() -> Streams:
+        raise RuntimeFailure("ExecError", "no such container")
+
+    async with serving_to(lambda asked: run_command(asked, wanted, fail)) as port, websocket(port, protocol) as socket:
+        heard = [message.data async for message in socket]
+    told = msgspec.json.encode(failure_of("no such container")) if "v4" in protocol else b"no such container"
+    assert heard[-1] == f"3{base64.b64encode(told).decode()}"

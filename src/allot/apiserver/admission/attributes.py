@@ -65,12 +65,49 @@ class Authorize(Protocol):
         """The answer."""
 
 
+class Rounds:
+    """Who is asked a second time when somebody after them has changed the object: at most once, and only who wants to be
+    (`reinvocationPolicy: IfNeeded`). One for each plugin."""
+
+    def __init__(self) -> None:
+        self._invoked: dict[str, None] = {}
+        self._again: dict[str, None] = {}
+        self._last: Object | None = None
+
+    def begin(self, admission: Admission) -> None:
+        """At the start of a round: what others changed since the last one counts."""
+        if admission.is_second_round and admission.object != self._last:
+            self._ask_again()
+
+    def skips(self, admission: Admission, key: str) -> bool:
+        """Whether somebody is not asked in this round."""
+        return admission.is_second_round and key not in self._again
+
+    def invoked(self, admission: Admission, key: str, before: Object | None, *, if_needed: bool) -> None:
+        """Somebody was asked."""
+        if admission.object != before:
+            self._ask_again()
+            admission.wants_second_round = True
+        if if_needed:
+            self._invoked[key] = None
+
+    def end(self, admission: Admission) -> None:
+        """At the end of a round."""
+        self._last = admission.object
+
+    def _ask_again(self) -> None:
+        self._again |= self._invoked
+        self._invoked = {}
+
+
 class Admission:
     """One request on its way through the plugins."""
 
     __slots__ = (
+        "_rounds",
         "audit_annotations",
         "dry_run",
+        "is_second_round",
         "name",
         "namespace",
         "object",
@@ -81,6 +118,7 @@ class Admission:
         "subresource",
         "user",
         "version",
+        "wants_second_round",
         "warnings",
     )
 
@@ -113,11 +151,21 @@ class Admission:
         self.dry_run = dry_run
         self.warnings: list[str] = []
         self.audit_annotations: dict[str, str] = {}
+        # Mutating plugins run once more when one that others have to know of has changed the object.
+        self.wants_second_round = False
+        self.is_second_round = False
+        self._rounds: dict[str, Rounds] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """Group and plural."""
         return self.resource.group, self.resource.plural
+
+    def rounds_of(self, plugin: str) -> Rounds:
+        """What a plugin remembers from one round to the next."""
+        if self._rounds is None:
+            self._rounds = {}
+        return self._rounds.setdefault(plugin, Rounds())
 
     @property
     def shown_name(self) -> str:

@@ -10,11 +10,14 @@ import msgspec
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object
 from allot.apiserver.admission.objects import metadata, text
-from allot.apiserver.registry import Registry
+from allot.apiserver.kinds.schemas import builtin_schemas
+from allot.apiserver.registry import Registry, run_for
 from allot.apiserver.request import Attributes, User
+from allot.apiserver.resources import Refused
 from allot.core.cel.data.authorization import Authorizer, Decision, Question, ResourceCheck
 from allot.core.policies.environment import namespace_value
 from allot.core.policies.matching import Target, labels_of, matching_version, namespace_selected, object_selected
+from allot.core.schema import FieldReport, Schema, check_fields, prune
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -58,21 +61,51 @@ class Cases:
             labels = await self._namespace_labels(admission, target)
             if not namespace_selected(match, target, labels):
                 return None
-        new, old = self._shown(admission, version, admission.object), self._shown(admission, version, admission.old)
-        return Case(target, version, new, old)
+        new = await self._shown(admission, version, admission.object)
+        return Case(target, version, new, await self._shown(admission, version, admission.old))
 
     async def _namespace_labels(self, admission: Admission, target: Target) -> Mapping[str, Any]:
         if target.is_namespace:
             return labels_of(admission.object or admission.old)
         return labels_of(await self._lookup.get("namespaces", "", "", target.namespace)) if target.namespace else {}
 
-    def _shown(self, admission: Admission, version: str, object_: Object | None) -> Object | None:
+    async def _shown(self, admission: Admission, version: str, object_: Object | None) -> Object | None:
         """A stored object in another version; what a subresource takes stays as it is."""
         resource = admission.resource
         row = self._registry.find(resource.group, version, resource.plural)
         if object_ is None or row is None or object_.get("kind") not in (None, resource.kind):
             return object_
-        return row.present(object_)
+        return await run_for(row, row.present, object_)
+
+    async def again(self, admission: Admission, case: Case) -> Case:
+        """The case with the object as it is now."""
+        return msgspec.structs.replace(case, new=await self._shown(admission, case.version, admission.object))
+
+    def schema_of(self, admission: Admission, case: Case) -> Schema | None:
+        """The schema of the object as the case shows it; that of a subresource may be another than the resource's."""
+        kind = _kind(admission)
+        resource = admission.resource
+        if kind["kind"] != resource.kind:
+            return builtin_schemas().for_kind(kind["group"], kind["version"], kind["kind"])
+        row = self._registry.find(resource.group, case.version, resource.plural)
+        return row.schema if row is not None else None
+
+    async def stored(self, admission: Admission, case: Case, changed: Any) -> Object:
+        """What a webhook or a policy made of the object that a case shows, in the storage version; Refused if it cannot be
+        read as that."""
+        if not isinstance(changed, dict) or (metadata(case.new) and not metadata(changed)):
+            raise Refused("the patch leaves no object behind")
+        resource = admission.resource
+        row = self._registry.find(resource.group, case.version, resource.plural)
+        schema, object_ = self.schema_of(admission, case), dict(changed)
+        report = check_fields(object_, schema) if schema is not None else FieldReport()
+        if report.wrong:
+            raise Refused(report.wrong[0])
+        if report.untidy and schema is not None:
+            object_ = prune(object_, schema)
+        if row is None or object_.get("kind") != resource.kind:
+            return object_
+        return await run_for(row, row.strategy.read, object_)
 
     async def bindings(self, admission: Admission, case: Case, params: Object | None = None) -> dict[str, Any]:
         namespace = None

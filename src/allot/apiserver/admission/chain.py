@@ -66,12 +66,18 @@ class AdmissionChain:
         self._validating_for: dict[_Key, tuple[tuple[ValidatingPlugin, _Idle | None], ...]] = {}
 
     async def mutate(self, admission: Admission) -> Object | None:
-        """The object as the mutating plugins leave it."""
+        """The object as the mutating plugins leave it. All of them run once more if policies or webhooks changed it."""
+        await self._round(admission)
+        if admission.wants_second_round:
+            admission.is_second_round = True
+            await self._round(admission)
+        return admission.object
+
+    async def _round(self, admission: Admission) -> None:
         namespace = admission.namespace
         for plugin, idle in _chosen(self._mutating_for, self._mutating, admission):
             if idle is None or not idle(namespace):
                 await plugin.mutate(admission)
-        return admission.object
 
     def judge(self, admission: Admission) -> AbstractAsyncContextManager[None]:
         """Raises StatusError if a plugin refuses; else the body runs, and plugins hear whether it succeeded."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -44,34 +45,43 @@ class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     audit_annotations: Mapping[str, str] = {}
 
 
-class _Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True):
+    """Where a webhook is asked. shown: what it is called in messages, which is not where the endpoint of a service is."""
+
     url: str
+    shown: str
     # The name in the certificate, if it is another than the address'.
     server_name: str | None = None
 
 
 async def call(lookup: Lookup, webhook: Mapping[str, Any], review: Object) -> WebhookAnswer:
     """Ask a webhook; CallFailed if that fails."""
-    configuration = mapping(webhook.get("clientConfig"))
     asked = webhook.get("timeoutSeconds")
     seconds = asked if isinstance(asked, int) and 1 <= asked <= 30 else TIMEOUT_S
-    try:
-        async with asyncio.timeout(seconds):
-            place = await _place(lookup, configuration)
-            raw = await _post(place, _context(configuration), review)
-    except TimeoutError:
-        raise CallFailed("failed to call webhook: context deadline exceeded") from None
-    except OSError as error:
-        raise CallFailed(f"failed to call webhook: {error}") from error
+    raw = await post(lookup, mapping(webhook.get("clientConfig")), review, seconds)
     return _answer(raw, text(field(review, "request", "uid")))
 
 
-async def _place(lookup: Lookup, configuration: Mapping[str, Any]) -> _Place:
+async def post(lookup: Lookup, configuration: Mapping[str, Any], review: Object, seconds: int) -> bytes:
+    """What a webhook answers to a review; CallFailed with Go's words if it does not. It is told how long it may take."""
+    place = await _place(lookup, configuration, f"timeout={seconds}s")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _post(place, _context(configuration), review)
+    except TimeoutError:
+        raise CallFailed(f'failed to call webhook: Post "{place.shown}": context deadline exceeded') from None
+    except OSError as error:
+        raise CallFailed(f'failed to call webhook: Post "{place.shown}": {error}') from error
+
+
+async def _place(lookup: Lookup, configuration: Mapping[str, Any], query: str) -> Place:
     url = text(configuration.get("url"))
     if url:
-        if urlsplit(url).scheme != "https":
+        parts = urlsplit(url)
+        if parts.scheme != "https":
             raise CallFailed(f"failed to call webhook: url {url!r} is not https")
-        return _Place(url)
+        timed = parts._replace(query=query).geturl()
+        return Place(timed, timed)
     service = mapping(configuration.get("service"))
     namespace, name = text(service.get("namespace")), text(service.get("name"))
     port = service.get("port") if isinstance(service.get("port"), int) else _DEFAULT_PORT
@@ -80,8 +90,9 @@ async def _place(lookup: Lookup, configuration: Mapping[str, Any]) -> _Place:
         raise CallFailed(f'failed to call webhook: service "{name}" not found')
     address = await _endpoint(lookup, namespace, name, port, found)
     path = text(service.get("path"))
+    rest = f"{path if path.startswith('/') else '/' + path}?{query}"
     host = f"{name}.{namespace}.svc"
-    return _Place(f"https://{address}{path if path.startswith('/') else '/' + path}", host)
+    return Place(f"https://{address}{rest}", f"https://{host}:{port}{rest}", host)
 
 
 async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, service: Object) -> str:
@@ -121,17 +132,28 @@ def _context(configuration: Mapping[str, Any]) -> ssl.SSLContext:
         raise CallFailed(f"failed to call webhook: unable to load root certificates: {error}") from error
 
 
-async def _post(place: _Place, context: ssl.SSLContext, review: Object) -> bytes:
+async def _post(place: Place, context: ssl.SSLContext, review: Object) -> bytes:
     # Imported when the first webhook is called: that is a quarter of a server's start.
     import aiohttp
 
     try:
         return await _exchange(place, aiohttp.TCPConnector(ssl=context), review)
     except aiohttp.ClientError as error:
-        raise CallFailed(f"failed to call webhook: {error}") from error
+        raise CallFailed(f'failed to call webhook: Post "{place.shown}": {_told(error)}') from error
 
 
-async def _exchange(place: _Place, connector: aiohttp.TCPConnector, review: Object) -> bytes:
+def _told(error: aiohttp.ClientError) -> str:
+    """What went wrong, in Go's words where they are known."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"tls: failed to verify certificate: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return f"dial tcp {error.host}:{error.port}: connect: {os.strerror(error.os_error.errno).lower()}"
+    return str(error)
+
+
+async def _exchange(place: Place, connector: aiohttp.TCPConnector, review: Object) -> bytes:
     import aiohttp
 
     # A session of its own for each call: webhooks are few and far between, and nothing is left open.

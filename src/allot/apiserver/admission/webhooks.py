@@ -1,7 +1,7 @@
 """Admission webhooks: programs elsewhere that change or refuse objects.
 
-Webhooks are asked one after the other, in the order of their configurations' names. A mutating webhook is not asked again when
-a later one has changed the object (reinvocationPolicy IfNeeded is treated as Never).
+Webhooks are asked one after the other, in the order of their configurations' names. A mutating webhook that wants to be is asked a
+second time when the object was changed after it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from allot.apiserver.registry import Registry
 from allot.apiserver.resources import Refused, Resource
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import json_patch
+from allot.core.policies.conditions import Conditions, EvaluationFailed
 from allot.core.policies.matching import EXEMPT, EXEMPT_REVIEWS, MatchError
-from allot.core.policies.validating import EvaluationFailed, Policy
 from allot.process.ids import Ids
 
 _GROUP = "admissionregistration.k8s.io"
@@ -49,18 +49,22 @@ class _Webhooks:
         """Whether there are no webhooks."""
         return self._lookup.known_list(self.plural, _GROUP) == []
 
-    async def _each(self, admission: Admission) -> None:
-        for configuration in await self._lookup.list(self.plural, _GROUP):
-            for webhook in sequence(configuration.get("webhooks")):
-                if isinstance(webhook, dict):
-                    await self._one(admission, webhook)
+    async def _all(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Every webhook with what tells it apart."""
+        return [
+            (f"{text(metadata(configuration).get('name'))}/{index}", webhook)
+            for configuration in await self._lookup.list(self.plural, _GROUP)
+            for index, webhook in enumerate(sequence(configuration.get("webhooks")))
+            if isinstance(webhook, dict)
+        ]
 
-    async def _one(self, admission: Admission, webhook: Mapping[str, Any]) -> None:
+    async def _one(self, admission: Admission, webhook: Mapping[str, Any]) -> bool:
+        """Ask a webhook; whether the request is one that it is asked about."""
         name = text(webhook.get("name"))
         try:
             case = await self._matched(admission, webhook)
             if case is None:
-                return
+                return False
             if admission.dry_run and webhook.get("sideEffects") not in _HARMLESS:
                 raise bad_request(f"admission webhook {name!r} does not support dry run".replace("'", '"'))
             answer = await call(self._lookup, webhook, self._review(admission, case))
@@ -69,10 +73,11 @@ class _Webhooks:
             admission.warnings.extend(answer.warnings)
             if not answer.allowed:
                 raise _denial(name, answer)
-            self._use(admission, case, answer)
+            await self._use(admission, case, answer)
         except (CallFailed, MatchError, EvaluationFailed) as error:
             if webhook.get("failurePolicy") != "Ignore":
                 raise internal(f'failed calling webhook "{name}": {error}') from error
+        return True
 
     async def _matched(self, admission: Admission, webhook: Mapping[str, Any]) -> Case | None:
         rules = {
@@ -92,7 +97,7 @@ class _Webhooks:
         request |= {"object": case.new, "oldObject": case.old}
         return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
-    def _use(self, admission: Admission, case: Case, answer: WebhookAnswer) -> None:
+    async def _use(self, admission: Admission, case: Case, answer: WebhookAnswer) -> None:
         """What to do with a webhook's consent."""
 
 
@@ -103,27 +108,20 @@ class MutatingWebhooks(_Webhooks):
 
     async def mutate(self, admission: Admission) -> None:
         """Let webhooks change the object."""
-        await self._each(admission)
+        rounds = admission.rounds_of(self.plural)
+        rounds.begin(admission)
+        for key, webhook in await self._all():
+            before = admission.object
+            if not rounds.skips(admission, key) and await self._one(admission, webhook):
+                rounds.invoked(admission, key, before, if_needed=webhook.get("reinvocationPolicy") == "IfNeeded")
+        rounds.end(admission)
 
-    def _use(self, admission: Admission, case: Case, answer: WebhookAnswer) -> None:
+    async def _use(self, admission: Admission, case: Case, answer: WebhookAnswer) -> None:
         if answer.patch is None or case.new is None:
             return
         try:
-            changed = json_patch(case.new, answer.patch)
-        except PatchError as error:
-            raise CallFailed(str(error)) from error
-        admission.object = self._as_stored(admission, case, changed)
-
-    def _as_stored(self, admission: Admission, case: Case, changed: Any) -> Object:
-        if not isinstance(changed, dict) or not metadata(changed):
-            raise CallFailed("received invalid webhook response: the patch leaves no object behind")
-        resource = admission.resource
-        row = self._registry.find(resource.group, case.version, resource.plural)
-        if row is None or changed.get("kind") != resource.kind:
-            return changed
-        try:
-            return row.strategy.read(changed)
-        except Refused as error:
+            admission.object = await self._cases.stored(admission, case, json_patch(case.new, answer.patch))
+        except (PatchError, Refused) as error:
             raise CallFailed(str(error)) from error
 
 
@@ -134,13 +132,14 @@ class ValidatingWebhooks(_Webhooks):
 
     async def validate(self, admission: Admission) -> None:
         """Let webhooks refuse the object."""
-        await self._each(admission)
+        for _, webhook in await self._all():
+            await self._one(admission, webhook)
 
 
 @lru_cache(maxsize=256)
-def _conditions(encoded: bytes) -> Policy:
-    """The matchConditions of a webhook, compiled: a policy that has nothing else."""
-    return Policy({"spec": {"matchConditions": msgspec.json.decode(encoded)}})
+def _conditions(encoded: bytes) -> Conditions:
+    """The matchConditions of a webhook, compiled."""
+    return Conditions({"spec": {"matchConditions": msgspec.json.decode(encoded)}})
 
 
 def _denial(name: str, answer: WebhookAnswer) -> StatusError:

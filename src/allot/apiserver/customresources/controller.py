@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.customresources.conversion_webhooks import Conversions
 from allot.apiserver.customresources.rows import custom_rows
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.resources import Object
@@ -37,12 +38,21 @@ DeleteAll = Callable[[Served], Awaitable[None]]
 class CustomResources:
     """The controller. `load` before the first request, then `run` until the server stops."""
 
-    def __init__(self, store: Store, registry: Registry, schemas: Schemas, clock: Clock, delete_all: DeleteAll) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        schemas: Schemas,
+        clock: Clock,
+        delete_all: DeleteAll,
+        conversions: Conversions,
+    ) -> None:
         self._store = store
         self._registry = registry
         self._schemas = schemas
         self._clock = clock
         self._delete_all = delete_all
+        self._conversions = conversions
         self._definitions: dict[str, Entry] = {}
         # What is served for a definition, and the rows that are.
         self._served: dict[str, tuple[bytes, list[Served]]] = {}
@@ -116,7 +126,7 @@ class CustomResources:
         present = self._served.get(key)
         if present is not None and present[0] == fingerprint:
             return
-        rows = custom_rows(definition, self._schemas)
+        rows = custom_rows(definition, self._schemas, self._conversions)
         kept = {_names(row) for row in rows}
         for row in present[1] if present is not None else ():
             if _names(row) not in kept:

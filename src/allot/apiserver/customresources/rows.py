@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from allot.apiserver.customresources.strategy import CustomStrategy, CustomVersion
+from allot.apiserver.customresources.conversion_webhooks import Conversions, ConversionWebhook
+from allot.apiserver.customresources.strategy import CustomStrategy, CustomVersion, renamed
 from allot.apiserver.printing.tables import UnreadableColumn, custom_printer
-from allot.apiserver.registry import ScalePaths, Served
+from allot.apiserver.registry import Convert, ScalePaths, Served
 from allot.apiserver.resources import Object, Resource, Subresource
 from allot.core.customresources.conditions import is_terminating
 from allot.core.customresources.definition import storage_version, versions_of
@@ -23,8 +24,10 @@ _READ_WRITE = ("get", "patch", "update")
 _EVERYTHING: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def custom_rows(definition: Mapping[str, Any], schemas: Schemas) -> list[Served]:
+def custom_rows(definition: Mapping[str, Any], schemas: Schemas, conversions: Conversions) -> list[Served]:
     """The rows of a definition that was accepted."""
+    strategy = (definition["spec"].get("conversion") or {}).get("strategy")
+    webhook = conversions.webhook(definition) if strategy == "Webhook" else None
     stored = storage_version(definition)
     # Only definitions that were first written as v1beta1 may say so.
     keeps_all = definition["spec"].get("preserveUnknownFields") is True
@@ -33,7 +36,7 @@ def custom_rows(definition: Mapping[str, Any], schemas: Schemas) -> list[Served]
     if storage is None:
         return []
     return [
-        _row(definition, one, versions[str(one["name"])], storage)
+        _row(definition, one, versions[str(one["name"])], storage, webhook)
         for one in versions_of(definition)
         if one.get("served") is True
     ]
@@ -47,7 +50,11 @@ def _version(one: Mapping[str, Any], schemas: Schemas, *, keeps_all: bool) -> Cu
 
 
 def _row(
-    definition: Mapping[str, Any], one: Mapping[str, Any], version: CustomVersion, storage: CustomVersion
+    definition: Mapping[str, Any],
+    one: Mapping[str, Any],
+    version: CustomVersion,
+    storage: CustomVersion,
+    webhook: ConversionWebhook | None,
 ) -> Served:
     resource = _resource(definition, one, version, storage.name)
     try:
@@ -56,12 +63,13 @@ def _row(
         printer = custom_printer(())
     return Served(
         resource,
-        CustomStrategy(resource, version, storage),
+        CustomStrategy(resource, version, storage, webhook),
         lambda: version.schema,
-        _convert(resource, version, definition),
+        _convert(resource, version, definition, webhook),
         _scale(one),
         dict(version.raw),
         printer,
+        webhook,
     )
 
 
@@ -130,9 +138,10 @@ def _reader(steps: tuple[str, ...]) -> Callable[[Object], str]:
 
 
 def _convert(
-    resource: Resource, version: CustomVersion, definition: Mapping[str, Any]
-) -> Callable[[Object], Object] | None:
-    """Stored objects in the version of the row: the name of the version, and what its schema says today.
+    resource: Resource, version: CustomVersion, definition: Mapping[str, Any], webhook: ConversionWebhook | None
+) -> Convert | None:
+    """Stored objects in the version of the row: as the webhook has them, or else with the name of the version, and what its
+    schema says today.
 
     Objects may have been stored when the schema had other fields and defaults, and in another version; in the only
     version that ever was stored, without defaults, they are served as they are.
@@ -142,10 +151,7 @@ def _convert(
     if stored == {resource.version} and not has_defaults:
         return None
 
-    def converted(object_: Object) -> Object:
-        value = version.completed(object_)
-        if value.get("apiVersion") == resource.api_version:
-            return value
-        return {**value, "apiVersion": resource.api_version}
+    def converted(objects: Sequence[Object]) -> list[Object]:
+        return [version.completed(each) for each in renamed(objects, resource.api_version, webhook)]
 
     return converted

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allot.apiserver.customresources.conversion_webhooks import ConversionWebhook
 from allot.apiserver.kinds.generic import carried_over, errors_of, read_meta
 from allot.apiserver.resources import Object, Resource, Strategy
 from allot.core.customresources.list_types import check_list_types
@@ -40,19 +41,35 @@ class CustomVersion:
         return apply_defaults(prune(object_, self.schema), self.schema)
 
 
-class CustomStrategy(Strategy):
-    """The strategy of one row. Objects are stored in the storage version, which differs from the row's by its name only."""
+def renamed(objects: Sequence[Object], api_version: str, webhook: ConversionWebhook | None) -> list[Object]:
+    """Objects in another version: by the definition's webhook, or, if it has none, under another name."""
+    if webhook is not None:
+        return webhook.converted(objects, api_version)
+    return [each if each.get("apiVersion") == api_version else {**each, "apiVersion": api_version} for each in objects]
 
-    def __init__(self, resource: Resource, version: CustomVersion, storage: CustomVersion) -> None:
+
+class CustomStrategy(Strategy):
+    """The strategy of one row. Objects are stored in the storage version, which differs from the row's by its name only, unless
+    a webhook converts them."""
+
+    def __init__(
+        self, resource: Resource, version: CustomVersion, storage: CustomVersion, webhook: ConversionWebhook | None
+    ) -> None:
         self._resource = resource
         self._version = version
         self._storage = storage
+        self._webhook = webhook
         self._has_status = "status" in resource.subresources
 
     def read(self, object_: Object) -> Object:
         """The object as it was written, pruned and with defaults, in the storage version."""
-        value = self._version.completed(object_)
-        return {**value, "apiVersion": self._resource.storage_api_version, "kind": self._resource.kind}
+        value = {**self._version.completed(object_), "kind": self._resource.kind}
+        return self.current(value)
+
+    def current(self, stored: Object) -> Object:
+        """An object in the storage version of today, whichever it is in."""
+        (value,) = renamed((stored,), self._resource.storage_api_version, self._webhook)
+        return value if self._webhook is None or value is stored else self._storage.completed(value)
 
     def prepare_create(self, object_: Object) -> Object:
         """A new object without a status, if the status is a part of its own."""
@@ -113,9 +130,7 @@ class CustomStrategy(Strategy):
         return check_rules(self._version.rules, shown, before).errors
 
     def _as_written(self, object_: Object) -> Object:
-        if self._version is self._storage:
-            return object_
-        return {**object_, "apiVersion": self._resource.api_version}
+        return renamed((object_,), self._resource.api_version, self._webhook)[0]
 
     def warnings(self, object_: Object) -> tuple[str, ...]:  # noqa: ARG002
         """Nothing: unknown fields are told by field validation."""

@@ -8,14 +8,14 @@ from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.handlers.writes import Change, Warned, Write
 from allot.apiserver.objects import objectmeta
 from allot.apiserver.objects.bodies import APPLY_PATCH, of_its_own, read_value
-from allot.apiserver.objects.fieldchecks import IGNORE, STRICT, report_of, strict_text, tidy
+from allot.apiserver.objects.fieldchecks import IGNORE, STRICT, report_of, tidy
 from allot.apiserver.objects.options import WriteOptions
 from allot.apiserver.objects.ownership import converter, resets
 from allot.apiserver.objects.sharing import changed_parts
 from allot.apiserver.request import ApiRequest
+from allot.core.model.decoding import ObjectWithDuplicates
 from allot.core.patching.applying import ApplyConflict, apply
 from allot.core.patching.errors import PatchError
-from allot.core.schema import Schema, check_fields
 
 Object = dict[str, Any]
 
@@ -25,9 +25,8 @@ def _applied(write: Write, stored: Object | None) -> Warned:
     served, request, options = write.served, write.request, write.options
     resource, schema = served.resource, served.schema
     assert schema is not None, "every kind that can be applied has a schema"
-    given, name = read_configuration(request)
-    given = _placed(given, request, resource.namespaced)
-    warnings = field_errors(given, schema, options)
+    read, name = read_configuration(request)
+    given = _placed(read, request, resource.namespaced)
     if stored is None and write.subresource:
         raise write.not_found()
     if stored is None and not name:
@@ -48,7 +47,7 @@ def _applied(write: Write, stored: Object | None) -> Warned:
         )
     except PatchError as error:
         raise from_apply_error(error) from None
-    return applied.object, warnings
+    return applied.object, duplicate_keys(read, options)
 
 
 def _checked(write: Write, proposed: Object, old: Object | None) -> Warned:
@@ -90,11 +89,12 @@ def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
     return objectmeta.with_metadata(given, metadata)
 
 
-def field_errors(given: Object, schema: Schema, options: WriteOptions) -> tuple[str, ...]:
-    """What to warn about in a configuration; 400 if it is refused because of that."""
-    errors = check_fields(given, schema).strict_errors
-    if not errors or options.field_validation == IGNORE:
+def duplicate_keys(given: Object, options: WriteOptions) -> tuple[str, ...]:
+    """What to warn about in a configuration that could be applied; 400 if it is refused because of that. Unknown fields cannot be
+    applied, whatever the validation."""
+    if not isinstance(given, ObjectWithDuplicates) or options.field_validation == IGNORE:
         return ()
+    problem = f"error converting YAML to JSON: {given.yaml_problem}"
     if options.field_validation == STRICT:
-        raise bad_request(f"error strict decoding patch: {strict_text(errors)}")
-    return errors
+        raise bad_request(f"error strict decoding patch: {problem}")
+    return (problem,)

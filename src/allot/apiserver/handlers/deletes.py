@@ -14,7 +14,7 @@ from allot.apiserver.admission.chain import admission_of
 from allot.apiserver.aside import size_of
 from allot.apiserver.errors import StatusError, bad_request, conflict, not_found
 from allot.apiserver.handlers.lists import list_objects
-from allot.apiserver.handlers.storing import MODIFIED, answer, at_revision, is_gone, owned
+from allot.apiserver.handlers.storing import MODIFIED, at_revision, is_gone, owned, shown
 from allot.apiserver.objects.bodies import read_value
 from allot.apiserver.objects.options import DeleteOptions, delete_options, list_options
 from allot.apiserver.objects.selection import selection
@@ -76,7 +76,7 @@ async def delete_object(
             continue
         except KeyNotFound:
             raise not_found(resource.group, resource.plural, request.name) from None
-        return _answer(served, left, options, removed=removed, warnings=tuple(admission.warnings))
+        return await _answer(served, left, options, removed=removed, warnings=tuple(admission.warnings))
     raise conflict(resource.group, resource.plural, request.name, MODIFIED)
 
 
@@ -159,12 +159,12 @@ def _as_object(options: DeleteOptions) -> Object:
     return told
 
 
-def _answer(
+async def _answer(
     served: Served, left: Entry, options: DeleteOptions, *, removed: bool, warnings: tuple[str, ...]
 ) -> ApiObject:
     resource = served.resource
     if not removed or resource.returns_deleted:
-        return answer(served, left, 202 if not removed and options.orphan_dependents is False else 200, warnings)
+        return await shown(served, left, 202 if not removed and options.orphan_dependents is False else 200, warnings)
     metadata = left.object["metadata"]
     details = {
         "name": metadata["name"],

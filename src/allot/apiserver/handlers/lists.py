@@ -16,7 +16,7 @@ import msgspec
 from allot.apiserver.errors import StatusError, bad_request, expired, too_large_resource_version
 from allot.apiserver.objects.options import ListOptions
 from allot.apiserver.objects.selection import Selection
-from allot.apiserver.registry import Served
+from allot.apiserver.registry import Served, run_for
 from allot.apiserver.request import ApiList
 from allot.store.port import Compacted, Entry, FutureRevision, Page, Store
 
@@ -69,7 +69,7 @@ async def list_objects(
         page = await _read(store, prefix, start, options, selection)
     entries = page.entries if selection.everything else await selected(page.entries, selection)
     if served.convert_needed:
-        entries = await _presented(entries, served)
+        entries = await presented(entries, served)
     token = encode_token(page.revision, page.continue_key, prefix) if page.continue_key else ""
     resource = served.resource
     return ApiList(
@@ -91,11 +91,11 @@ async def selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entr
     return tuple(found)
 
 
-async def _presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, ...]:
+async def presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, ...]:
     """The entries in the version of the row, with room for other requests in between."""
     shown: list[Entry] = []
     for few in in_steps(entries, _CHUNK_MIN):
-        shown += map(served.present_entry, few)
+        shown += await run_for(served, served.present_entries, few)
         await asyncio.sleep(0)
     return tuple(shown)
 

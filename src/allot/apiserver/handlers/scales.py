@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver.errors import bad_request, invalid, not_found
-from allot.apiserver.handlers.applies import field_errors, from_apply_error, read_configuration
+from allot.apiserver.handlers.applies import duplicate_keys, from_apply_error, read_configuration
 from allot.apiserver.handlers.patches import (
     check_named_type,
     from_patch_error,
@@ -26,7 +26,7 @@ from allot.apiserver.objects.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PA
 from allot.apiserver.objects.fieldchecks import SCALE, read_part
 from allot.apiserver.objects.options import write_options
 from allot.apiserver.objects.ownership import with_managed_fields
-from allot.apiserver.registry import ScalePaths, Served
+from allot.apiserver.registry import ScalePaths, Served, run_for
 from allot.apiserver.request import ApiObject, ApiRequest
 from allot.apiserver.server_context import ServerContext
 from allot.core.patching.applying import apply
@@ -47,7 +47,7 @@ async def handle(context: ServerContext, served: Served, request: ApiRequest) ->
         entry = await context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        return ApiObject(object=scale_of(served.present(entry.object), served.scale))
+        return ApiObject(object=scale_of(await run_for(served, served.present, entry.object), served.scale))
     if request.verb == "patch":
         kind = patch_type(served, request.content_type)
         options = write_options(request.query, request.user_agent, "Patch", kind)
@@ -91,7 +91,6 @@ def _applied(write: Write, stored: Object | None) -> Warned:
     """An apply configuration of a Scale: its manager owns the replicas of the object."""
     resource, paths, options = write.served.resource, write.served.scale, write.options
     given, _ = read_configuration(write.request)
-    warnings = field_errors(given, _schema(), options)
     object_ = _present(write, stored)
     replicas = tuple(f"f:{step}" for step in paths.spec)
     managed = object_["metadata"].get("managedFields")
@@ -111,7 +110,7 @@ def _applied(write: Write, stored: Object | None) -> Warned:
     except PatchError as error:
         raise from_apply_error(error) from None
     managed = resource_managed_fields(managed, applied.managed_fields, resource.api_version, replicas)
-    return _scaled(write, with_managed_fields(object_, managed), applied.object), warnings
+    return _scaled(write, with_managed_fields(object_, managed), applied.object), duplicate_keys(given, options)
 
 
 _PUT = Change(_put)

@@ -6,7 +6,7 @@ from typing import Any
 
 from allot.apiserver.errors import StatusError, already_exists
 from allot.apiserver.objects import objectmeta
-from allot.apiserver.registry import Served
+from allot.apiserver.registry import Served, run_for
 from allot.apiserver.request import ApiObject
 from allot.apiserver.server_context import ServerContext
 from allot.core.patching.managed import without_new_times
@@ -100,11 +100,16 @@ def at_revision(object_: Object, revision: int) -> Object:
     return {**object_, "metadata": {**object_["metadata"], "resourceVersion": str(revision)}}
 
 
+async def shown(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
+    """A stored object as an answer, whoever has to convert it."""
+    return await run_for(served, answer, served, entry, status, warnings)
+
+
 def answer(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
     """A stored object as an answer, in the version of the row."""
     if served.resource.warning:
         warnings = (served.resource.warning, *warnings)
-    shown = served.present_entry(entry)
+    presented = served.present_entry(entry)
     if warnings:
         warnings = tuple(dict.fromkeys(warnings))
-    return ApiObject(object=shown.object, status=status, entry=shown, warnings=warnings)
+    return ApiObject(object=presented.object, status=status, entry=presented, warnings=warnings)

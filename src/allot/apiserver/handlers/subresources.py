@@ -58,4 +58,4 @@ async def _get(context: ServerContext, served: Served, request: ApiRequest) -> A
     entry = await context.store.get(served.key(request.namespace, request.name))
     if entry is None:
         raise not_found(resource.group, resource.plural, request.name)
-    return storing.answer(served, entry, 200)
+    return await storing.shown(served, entry, 200)

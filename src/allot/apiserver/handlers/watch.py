@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Any
 
 from allot.apiserver.errors import StatusError, expired, too_large_resource_version, unavailable
-from allot.apiserver.handlers.lists import parse_resource_version, selected
+from allot.apiserver.handlers.lists import parse_resource_version, presented, selected
 from allot.apiserver.objects.options import ListOptions
 from allot.apiserver.objects.selection import Selection
 from allot.apiserver.registry import Served
@@ -67,6 +67,8 @@ async def open_watch(
         initial = await selected(initial, selection)
     duration = options.timeout_seconds or int(TIMEOUT_MIN_S * (1 + ids.jitter()))
     watch = ObjectWatch(served, selection, clock, duration, bookmarks=options.allow_watch_bookmarks)
+    if served.convert_needed:
+        initial = await presented(initial, served)
     watch.begin(store, prefix, revision, initial, marks_end=bool(wanted))
     return watch
 
@@ -89,7 +91,8 @@ class ObjectWatch:
         """Start to listen, and keep what is told first: the objects as of the revision that are selected."""
         self._seen = revision
         self._watch = store.watch(prefix, revision)
-        self._initial += [self._told("ADDED", entry) for entry in initial]
+        # In the version of the row already.
+        self._initial += [WatchEvent("ADDED", None, entry) for entry in initial]
         if marks_end and self._bookmarks:
             self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
 
@@ -130,7 +133,8 @@ class ObjectWatch:
                         break
                     told.append(self._bookmark({}))
                     continue
-                event = self._event(change)
+                beside = self._served.beside
+                event = self._event(change) if beside is None else await beside.run(self._event, change)
                 if event is not None:
                     told.append(event)
         except StopAsyncIteration:
@@ -141,6 +145,9 @@ class ObjectWatch:
             told.append(_failure(too_large_resource_version(self._seen, error.current)))
         except StoreUnavailable as error:
             told.append(_failure(unavailable(str(error))))
+        except StatusError as error:
+            # An object that could not be converted.
+            told.append(_failure(error))
         finally:
             await self.close()
         if told:

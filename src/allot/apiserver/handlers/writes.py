@@ -17,7 +17,7 @@ Pure stages of large requests are done beside the event loop; small ones pay one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ from allot.apiserver.objects.fieldchecks import cannot_be_handled, checked_field
 from allot.apiserver.objects.options import WriteOptions, write_options
 from allot.apiserver.objects.ownership import track
 from allot.apiserver.objects.sharing import sharing
-from allot.apiserver.registry import Served
+from allot.apiserver.registry import Beside, Served
 from allot.apiserver.request import ApiObject, ApiRequest, Attributes
 from allot.apiserver.resources import Refused
 from allot.apiserver.server_context import ServerContext
@@ -164,9 +164,16 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     else:
         old, drafted, operation, status = entry.object, _changed, Operation.UPDATE, 200
         size = max(size, entry.size_bytes)
-    large, run = size > LARGE_BYTES, context.aside.run
+    large, base = size > LARGE_BYTES, entry
+    run: Callable[..., Awaitable[Any]] = context.aside.run
+    if served.beside is not None:
+        # Somebody else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
+        run, large = _beside(served.beside), True
+        if entry is not None:
+            old = await served.beside.run(served.strategy.current, entry.object)
+            base = Entry(entry.key, old, entry.revision)
     # The seam is written out: a call that decides would make small writes a tenth slower.
-    draft = await run(size, drafted, write, entry) if large else drafted(write, entry)
+    draft = await run(size, drafted, write, base) if large else drafted(write, base)
     if old is None and request.verb != "create":
         context.authorizer.check(_creation(write))
     admission = admission_of(
@@ -180,7 +187,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     )
     admitted = await context.admission.mutate(admission)
     assert admitted is not None, "admission of a write keeps an object"
-    if served.custom:
+    if served.custom and served.beside is None:
         # Their schemas and rules are written by users, and may take their time: others are served meanwhile.
         object_, errors, warned = await asyncio.to_thread(_judged, write, draft, admitted, old)
     elif large:
@@ -203,6 +210,11 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     return (
         await run(size, answer, served, stored, status, warnings) if large else answer(served, stored, status, warnings)
     )
+
+
+def _beside(beside: Beside) -> Callable[..., Awaitable[Any]]:
+    """In place of the thread for large requests, which must not wait."""
+    return lambda _, work, *arguments: beside.run(work, *arguments)
 
 
 def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001

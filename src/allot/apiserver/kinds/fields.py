@@ -80,6 +80,6 @@ SECRET: Fields = texts("type")
 SERVICE: Fields = texts("spec.clusterIP", "spec.type")
 REPLICAS: Fields = texts("status.replicas", replicas="0")
 JOB: Fields = {"status.successful": text("status.succeeded", "0")}
-SLICE: Fields = texts("spec.nodeName", "spec.driver")
+SLICE: Fields = texts("spec.nodeName", "spec.driver", "spec.pool.name")
 SIGNING_REQUEST: Fields = texts("spec.signerName")
 POD_CERTIFICATE_REQUEST: Fields = texts("spec.signerName", "spec.podName", "spec.nodeName")

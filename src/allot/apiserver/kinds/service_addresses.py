@@ -126,7 +126,7 @@ def _without_other_types(spec: Object, old: Object) -> Object:
         dropped += ["externalTrafficPolicy", "healthCheckNodePort"]
     if now == "ExternalName":
         dropped += ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"]
-    kept = {name: value for name, value in spec.items() if name not in dropped or value != old.get(name)}
+    kept = {name: value for name, value in spec.items() if name not in dropped or value not in ("", old.get(name))}
     ports = spec.get("ports")
     if before in _OUTSIDE and now not in _OUTSIDE and isinstance(ports, list):
         given = {_identity(port): port.get("nodePort") for port in old.get("ports") or [] if isinstance(port, dict)}

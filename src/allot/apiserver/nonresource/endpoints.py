@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from allot.apiserver.nonresource.openapi import OpenApi
 from allot.apiserver.registry import Registry
 from allot.apiserver.request import PathRequest
 from allot.apiserver.serving.negotiation import parse_accept
+from allot.wire import openapi_v2
 
 VERSION = {
     "major": "1",
@@ -106,7 +108,7 @@ class NonResourceEndpoints:
             case ("metrics",):
                 return EndpointAnswer(body=self._metrics.text(), media_type=CONTENT_TYPE)
             case ("openapi", *rest):
-                return self._openapi_document(tuple(rest), accept)
+                return await self._openapi_document(tuple(rest), accept)
             case (name, *rest) if name in _HEALTH and len(rest) <= 1:
                 return await self._health(name, rest[0] if rest else "", query)
         return None
@@ -126,9 +128,9 @@ class NonResourceEndpoints:
         value = self._discovery.api_versions() if root == "api" else self._discovery.groups()
         return EndpointAnswer(value=value, headers={"Vary": "Accept"})
 
-    def _openapi_document(self, rest: tuple[str, ...], accept: str) -> EndpointAnswer | None:
+    async def _openapi_document(self, rest: tuple[str, ...], accept: str) -> EndpointAnswer | None:
         if rest == ("v2",):
-            return self._openapi_v2(accept)
+            return await self._openapi_v2(accept)
         if rest[:1] != ("v3",):
             return None
         if len(rest) == 1:
@@ -139,11 +141,14 @@ class NonResourceEndpoints:
         etag, body = found
         return EndpointAnswer(body=body, media_type="application/json", headers={"ETag": etag, "Vary": "Accept"})
 
-    def _openapi_v2(self, accept: str) -> EndpointAnswer:
-        if any("proto-openapi" in entry.media_type for entry in parse_accept(accept)[:1]):
-            media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-            return EndpointAnswer(body=self._openapi.swagger_protobuf(), media_type=media_type)
-        return EndpointAnswer(body=self._openapi.swagger(), media_type="application/json")
+    async def _openapi_v2(self, accept: str) -> EndpointAnswer:
+        wanted = parse_accept(accept)[:1]
+        in_protobuf = any("proto-openapi" in entry.media_type for entry in wanted)
+        make = self._openapi.swagger_protobuf if in_protobuf else self._openapi.swagger
+        # The first one takes a while.
+        etag, body = await asyncio.to_thread(make)
+        media_type = openapi_v2.MEDIA_TYPE if in_protobuf else "application/json"
+        return EndpointAnswer(body=body, media_type=media_type, headers={"ETag": etag, "Vary": "Accept"})
 
     async def _health(self, name: str, only: str, query: Mapping[str, str]) -> EndpointAnswer | None:
         checks = [check for check in self._checks[name] if not only or check[0] == only]

@@ -1,21 +1,24 @@
 """OpenAPI documents: what kubectl explain, completion and validation read.
 
-Version 3 is complete: one document per group and version, made from the shipped definitions and from custom resources'
-schemas when it is first asked for. Version 2 has all definitions and no operations, as JSON; in protobuf, which older
-kubectls ask for before they fall back to version 3, only the frame.
+Made from the shipped definitions and from custom resources' schemas when they are first asked for: version 3 is one document per
+group and version, version 2 one for all, as JSON and in protobuf.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from allot.apiserver.nonresource import openapi_operations as operations
+from allot.apiserver.nonresource.openapi_operations import TYPE_EXTENSION
 from allot.apiserver.registry import Registry
 from allot.apiserver.resources import Resource
+from allot.core.customresources.published import schema_v2
 from allot.core.schema import Schemas
+from allot.wire import openapi_v2
 
 Object = dict[str, Any]
 
@@ -23,7 +26,6 @@ _REFERENCE = "$ref"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INFO = {"title": "Kubernetes", "version": "v1.37.0"}
-_TYPE_EXTENSION = "x-kubernetes-group-version-kind"
 _STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -52,14 +54,16 @@ class OpenApi:
         self._unstored = unstored
         self._schemas = schemas
         self._generation = -1
+        # By path, or by the form of version 2.
         self._documents: dict[str, tuple[str, bytes]] = {}
-        self._swagger: bytes | None = None
+        # Definitions and paths of built-in kinds in version 2.
+        self._builtin_json: tuple[bytes, ...] | None = None
+        self._builtin_protobuf: tuple[bytes, bytes] | None = None
 
     def _refresh(self) -> None:
         if self._generation != self._registry.generation:
             self._generation = self._registry.generation
             self._documents.clear()
-            self._swagger = None
 
     def index(self) -> Object:
         """/openapi/v3: where the documents are. The hash in an address changes with the document."""
@@ -105,7 +109,7 @@ class OpenApi:
         paths: Object = {}
         for row in rows:
             name = self._collect_row(row, collected)
-            paths |= _paths(row, name)
+            paths |= operations.paths(row.resource, name, 3, custom=self._is_custom(row))
         for name in (_STATUS, _DELETE_OPTIONS):
             self._collect(name, collected)
         return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": collected}}
@@ -129,31 +133,13 @@ class OpenApi:
 
     def _collect_custom(self, row: Row, collected: dict[str, Object]) -> str:
         resource = row.resource
-        reverse = ".".join(reversed(resource.group.split(".")))
-        name = f"{reverse}.{resource.version}.{resource.kind}"
+        name = _custom_name(resource)
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         self._collect(_OBJECT_META, collected)
         self._collect(_LIST_META, collected)
-        schema: Object = dict(row.openapi or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-        properties = dict(schema.get("properties") or {})
-        properties |= {
-            "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
-            "kind": {"type": "string", "description": _KIND_TEXT},
-            "metadata": {"description": _METADATA_TEXT, "allOf": [_reference(_OBJECT_META)]},
-        }
-        collected[name] = {**schema, "properties": properties, _TYPE_EXTENSION: [kind]}
-        collected[f"{name}List"] = {
-            "description": f"{resource.kind}List is a list of {resource.kind}",
-            "type": "object",
-            "required": ["items"],
-            "properties": {
-                "apiVersion": {"type": "string"},
-                "kind": {"type": "string"},
-                "metadata": _reference(_LIST_META),
-                "items": {"type": "array", "items": _reference(name)},
-            },
-            _TYPE_EXTENSION: [{**kind, "kind": resource.list_kind}],
-        }
+        schema = row.openapi or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        collected[name] = _with_type(schema, operations.V3_PREFIX) | {TYPE_EXTENSION: [kind]}
+        collected[f"{name}List"] = _list_of(resource, name, operations.V3_PREFIX)
         return name
 
     def _collect(self, name: str, collected: dict[str, Object]) -> None:
@@ -170,23 +156,130 @@ class OpenApi:
 
     # --- version 2 ---
 
-    def swagger(self) -> bytes:
-        """/openapi/v2 as JSON."""
-        self._refresh()
-        if self._swagger is None:
-            definitions = {}
-            for name, raw in self._schemas.definitions.items():
-                definitions[name] = _well_known(name, version=2) or _cleaned(raw, [], 0, prefix="#/definitions/")
-            document = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": definitions}
-            self._swagger = msgspec.json.encode(document)
-        return self._swagger
+    def swagger(self) -> tuple[str, bytes]:
+        """/openapi/v2 as JSON, and its ETag."""
+        return self._swagger("json", self._encoded_json)
 
-    def swagger_protobuf(self) -> bytes:
-        """/openapi/v2 as protobuf: swagger (1), info (2) with title (1) and version (2), and no definitions."""
-        title, version = _INFO["title"].encode(), _INFO["version"].encode()
-        info = b"\x0a" + bytes([len(title)]) + title + b"\x12" + bytes([len(version)]) + version
-        # Empty paths (8) and definitions (9), which clients expect to be there.
-        return b"\x0a\x032.0" + b"\x12" + bytes([len(info)]) + info + b"\x42\x00" + b"\x4a\x00"
+    def swagger_protobuf(self) -> tuple[str, bytes]:
+        """/openapi/v2 as protobuf, and its ETag."""
+        return self._swagger("protobuf", self._encoded_protobuf)
+
+    def _swagger(self, form: str, encode: Callable[[Object, Object], bytes]) -> tuple[str, bytes]:
+        self._refresh()
+        found = self._documents.get(form)
+        if found is None:
+            generation = self._generation
+            definitions: Object = {}
+            paths: Object = {}
+            for row in (*self._registry, *self._unstored):
+                if self._is_custom(row):
+                    paths |= operations.paths(row.resource, self._define_custom(row, definitions), 2, custom=True)
+            body = encode(definitions, paths)
+            found = f'"{hashlib.sha256(body).hexdigest().upper()}"', body
+            # Made beside the event loop, where rows may have changed meanwhile.
+            if generation == self._registry.generation:
+                self._documents[form] = found
+        return found
+
+    def _is_custom(self, row: Row) -> bool:
+        resource = row.resource
+        known = self._schemas.name_of_kind(resource.group, resource.version, resource.kind)
+        return row.openapi is not None or known is None
+
+    def _builtin(self) -> tuple[Object, Object]:
+        """Definitions and paths of built-in kinds, which never change."""
+        definitions = {
+            name: _well_known(name, version=2) or _cleaned(raw, [], 0, prefix=operations.V2_PREFIX)
+            for name, raw in self._schemas.definitions.items()
+        }
+        paths: Object = {}
+        for row in tuple(self._registry):
+            resource = row.resource
+            name = self._schemas.name_of_kind(resource.group, resource.version, resource.kind)
+            if name is not None and not self._is_custom(row):
+                paths |= operations.paths(resource, name, 2)
+        return definitions, paths
+
+    def _encoded_json(self, definitions: Object, paths: Object) -> bytes:
+        if self._builtin_json is None:
+            self._builtin_json = tuple(map(_members, self._builtin()))
+        known, known_paths = self._builtin_json
+        frame = msgspec.json.encode({"swagger": "2.0", "info": _INFO})[:-1]
+        joined = [
+            b",".join(filter(None, each)) for each in ((known, _members(definitions)), (known_paths, _members(paths)))
+        ]
+        return frame + b',"definitions":{' + joined[0] + b'},"paths":{' + joined[1] + b"}}"
+
+    def _encoded_protobuf(self, definitions: Object, paths: Object) -> bytes:
+        if self._builtin_protobuf is None:
+            known, known_paths = self._builtin()
+            self._builtin_protobuf = (
+                openapi_v2.encode_definitions(known),
+                openapi_v2.encode_paths(known_paths),
+            )
+        known_bytes, known_path_bytes = self._builtin_protobuf
+        return openapi_v2.encode_document(
+            _INFO,
+            known_bytes + openapi_v2.encode_definitions(definitions),
+            known_path_bytes + openapi_v2.encode_paths(paths),
+        )
+
+    def _define_custom(self, row: Row, definitions: Object) -> str:
+        resource = row.resource
+        name = _custom_name(resource)
+        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        schema = schema_v2(row.openapi or {})
+        if schema is None:
+            definitions[name] = {"type": "object", TYPE_EXTENSION: [kind]}
+        else:
+            definitions[name] = _with_type(schema, operations.V2_PREFIX) | {TYPE_EXTENSION: [kind]}
+        definitions[f"{name}List"] = _list_of(resource, name, operations.V2_PREFIX)
+        return name
+
+
+def _members(values: Object) -> bytes:
+    """The members of a JSON object without its braces, so that they can be joined with others."""
+    return msgspec.json.encode(values)[1:-1]
+
+
+def _custom_name(resource: Resource) -> str:
+    return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{resource.kind}"
+
+
+def _with_type(schema: Mapping[str, Any], prefix: str) -> Object:
+    """The schema of a custom resource with what every object has."""
+    properties = {
+        **(schema.get("properties") or {}),
+        "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
+        "kind": {"type": "string", "description": _KIND_TEXT},
+        "metadata": {"description": _METADATA_TEXT, **_beside(_OBJECT_META, prefix)},
+    }
+    return {**schema, "properties": properties}
+
+
+def _list_of(resource: Resource, name: str, prefix: str) -> Object:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.list_kind}
+    return {
+        "description": f"{resource.kind}List is a list of {resource.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
+            "kind": {"type": "string", "description": _KIND_TEXT},
+            "metadata": {"description": _METADATA_TEXT, **_beside(_LIST_META, prefix)},
+            "items": {
+                "description": f"List of {resource.plural}.",
+                "type": "array",
+                "items": _reference(name, prefix),
+            },
+        },
+        TYPE_EXTENSION: [kind],
+    }
+
+
+def _beside(name: str, prefix: str) -> Object:
+    """A reference that stands beside a description, which version 3 does not allow."""
+    return _reference(name, prefix) if prefix == operations.V2_PREFIX else {"allOf": [_reference(name, prefix)]}
 
 
 _API_VERSION_TEXT = "APIVersion defines the versioned schema of this representation of an object."
@@ -194,7 +287,7 @@ _KIND_TEXT = "Kind is a string value representing the REST resource this object 
 _METADATA_TEXT = "Standard object's metadata."
 
 
-def _reference(name: str, prefix: str = "#/components/schemas/") -> Object:
+def _reference(name: str, prefix: str) -> Object:
     return {_REFERENCE: prefix + name}
 
 
@@ -210,9 +303,7 @@ def _well_known(name: str, *, version: int) -> Object | None:
     return None
 
 
-def _cleaned(
-    raw: Mapping[str, Any], references: list[str], depth: int, prefix: str = "#/components/schemas/"
-) -> Object:
+def _cleaned(raw: Mapping[str, Any], references: list[str], depth: int, prefix: str = operations.V3_PREFIX) -> Object:
     """A definition as OpenAPI has it: no null among the types, references that lead to the document's own schemas."""
     told: Object = {}
     if depth > _DEPTH_MAX:
@@ -221,7 +312,7 @@ def _cleaned(
         if key == _REFERENCE:
             name = str(value).rpartition("/")[2]
             references.append(name)
-            if len(raw) == 1 or prefix == "#/definitions/":
+            if len(raw) == 1 or prefix == operations.V2_PREFIX:
                 told[key] = prefix + name
             else:
                 told["allOf"] = [_reference(name, prefix)]
@@ -240,68 +331,4 @@ def _cleaned(
             told[key] = [_cleaned(each, references, depth + 1, prefix) for each in value]
         else:
             told[key] = value
-    return told
-
-
-# --- operations ---
-
-_QUERY = {
-    "dryRun": "When present, indicates that modifications should not be persisted.",
-    "fieldManager": "fieldManager is a name associated with the actor or entity that is making these changes.",
-    "fieldValidation": "fieldValidation instructs the server on how to handle unknown or duplicate fields.",
-}
-_OPERATIONS = {
-    "get": ("get", "get"),
-    "update": ("put", "put"),
-    "patch": ("patch", "patch"),
-    "delete": ("delete", "delete"),
-    "list": ("get", "list"),
-    "create": ("post", "post"),
-    "deletecollection": ("delete", "deletecollection"),
-}
-
-
-def _paths(row: Row, name: str) -> Object:
-    """The operations of a row: enough for clients that ask whether a server knows dry run and field validation."""
-    resource = row.resource
-    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    base = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
-    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    one = {
-        _OPERATIONS[verb][0]: _operation(verb, kind, name)
-        for verb in ("get", "update", "patch", "delete")
-        if verb in resource.verbs
-    }
-    many = {
-        _OPERATIONS[verb][0]: _operation(verb, kind, name)
-        for verb in ("list", "create", "deletecollection")
-        if verb in resource.verbs
-    }
-    parameters = [_path_parameter("name")] + ([_path_parameter("namespace")] if resource.namespaced else [])
-    paths: Object = {}
-    if one:
-        paths[f"{base}/{{name}}"] = {**one, "parameters": parameters}
-    if many:
-        paths[base] = {**many, "parameters": parameters[1:]}
-    return paths
-
-
-def _path_parameter(name: str) -> Object:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}
-
-
-def _operation(verb: str, kind: Object, name: str) -> Object:
-    content = {"application/json": {"schema": _reference(f"{name}List" if verb == "list" else name)}}
-    told: Object = {
-        "operationId": f"{verb}{kind['version'].capitalize()}{kind['kind']}",
-        "responses": {"200": {"description": "OK", "content": content}},
-        "x-kubernetes-action": _OPERATIONS[verb][1],
-        _TYPE_EXTENSION: kind,
-    }
-    if verb in ("create", "update", "patch"):
-        told["parameters"] = [
-            {"name": each, "in": "query", "description": text, "schema": {"type": "string", "uniqueItems": True}}
-            for each, text in _QUERY.items()
-        ]
-        told["requestBody"] = {"content": content, "required": True}
     return told

@@ -58,7 +58,9 @@ def read_value(body: Any, content_type: str) -> Any:
     if kind in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
         return _read_json(data)
     if kind in _YAML_KINDS:
-        return _read_yaml(data) if is_yaml(data, kind) else _read_json(data)
+        value = None if is_yaml(data, kind) else _read_json(data)
+        # Upstream reads JSON as YAML here, too, which shows where keys occur twice.
+        return _read_yaml(data) if value is None or isinstance(value, ObjectWithDuplicates) else value
     if kind == PROTOBUF:
         return _read_protobuf(data)
     raise unknown_format(kind)
@@ -147,11 +149,7 @@ def read_object(
         text = f"the API version in the data ({given_version}) does not match the expected API version ({expected})"
         raise bad_request(text)
     typed = {**value, "apiVersion": expected, "kind": kind}
-    if isinstance(value, ObjectWithDuplicates):
-        marked = ObjectWithDuplicates(typed)
-        marked.duplicates = value.duplicates
-        return marked
-    return typed
+    return value.holding(typed) if isinstance(value, ObjectWithDuplicates) else typed
 
 
 def _other_kind(registry: Registry, version: str, given: str, kind: str) -> StatusError:

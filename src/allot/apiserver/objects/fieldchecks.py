@@ -14,6 +14,7 @@ from allot.apiserver.objects.bodies import read_object
 from allot.apiserver.objects.sharing import changed_parts
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiRequest
+from allot.core.model.decoding import ObjectWithDuplicates
 from allot.core.schema import FieldReport, Schema, check_fields, prune
 
 Object = dict[str, Any]
@@ -74,6 +75,8 @@ def _judged(
     if not report.untidy and not report.duplicates:
         return object_, ()
     errors = report.strict_errors
+    if isinstance(object_, ObjectWithDuplicates) and object_.yaml_problem:
+        errors = (object_.yaml_problem, *FieldReport(report.unknown).strict_errors)
     if errors and validation == STRICT:
         raise cannot_be_handled(kind, version, strict_text(errors))
     return prune(object_, schema) if report.untidy else object_, errors if validation != IGNORE else ()

@@ -62,7 +62,11 @@ def _converter(registry: Registry, served: Served) -> Convert | None:
             return None
         try:
             # What it looks like now, in whatever version it has been brought into before.
-            stored = convert_to(object_, resource.kind, object_.get("apiVersion", ""), resource.storage_api_version)
+            if served.custom:
+                stored = served.strategy.current(object_)
+            else:
+                given = object_.get("apiVersion", "")
+                stored = convert_to(object_, resource.kind, given, resource.storage_api_version)
             return row.present(stored), schema
         except Refused:
             return None

@@ -9,21 +9,30 @@ and what a pod says must not be taken for the server's word.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from allot.apiserver.access.authentication import without_websocket_token
 from allot.apiserver.errors import bad_request
 from allot.apiserver.proxies.dialing import CONNECT_S, Dialler, Upstream
+from allot.apiserver.proxies.links import can_be_rewritten, led, rewritten
 from allot.http1.answers import PIECE_BYTES, read_body, read_head
 from allot.http1.connections import PATIENCE_S, Connection
 from allot.http1.heads import BadHead, Head, Headers
+from allot.http1.websockets import WebSocket, handshake
 
 _IDLE_S = 4 * 3600.0
 _UPGRADE_S = 60.0
 # What kubelets speak. Others could be a way to ask them more, in the server's name, after the first question was allowed.
 _KUBELET_PROTOCOLS = ("websocket", "spdy/3.1")
+# How a stream of bytes is sent in messages; without one of these, as with the first.
+_STREAM_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
+# Only counted: the client has heard another status.
+_BROKEN_OFF = 502
 _PROTOCOL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 
 _ASKED = frozenset(
@@ -53,6 +62,7 @@ _ASKED = frozenset(
         "x-stream-protocol-version",
     ]
 )
+_ASKED_PLAINLY = frozenset(name for name in _ASKED if not name.startswith("sec-websocket-"))
 _ANSWERED = (
     "Accept-Ranges",
     "Content-Disposition",
@@ -72,6 +82,36 @@ _UPGRADED = (
 )
 
 
+class _Answer(NamedTuple):
+    """An answer of which the head is read, and the connection that it comes by."""
+
+    status: int
+    received: Headers
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+@asynccontextmanager
+async def _asked(
+    connection: Connection, head: Head, to: Upstream, dialler: Dialler, upgrade: str = "", body: bytes = b""
+) -> AsyncIterator[_Answer]:
+    """Ask. What breaks off is 503 as long as the client has heard nothing; then the client's connection ends, and so does the block."""
+    reader, writer = await dialler.connect(to)
+    try:
+        writer.write(_request(head, to, upgrade, body, connection.remote))
+        async with asyncio.timeout(CONNECT_S):
+            await writer.drain()
+        async with asyncio.timeout(_UPGRADE_S if upgrade else _IDLE_S):
+            status, received = await read_head(reader)
+        yield _Answer(status, received, reader, writer)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
+        if not connection.answered:
+            raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
+        connection.abort()
+    finally:
+        writer.close()
+
+
 async def pass_through(
     connection: Connection,
     head: Head,
@@ -82,29 +122,64 @@ async def pass_through(
     headers: Mapping[str, str],
 ) -> int:
     """Ask, and give the answer to the client, as a stream or as an upgraded connection; its status."""
-    reader, writer = await dialler.connect(to)
-    try:
-        writer.write(_request(head, to, upgrade, body, connection.remote))
-        async with asyncio.timeout(CONNECT_S):
-            await writer.drain()
-        async with asyncio.timeout(_UPGRADE_S if upgrade else _IDLE_S):
-            status, received = await read_head(reader)
+    async with _asked(connection, head, to, dialler, upgrade, body) as answer:
+        status = answer.status
         if status == 101 and upgrade:
-            await _upgraded(connection, upgrade, received, reader, writer)
+            await _upgraded(connection, upgrade, answer)
         elif status < 200 or (upgrade and status < 400):
             raise to.unreachable(f"invalid upgrade response: status code {status}")
         elif 300 <= status < 400 and not to.prefix:
             raise to.unreachable("the backend attempted to redirect this request, which is not permitted")
         else:
-            await _streamed(connection, head, to, status, received, reader, headers)
+            await _streamed(connection, head, to, answer, headers)
         return status
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
-        if connection.answered:
-            connection.abort()
-            return 502
-        raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
+    return _BROKEN_OFF
+
+
+async def stream_by_websocket(
+    connection: Connection, head: Head, to: Upstream, dialler: Dialler, headers: Mapping[str, str]
+) -> int:
+    """Ask, and give the answer to the client as the messages of a WebSocket; its status. What is no success is answered as it is."""
+    async with _asked(connection, head, to, dialler) as answer:
+        if answer.status != 200:
+            await _streamed(connection, head, to, answer, headers)
+            return answer.status
+        offered = [each.strip() for each in without_websocket_token(head.get("sec-websocket-protocol")).split(",")]
+        protocol = next((each for each in offered if each in _STREAM_PROTOCOLS), "")
+        if not protocol and any(offered):
+            raise bad_request(f"unable to upgrade: none of {', '.join(offered)[:200]} is supported")
+        await connection.upgrade("websocket", {**headers, **handshake(head, protocol)})
+        pieces = read_body(answer.reader, answer.received)
+        await _tell(WebSocket(connection), pieces, in_base64=protocol == _STREAM_PROTOCOLS[1])
+        return 101
+    return _BROKEN_OFF
+
+
+async def _tell(socket: WebSocket, pieces: AsyncIterator[bytes], *, in_base64: bool) -> None:
+    """Pieces as messages until they end or the client leaves. The first message is empty: the client can begin."""
+
+    async def send() -> None:
+        await socket.send(b"")
+        async for piece in pieces:
+            if in_base64:
+                await socket.send_text(base64.b64encode(piece).decode())
+            else:
+                await socket.send(piece)
+
+    async def listen() -> None:
+        async for _ in socket.messages():
+            pass
+
+    sending, listening = asyncio.ensure_future(send()), asyncio.ensure_future(listen())
+    try:
+        await asyncio.wait((sending, listening), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+            await socket.close()
     finally:
-        writer.close()
+        for task in (sending, listening):
+            task.cancel()
+        await asyncio.gather(sending, listening, return_exceptions=True)
 
 
 def wanted_protocol(head: Head, to: Upstream) -> str:
@@ -121,7 +196,10 @@ def wanted_protocol(head: Head, to: Upstream) -> str:
 
 def _request(head: Head, to: Upstream, upgrade: str, body: bytes, client: str) -> bytes:
     lines = [f"{head.method} {to.path} HTTP/1.1", f"Host: {to.place}"]
-    lines += [f"{name}: {value}" for name, value in head.headers.items if name in _ASKED]
+    lines += [
+        f"{name}: {value}" for name, value in head.headers.items if name in (_ASKED if upgrade else _ASKED_PLAINLY)
+    ]
+    protocols = without_websocket_token(head.get("sec-websocket-protocol")) if upgrade else ""
     if protocols := without_websocket_token(head.get("sec-websocket-protocol")):
         lines.append(f"Sec-WebSocket-Protocol: {protocols}")
     if client:
@@ -136,9 +214,8 @@ def _request(head: Head, to: Upstream, upgrade: str, body: bytes, client: str) -
     return text.encode("utf-8", "surrogateescape") + body
 
 
-async def _upgraded(
-    connection: Connection, upgrade: str, received: Headers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def _upgraded(connection: Connection, upgrade: str, answer: _Answer) -> None:
+    received, reader, writer = answer.received, answer.reader, answer.writer
     told = {name: value for name in _UPGRADED if (value := received.get(name.lower()))}
     await connection.upgrade(received.get("upgrade") or upgrade, told)
 
@@ -169,18 +246,21 @@ async def _streamed(
     connection: Connection,
     head: Head,
     to: Upstream,
-    status: int,
-    received: Headers,
-    reader: asyncio.StreamReader,
+    answer: _Answer,
     headers: Mapping[str, str],
 ) -> None:
     """The answer as it comes. Connections are for one request, so an answer of unknown length ends with its connection."""
+    status, received = answer.status, answer.received
     sent = {
         **headers,
         "Content-Type": received.get("content-type") or "text/plain",
         "X-Content-Type-Options": "nosniff",
     }
     sent |= {name: value for name in _ANSWERED if (value := received.get(name.lower()))}
+    body, encoding = read_body(answer.reader, received), received.get("content-encoding")
+    if to.prefix and status != 206 and can_be_rewritten(received.get("content-type"), encoding):
+        sent.pop("Content-Encoding", None)
+        body = rewritten(body, encoding, lambda link: _led(link, to))
     if location := _location(received.get("location"), to):
         sent["Location"] = location
     if status in (204, 304):
@@ -188,7 +268,7 @@ async def _streamed(
         return
     stream = await connection.start_stream(status, sent, PATIENCE_S)
     if head.method != "HEAD":
-        async for piece in read_body(reader, received):
+        async for piece in body:
             await stream.write(piece)
     await stream.end()
 
@@ -198,12 +278,11 @@ def _location(location: str, to: Upstream) -> str:
     if not location or not to.prefix:
         return ""
     try:
-        pieces = urlsplit(location)
+        scheme = urlsplit(location).scheme
     except ValueError:
         return ""
-    if pieces.scheme not in ("", "http", "https"):
-        return ""
-    if pieces.netloc not in ("", to.host, to.place) or not pieces.path.startswith("/"):
-        return location
-    path = pieces.path if pieces.path.startswith(f"{to.prefix}/") else to.prefix + pieces.path
-    return pieces._replace(scheme="", netloc="", path=path).geturl()
+    return _led(location, to) if scheme in ("", "http", "https") else ""
+
+
+def _led(link: str, to: Upstream) -> str:
+    return led(link, to.prefix, (to.host, to.place))

@@ -31,9 +31,10 @@ from allot.apiserver.handlers.watch import ObjectWatch
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.nonresource.endpoints import EndpointAnswer, NonResourceEndpoints
 from allot.apiserver.printing.rows import Rows
+from allot.apiserver.proxies.connection_admission import admit_connection
 from allot.apiserver.proxies.dialing import Dialler, Upstream
 from allot.apiserver.proxies.nodeproxy import upstream
-from allot.apiserver.proxies.tunnel import pass_through, wanted_protocol
+from allot.apiserver.proxies.tunnel import pass_through, stream_by_websocket, wanted_protocol
 from allot.apiserver.request import (
     ANONYMOUS,
     ApiConnection,
@@ -271,7 +272,7 @@ class _Exchange:
         """The body, if the client can be answered as it wants to be."""
         assert self._asked is not None, "the request is known before it is handled"
         head, query = self._head, self._asked.query
-        self._format = negotiate(head.get("accept"))
+        self._format = negotiate(head.get("accept"), tables=self._has_tables())
         include = query.get("includeObject", "")
         if include not in ("", "None", "Metadata", "Object"):
             raise bad_request(f'unrecognized includeObject value: "{include}"')
@@ -283,6 +284,14 @@ class _Exchange:
         if head.get("content-encoding").lower() == "gzip":
             raise StatusError(415, "UnsupportedMediaType", "compressed request bodies are not accepted")
         return await self._connection.body(BODY_BYTES_MAX)
+
+    def _has_tables(self) -> bool:
+        """Whether what is asked for can be told as a table: what is only asked and never kept cannot."""
+        found = self._target
+        if found is None:
+            return True
+        served = self._server.context.registry.find(found.group, found.version, found.resource)
+        return served is None or served.resource.stored
 
     async def connect(self, request: ApiRequest) -> ApiConnection:
         """Logs, exec and the like: the node answers."""
@@ -296,14 +305,19 @@ class _Exchange:
         subresource = served.resource.subresources.get(found.subresource) if served is not None else None
         if served is None or subresource is None:
             raise path_not_found()
-        if found.verb not in subresource.verbs:
+        # Whoever is behind a proxy is asked what it takes, which is no verb of the API.
+        asks = found.subresource == "proxy" and found.verb == "options"
+        if found.verb not in subresource.verbs and not asks:
             raise method_not_allowed()
         if found.subresource in _UPGRADING:
             # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
             self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
-        to = await upstream(context, found, head.path, parse_query(head.query))
+        found, query = await admit_connection(context, served, request, found, head.path, parse_query(head.query))
+        to = await upstream(context, found, head.path, query)
         if to is None:
             return await self._bytes(b"", 200, "text/plain")
+        if found.subresource == "log" and head.upgrade == "websocket":
+            return await stream_by_websocket(self._connection, head, to, self._http._dialler, self._headers)
         upgrade = wanted_protocol(head, to)
         if found.subresource in _UPGRADING and not upgrade:
             raise bad_request("Upgrade request required")

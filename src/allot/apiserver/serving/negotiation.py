@@ -73,8 +73,8 @@ def _quality(text: str) -> float:
 
 
 @lru_cache(maxsize=1024)
-def negotiate(header: str) -> Format:
-    """The format of an answer; 406 if none that the client takes is known here."""
+def negotiate(header: str, *, tables: bool = True) -> Format:
+    """The format of an answer; 406 if none that the client takes is known here. tables: whether the answer can be one."""
     if not header.strip():
         return Format()
     for entry in parse_accept(header):
@@ -85,7 +85,8 @@ def negotiate(header: str) -> Format:
         if not as_:
             return Format(media_type)
         version, group = entry.parameters.get("v", ""), entry.parameters.get("g", "")
-        if group == _META_GROUP and version in _META_VERSIONS and as_ in _TRANSFORMS:
+        is_known = as_ in _TRANSFORMS and (tables or as_ != "Table")
+        if group == _META_GROUP and version in _META_VERSIONS and is_known:
             return Format(media_type, as_, version, group)
     raise not_acceptable(header)
 

@@ -78,6 +78,7 @@ def demo(
 
     fits_a_terminal = record is None and sys.stdout.isatty()
     console = Console(record=record is not None, highlight=False, width=None if fits_a_terminal else _WIDTH)
+    _check(chosen, kubeconfig)
     with _folder(chosen, keep) as folder:
         if kubeconfig is not None:
             _play(chosen, console, folder, kubeconfig.absolute(), pauses, is_foreign=True, clears=not keep)
@@ -87,6 +88,20 @@ def demo(
         _end(chosen, console, folder if keep and kubeconfig is None else None)
     if record is not None:
         _save(console, record, f"allot demo {name}")
+
+
+def _check(chosen: Demo, kubeconfig: Path | None) -> None:
+    """Whether it can be played here."""
+    from allot.cli.demos.commands import missing_programs
+
+    missing = missing_programs(chosen)
+    if missing:
+        raise Unreadable(f"demonstration {chosen.name}: needs {' and '.join(missing)}, which this machine has not got")
+    if chosen.document and kubeconfig is not None:
+        raise Unreadable(
+            f"demonstration {chosen.name}: its document works in namespace default, which other clusters use for other things",
+            "leave out --kubeconfig to play on a cluster of its own",
+        )
 
 
 def _save(console: Console, record: Path, title: str) -> None:
@@ -108,11 +123,11 @@ def _list(output: OutputFormat) -> None:
 @contextmanager
 def _folder(chosen: Demo, keep: bool) -> Iterator[Path]:
     """A folder with the manifests of the demonstration."""
-    from allot.cli.demos.stage import MANIFESTS
+    from allot.cli.demos.stage import manifests_of
 
     folder = Path(tempfile.mkdtemp(prefix=f"allot-demo-{chosen.name}-"))
     try:
-        for manifest in MANIFESTS.glob(f"{chosen.name}*.yaml"):
+        for manifest in manifests_of(chosen):
             shutil.copy(manifest, folder)
         yield folder
     finally:
@@ -123,19 +138,38 @@ def _folder(chosen: Demo, keep: bool) -> Iterator[Path]:
 @contextmanager
 def _cluster(chosen: Demo, console: Console, folder: Path, keep: bool) -> Iterator[Path]:
     """The kubeconfig of a cluster of its own, which ends with the demonstration."""
-    (folder / "nodes.yaml").write_text(yaml_text({"nodes": list(chosen.nodes)}))
     kubeconfig, data = folder / "kubeconfig", folder / "data"
-    started = ["up", "--detach", "--port", "0", "--node", "nodes.yaml", "--feature-gates", chosen.feature_gates]
+    started = ["up", "--detach", "--port", "0", "--feature-gates", chosen.feature_gates]
+    for option, name, values in (("--node", "nodes", chosen.nodes), ("--pool", "pools", chosen.pools)):
+        if values:
+            (folder / f"allot-{name}.yaml").write_text(yaml_text({name: list(values)}))
+            started += [option, f"allot-{name}.yaml"]
+    if chosen.time_factor != 1.0:
+        started += ["--time-factor", f"{chosen.time_factor:g}"]
     try:
         with console.status("starting a cluster"):
-            _allot(folder, *started, "--data-dir", str(data), "--kubeconfig", str(kubeconfig))
+            said = _allot(folder, *started, "--data-dir", str(data), "--kubeconfig", str(kubeconfig))
+        if chosen.document:
+            _check_machine(chosen, said)
         yield kubeconfig
     finally:
         if not keep:
             _allot(folder, "down", "--data-dir", str(data), check=False)
 
 
-def _allot(folder: Path, *arguments: str, check: bool = True) -> None:
+def _check_machine(chosen: Demo, said: str) -> None:
+    """Documents talk to programs in pods, which not every kernel lets run. said: by `allot up`."""
+    from allot.cli.demos.stage import DemoFailed
+
+    for line in said.splitlines():
+        if "this machine allows no " in line:
+            raise DemoFailed(
+                f"demonstration {chosen.name}: {line.partition(': ')[2]}", "docs/guides/sandbox.md has the causes"
+            )
+
+
+def _allot(folder: Path, *arguments: str, check: bool = True) -> str:
+    """What it says."""
     done = subprocess.run(
         [sys.executable, "-m", "allot", *arguments],
         cwd=folder,
@@ -148,6 +182,7 @@ def _allot(folder: Path, *arguments: str, check: bool = True) -> None:
         from allot.cli.demos.stage import DemoFailed
 
         raise DemoFailed(f"allot {arguments[0]}: {done.stderr.strip().removeprefix('error: ')}")
+    return done.stderr
 
 
 def _play(
@@ -175,8 +210,10 @@ def _play(
     async def play() -> None:
         client = Client(HttpTransport(connection, clock, SystemIds(), environ=os.environ, user_agent="allot-demo"))
         try:
-            commands = Commands(folder, kubeconfig, client)
+            commands = Commands(chosen, folder, kubeconfig, client)
             console.rule(f"[bold]{chosen.title}", align="left")
+            if chosen.document:
+                console.print(f"the steps of {chosen.document}", style="dim", soft_wrap=True)
             if not commands.has_kubectl:
                 console.print(
                     "kubectl is not installed: its commands are shown, and done by allot's own client", style="dim"

@@ -28,9 +28,9 @@ from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.devices.catalogue import UnknownProfile
+from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
-from allot.devices.simulation import DRIVER_POD
 from allot.network.client import PodNetwork
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
@@ -38,8 +38,8 @@ from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
-from allot.node.pod_resources import SOCKET, Allocatable, PodResources
-from allot.node.registration import PODS_MAX, NodeOptions
+from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
+from allot.node.registration import DECLARED_FEATURES, PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
@@ -52,8 +52,6 @@ from allot.process.log_files import OwnersLogs
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _DEFAULT_PROFILE = "n2-standard-4"
-# What the scheduler asks of a node before it gives it certain pods, if the node can do it.
-_DECLARED = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # At least a hundredth of a second: nothing is done without a pause.
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -86,11 +84,13 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     no_pod_network: str
     pools: PoolFile
     cloud_socket: Path | None
+    time_factor: float
 
-    def log_of_driver(self, pod: str) -> Path | None:
+    def log_of_driver(self, namespace: str, pod: str) -> Path | None:
         """Where the log of a driver is, by the name of its pod."""
         folder = self.driver_logs
-        return folder / f"{pod}.log" if folder is not None and DRIVER_POD in pod else None
+        is_one = DRIVER_POD in pod and namespace in DRIVER_NAMESPACES
+        return folder / f"{pod}.log" if folder is not None and is_one else None
 
 
 def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | None) -> tuple[NodeSet, ...]:
@@ -199,6 +199,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="SOCKET",
     help="With --pools: where the cloud answers autoscalers (Cluster Autoscaler's external gRPC protocol).",
+)
+@click.option(
+    "--time-factor",
+    type=click.FloatRange(0.01, 1_000_000),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="With --runtime simulated: the pauses of probes pass so many times as fast.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -392,8 +400,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         network,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
-    allocatable = Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
-    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable)
+    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
     refusals = Refusals(component.clock)
     authorization = Authorization(component.client, component.clock, options.name, refusals)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)
@@ -436,7 +443,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root),
+        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root, time_factor=options.time_factor),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -519,7 +526,7 @@ def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> 
 
 
 def _declared(gates: FeatureGates) -> tuple[str, ...]:
-    return tuple(each for each in _DECLARED if each in gates)
+    return tuple(each for each in DECLARED_FEATURES if each in gates)
 
 
 async def _run(agent: NodeAgent) -> None:

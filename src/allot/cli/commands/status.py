@@ -58,6 +58,7 @@ def _about(state: InstanceState) -> dict[str, Any]:
         "url": state.url,
         "kubeconfig": state.kubeconfig,
         "log": state.log,
+        "dashboard": state.dashboard_link,
         "parts": parts,
     }
 
@@ -82,6 +83,8 @@ def _show(told: dict[str, Any]) -> None:
     write(f"{'running' if told['ready'] else 'starting'} since {told['since']}, process {told['pid']}: {told['url']}")
     write(f"kubeconfig: {told['kubeconfig']}")
     write(f"log: {told['log']}")
+    if told["dashboard"]:
+        write(f"dashboard: {told['dashboard']}")
     if "nodes" in told:
         phases = ", ".join(f"{count} {phase}" for phase, count in told["pods"]["byPhase"].items())
         write(f"nodes: {told['nodes']['ready']} of {told['nodes']['total']} ready")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -34,9 +35,20 @@ Row = TypeVar("Row")
 _Key = Callable[[Any], Any]
 
 
-@click.group()
-def top() -> None:
+@click.group(invoke_without_command=True)
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Show the cluster on the whole terminal, kept up to date: devices, pending pods and why, claims, queues, gangs, nodes. "
+    "Elsewhere than on a terminal: allot top devices --watch.",
+)
+@snapshot_options
+@click.pass_context
+def top(context: click.Context, source: SnapshotSource, watch: bool) -> None:
     """What of the cluster's devices is free, in use, by whom, and out of reach.
+
+    With --watch and no command, everything on one screen: number keys choose a page, Enter explains a row, / filters, q leaves.
 
     A GPU counts once, whether it is published whole, shared, or as everything that it could be cut into; admin access is not use.
     Answers come from a cluster or, with -f, from a dump.
@@ -47,11 +59,26 @@ def top() -> None:
 
     \b
     Examples:
+      allot top --watch                  all pages on the whole terminal
       allot top devices                  by device class
       allot top devices --by node -w     by node, kept up to date
       allot top claims -A                who holds what, and since when
       allot top nodes -f dump.yaml       from a dump
     """
+    if context.invoked_subcommand is not None:
+        if watch or source != SnapshotSource():
+            raise click.UsageError(f"options of allot top {context.invoked_subcommand} go behind its name")
+        return
+    if not watch:
+        raise click.exceptions.NoArgsIsHelpError(context)
+    if sys.stdout.isatty() and sys.stdin.isatty():
+        # Imported here: only this needs it.
+        from allot.cli.screen.showing import show_screen
+
+        show_screen(source)
+    else:
+        place = {"files": source.files, "kubeconfig": source.kubeconfig, "context": source.context}
+        context.invoke(devices, by=By.CLASS.value, watch=not source.files, output=OutputFormat.TABLE, **place)
 
 
 def _sort_option(keys: dict[str, _Key]) -> Callable[[Any], Any]:

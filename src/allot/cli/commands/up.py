@@ -84,7 +84,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     type=click.FloatRange(0.01, 1_000_000),
     default=None,
     metavar="N",
-    help="With --pool: cloud and autoscaler run so many times as fast.  [default: what the file of pools says, else 1]",
+    help="On simulated nodes and pools: cloud, autoscaler and the pauses of probes are so many times as fast.  [default: what the file of pools "
+    "says, else 1]",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
@@ -118,6 +119,13 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     is_flag=True,
     help="Add the context allot to $KUBECONFIG or ~/.kube/config; allot reset removes it.",
 )
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(-1, 65535),
+    default=0,
+    metavar="PORT",
+    help="Where the dashboard is, on this machine: 0 takes a free port, -1 none.  [default: 0]",
+)
 @server_options(ALLOT)
 @controllers_option
 @hpa_sync_period_option
@@ -134,6 +142,7 @@ def up(
     host_commands: bool,
     etcd: bool,
     merges: bool,
+    dashboard_port: int,
     controllers: tuple[str, ...],
     hpa_sync_period: float,
     **arguments: Any,
@@ -185,6 +194,7 @@ def up(
         etcd=find_etcd() if etcd else None,
         merge_into=kubeconfig_to_merge_into() if merges else None,
         in_background=in_background,
+        dashboard_port=dashboard_port,
     )
     run_server(server, partial(run_cluster, options))
 
@@ -197,8 +207,8 @@ def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | 
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))
     if time_factor is not None:
-        if not found.pools.is_used:
-            raise click.UsageError("--time-factor is for --pool.")
+        if not found.are_simulated:
+            raise click.UsageError("--time-factor is for simulated nodes and pools.")
         cloud = msgspec.structs.replace(found.pools.cloud, time_factor=time_factor)
         found = msgspec.structs.replace(found, pools=msgspec.structs.replace(found.pools, cloud=cloud))
     return found

@@ -1,4 +1,4 @@
-"""The demonstrations that there are: catalogue.yaml, read."""
+"""The demonstrations that there are: catalogue.yaml and tutorials.yaml, read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import msgspec
 from allot.cli.demos.script import STEPS, Demo, Topic
 from allot.process.data_files import read_data_file
 
+_FILES = ("catalogue.yaml", "tutorials.yaml")
+
 
 @cache
 def demos() -> dict[str, Demo]:
     """All demonstrations by name, in the order in which they are listed."""
-    rows = read_data_file(__package__, "catalogue.yaml", tuple[dict[str, Any], ...])
+    rows = [row for file in _FILES for row in read_data_file(__package__, file, tuple[dict[str, Any], ...])]
     return {row["name"]: _demo(row) for row in rows}
 
 

@@ -1,4 +1,5 @@
-"""Runs the commands of a demonstration: kubectl's by kubectl, or by the client of allot where kubectl is not installed."""
+"""Runs the commands of a demonstration: kubectl's by kubectl, or by the client of allot where kubectl is not installed. Those of documents are lines
+for a shell, which need the programs that the documents need."""
 
 from __future__ import annotations
 
@@ -13,11 +14,21 @@ from typing import Any
 
 import msgspec
 
+from allot.cli.demos.script import Demo
 from allot.client.api import Client
 from allot.client.errors import ApiError
 
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _COMMAND_S_MAX = 120.0
+_OF_DOCUMENTS = ("bash", "kubectl", "curl")
+# The command that plays the demonstration, whatever else is on the PATH.
+_ALLOT = 'allot() { "$ALLOT_PYTHON" -m allot "$@"; }\n'
+
+
+def missing_programs(demo: Demo) -> tuple[str, ...]:
+    """What a demonstration needs and this machine has not got."""
+    needed = (*_OF_DOCUMENTS, *demo.needs) if demo.document else ()
+    return tuple(each for each in needed if shutil.which(each) is None)
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -30,7 +41,8 @@ class Ran(msgspec.Struct, frozen=True):
 class Commands:
     """Runs commands in a folder, on the cluster of a kubeconfig."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, client: Client) -> None:
+    def __init__(self, demo: Demo, folder: Path, kubeconfig: Path, client: Client) -> None:
+        self._demo = demo
         self._folder = folder
         self._kubeconfig = kubeconfig
         self._client = client
@@ -38,6 +50,8 @@ class Commands:
 
     async def run(self, line: str) -> Ran:
         """Whatever a demonstration may want to run."""
+        if self._demo.document:
+            return await self._process("bash", "-c", _ALLOT + line)
         program, *arguments = shlex.split(line)
         if program == "allot":
             return await self._process(sys.executable, "-m", "allot", *arguments)
@@ -68,7 +82,8 @@ class Commands:
         return Ran(process.returncode or 0, output.decode(errors="replace"))
 
     def _environment(self) -> Mapping[str, str]:
-        return {**os.environ, "KUBECONFIG": str(self._kubeconfig), "NO_COLOR": "1", "COLUMNS": "110"}
+        own = {"KUBECONFIG": str(self._kubeconfig), "NO_COLOR": "1", "COLUMNS": "110", "ALLOT_PYTHON": sys.executable}
+        return {**os.environ, **own, **self._demo.environment}
 
     async def _instead_of_kubectl(self, arguments: list[str]) -> Ran:
         """The few things that demonstrations ask of kubectl: apply -f, get, delete pod, logs."""

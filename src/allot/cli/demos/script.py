@@ -19,8 +19,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"comm
     command: str
     # Lines of the output that are shown; 0 shows all.
     lines_max: int = 0
+    # A regular expression for the line with which the part begins that is shown.
+    starts_at: str = ""
     # The exit code that the command has to end with.
     code: int = 0
+    # A regular expression for something that the output has to show; the command is run again until it does.
+    shows: str = ""
 
 
 class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "show"}):
@@ -49,12 +53,23 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     title: str
     namespace: str
     # What `allot up` is given for --node: the content of a file of nodes.
-    nodes: tuple[dict[str, object], ...]
+    nodes: tuple[dict[str, object], ...] = ()
+    # And for --pool: pools of a file of pools.
+    pools: tuple[dict[str, object], ...] = ()
+    # How many times as fast the cloud and the pauses of probes are.
+    time_factor: float = 1.0
     # What it needs that `allot up` does not turn on by itself: NAME=true,NAME=true.
     feature_gates: str = "allot"
+    # The document whose steps these are. Its commands are for a shell (bash) with kubectl and curl, its manifests are files of `manifests/NAME/` under the
+    # names that it gives them, and it uses the namespace default; so it is played on a cluster of its own only.
+    document: str = ""
+    # Programs that it needs besides.
+    needs: tuple[str, ...] = ()
+    # Variables that the document sets.
+    environment: Mapping[str, str] = {}
 
 
 class Demo(Topic, frozen=True, kw_only=True):
-    """A demonstration. Its manifest is `manifests/NAME.yaml`, which its commands call by that name."""
+    """A demonstration. Its manifest is `manifests/NAME.yaml`, which its commands call by that name; that of a document has several."""
 
     steps: tuple[Step, ...]

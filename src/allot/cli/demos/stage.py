@@ -6,6 +6,7 @@ Waiting is looking: a step goes on as soon as the pods are in the state that it 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,8 +29,11 @@ MANIFESTS = Path(__file__).parent / "manifests"
 STATE_S_MAX = 60.0
 _LOG_S_MAX = 10.0
 _POLL_S = 0.1
+# Between two runs of a command that does not show yet what it is to show: each is a process.
+_AGAIN_S = 0.25
 _ACCENTS = {"Running": "green", "Pending": "yellow", "Error": "red", "Failed": "red"}
 _LEFT_OUT = "  …"
+_SHOWN_MAX = 2000
 
 
 class DemoFailed(CommandError):
@@ -135,18 +139,38 @@ class Stage:
             self._console.print(text, soft_wrap=not self._console.record)
 
     async def _run(self, step: Run) -> None:
-        self._console.print(Text.assemble(("$ ", "dim"), (step.command, "cyan")))
+        for number, line in enumerate(step.command.rstrip("\n").split("\n")):
+            prompt = "> " if number else "$ "
+            self._console.print(Text.assemble((prompt, "dim"), (line, "cyan")), soft_wrap=not self._console.record)
         ran = await self._commands.run(step.command)
-        if step.command.startswith("kubectl logs"):
+        if step.shows:
+            ran = await self._until_it_shows(step, ran)
+        elif step.command.startswith("kubectl logs"):
             ran = await self._until_it_says_something(step, ran)
         lines = ran.text.rstrip("\n").split("\n")
-        shown = lines[: step.lines_max] if step.lines_max else lines
-        for line in shown:
+        first = next((number for number, line in enumerate(lines) if re.search(step.starts_at, line)), 0)
+        if first:
+            self._console.print(Text(_LEFT_OUT, style="dim"))
+        last = first + step.lines_max if step.lines_max else len(lines)
+        for line in lines[first:last]:
             self._console.print(_accented(line), soft_wrap=not self._console.record)
-        if len(shown) < len(lines):
+        if last < len(lines):
             self._console.print(Text(_LEFT_OUT, style="dim"))
         if ran.code != step.code:
             raise DemoFailed(f"{step.command}: ended with {ran.code}, expected {step.code}")
+
+    async def _until_it_shows(self, step: Run, ran: Ran) -> Ran:
+        """What is asked for may not be there yet."""
+        until = self._clock.monotonic() + STATE_S_MAX
+        with self._console.status("waiting"):
+            while not re.search(step.shows, ran.text, re.MULTILINE):
+                if self._clock.monotonic() > until:
+                    raise DemoFailed(
+                        f"{step.command}: does not show {step.shows!r} after {STATE_S_MAX:g} s, but {ran.text[-_SHOWN_MAX:]!r}"
+                    )
+                await self._clock.sleep(_AGAIN_S)
+                ran = await self._commands.run(step.command)
+        return ran
 
     async def _until_it_says_something(self, step: Run, ran: Ran) -> Ran:
         """A container that runs may not have come to speak."""
@@ -192,8 +216,16 @@ def _object(demo: Demo, kind: str, name: str) -> Mapping[str, Any]:
     return {"kind": kind, "metadata": {"name": name}, "spec": found["spec"]}
 
 
+def manifests_of(demo: Demo) -> tuple[Path, ...]:
+    """All files that a demonstration's commands may name."""
+    if demo.document:
+        return tuple(sorted((MANIFESTS / demo.name).glob("*.yaml")))
+    return tuple(sorted(MANIFESTS.glob(f"{demo.name}*.yaml")))
+
+
 def _objects(demo: Demo) -> list[Mapping[str, Any]]:
-    return [document.value for document in documents((MANIFESTS / f"{demo.name}.yaml").read_text())]
+    files = manifests_of(demo) if demo.document else (MANIFESTS / f"{demo.name}.yaml",)
+    return [document.value for file in files for document in documents(file.read_text())]
 
 
 def _accented(line: str) -> Text:

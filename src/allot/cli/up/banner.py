@@ -17,6 +17,8 @@ def announce(state: InstanceState, *, background: Path | None) -> None:
         talk(f"commands of pods: {state.commands}")
     if state.network:
         talk(f"network of pods: {state.network}")
+    if state.dashboard_link:
+        talk(f"dashboard: {state.dashboard_link}")
     talk("")
     if state.merged_into:
         talk(f"  kubectl config use-context allot          {state.merged_into} has it")

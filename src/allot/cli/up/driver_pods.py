@@ -12,9 +12,12 @@ from allot.controlplane.own_node import ADDRESS, IMAGE
 from allot.controlplane.plane import ControlPlane
 from allot.core.model.compute_classes import INSTANCE_TYPE
 from allot.core.model.core_v1 import Node
-from allot.devices.simulation import DRIVER_POD, driver_module, driver_pod_name
-from allot.node.static_pods import NAMESPACE, NodeFacts, PartState, StaticPod, StaticPods
+from allot.devices.driver_pods import DRIVER_POD, driver_pod, driver_pod_name
+from allot.devices.simulation import driver_module
+from allot.node.static_pods import NodeFacts, PartState, StaticPod, StaticPods
 
+# By which they are found, in whatever namespaces they are.
+_LABEL = "allot.dev/driver"
 # How the driver of a kind on a node is doing.
 StateOf = Callable[[str, str], PartState]
 
@@ -35,7 +38,7 @@ class DriverPods:
         self._of_pool = of_pool
         self._logs = logs
         self._state_of = state_of
-        seen = plane.informers.dynamic("", "v1", "pods", namespaced=True, namespace=NAMESPACE)
+        seen = plane.informers.dynamic("", "v1", "pods", namespaced=True, label_selector=_LABEL)
         self._pods = StaticPods(plane.client(user_agent="kubelet"), seen, plane.clock)
 
     def changed(self) -> None:
@@ -61,14 +64,16 @@ class DriverPods:
         pool, machine = (metadata.labels.get(key, "") for key in (POOL_LABEL, INSTANCE_TYPE))
         kinds = self._kinds.get(facts.name) or self._of_pool(pool, machine)
         for kind in kinds:
-            name = f"{kind}{DRIVER_POD}".rstrip("-")
+            shown = driver_pod(kind)
             self._pods.add(
                 StaticPod(
-                    name=name,
+                    name=f"{kind}{DRIVER_POD}".rstrip("-"),
+                    namespace=shown.namespace,
+                    container=shown.container,
                     node=facts,
                     image=IMAGE,
                     command=("python", "-m", driver_module(kind)),
-                    labels={"app.kubernetes.io/name": name},
+                    labels={"app.kubernetes.io/name": shown.app, _LABEL: kind},
                     log=self._logs / f"{driver_pod_name(kind, facts.name)}.log",
                     state=lambda kind=kind, node=facts.name: self._state_of(kind, node),  # type: ignore[misc]
                 )

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import CommandError
+from allot.dashboard.links import read_link
 from allot.node.runtimes.shim import start_time
 from allot.process.clock import Clock
 
@@ -60,7 +61,14 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     commands: str = ""
     # Whether pods have a network of their own.
     network: str = ""
+    # Where the link to the dashboard is, for the owner of the data directory; empty if there is none.
+    dashboard_link_file: str = ""
     parts: tuple[Part, ...] = ()
+
+    @property
+    def dashboard_link(self) -> str:
+        """The link that lets the next browser in; empty if there is none."""
+        return read_link(Path(self.dashboard_link_file)) if self.dashboard_link_file else ""
 
 
 class Instance:

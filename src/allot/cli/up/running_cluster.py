@@ -28,6 +28,8 @@ from allot.cli.up import etcd_child
 from allot.cli.up.banner import announce
 from allot.cli.up.cloud import autoscaler_arguments
 from allot.cli.up.containers_left import end_containers, node_folder
+from allot.cli.up.dashboard_child import NAME as DASHBOARD
+from allot.cli.up.dashboard_child import DashboardChild
 from allot.cli.up.driver_pods import DriverPods
 from allot.cli.up.instance import Instance, InstanceState, Part
 from allot.cli.up.kubeconfigs import merge_context
@@ -51,7 +53,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.class_pools import PREFIX
-from allot.devices.simulation import driver_pod_name
+from allot.devices.driver_pods import driver_pod_name
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
 from allot.node.registration import SANDBOXED
 from allot.node.runtimes.shim import start_time
@@ -84,6 +86,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     etcd: Path | None = None
     merge_into: Path | None = None
     in_background: bool = False
+    # Where the dashboard listens: 0 takes a free port, -1 none.
+    dashboard_port: int = 0
 
     @property
     def folder(self) -> Path:
@@ -142,6 +146,7 @@ class _Cluster:
         self._plane: ControlPlane
         self._own_node: OwnNode | None = None
         self._driver_pods: DriverPods | None = None
+        self._dashboard: DashboardChild | None = None
         self._network = MadeNetwork()
         self._sockets = ExitStack()
         self._kubeconfig = options.folder / ADMIN_KUBECONFIG
@@ -175,6 +180,8 @@ class _Cluster:
             finally:
                 await self._network.close()
                 self._sockets.close()
+                if self._dashboard is not None:
+                    self._dashboard.close()
 
     @asynccontextmanager
     async def _stored(self) -> AsyncIterator[ServerOptions]:
@@ -203,6 +210,7 @@ class _Cluster:
         if options.merge_into is not None:
             merge_context(options.folder, options.merge_into, access, url)
         _api_log.info("serving %s, objects in %s", url, _store_of(options))
+        self._start_dashboard()
         await install(self._plane.client(), self._clock)
         start_controllers(
             self._plane,
@@ -229,6 +237,15 @@ class _Cluster:
         announce(self._state, background=None)
         self._screen.is_ready = True
         settle()
+
+    def _start_dashboard(self) -> None:
+        """Its address; the process starts with the first visitor."""
+        if self._options.dashboard_port < 0:
+            return
+        self._dashboard = DashboardChild(self._plane, self._options.folder, partial(self._new_child, DASHBOARD))
+        self._dashboard.listen(self._options.dashboard_port)
+        self._state = msgspec.structs.replace(self._state, dashboard_link_file=str(self._dashboard.link_file))
+        self._plane.start(DASHBOARD, self._dashboard.run)
 
     async def _start_network(self) -> None:
         """That of the pods, if there are nodes whose pods can be in it."""
@@ -260,6 +277,7 @@ class _Cluster:
             if options.nodes.pools.is_used:
                 command += ["--pools", str(options.nodes.write_pools(options.folder)), "--cloud-socket", str(socket)]
             command += ["--root-dir", str(node_folder(options.folder, "simulated"))]
+            command += ["--time-factor", f"{options.nodes.pools.cloud.time_factor:g}"]
             command += ["--kubeconfig", str(self._kubeconfig.absolute()), "--driver-logs", str(self._logs.folder)]
             command += self._confinement()
             self._start_child(_SIMULATED, [*command, "--address", "127.0.0.1", "--node-ip", "127.0.0.1", "--port", "0"])
@@ -303,10 +321,13 @@ class _Cluster:
         return [*own, "--host-commands"] if options.host_commands else own
 
     def _start_child(self, name: str, command: Sequence[str], handles: Sequence[int] = ()) -> None:
+        self._plane.start(name, self._new_child(name, command, handles).run)
+
+    def _new_child(self, name: str, command: Sequence[str], handles: Sequence[int] = ()) -> Child:
         hear = partial(self._logs.hear, name)
         child = Child(name, command, self._clock, hear, changed=self._changed, handles=handles)
-        self._children.append(child)
-        self._plane.start(name, child.run)
+        self._children = [*(each for each in self._children if each.name != name), child]
+        return child
 
     async def _forget_others(self, before: Nodes) -> None:
         """Nodes of the last start that are not wanted any more; their slices and pods go with them."""
@@ -364,7 +385,7 @@ class _Cluster:
 
     def _component_state(self, component: str) -> PartState:
         """Of a part that runs in this process."""
-        others = {OWN_NODE, _DRIVER_PODS, *(child.name for child in self._children)}
+        others = {OWN_NODE, _DRIVER_PODS, DASHBOARD, *(child.name for child in self._children)}
         runs = [
             each
             for task, each in self._plane.runs.items()

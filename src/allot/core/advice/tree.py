@@ -172,7 +172,7 @@ def _request(what_if: WhatIfCluster, claim: api.ResourceClaim, request: api.Devi
         for result in (allocation.devices.results if allocation is not None else ())
         if result.request.partition("/")[0] == request.name
     ]
-    facts = {"asks for": " or ".join(_asks(request))}
+    facts = {"asks for": " or ".join(asks_of(request))}
     chosen = {result.request.partition("/")[2] for result in results} - {""}
     if chosen:
         facts["chosen"] = ", ".join(sorted(chosen))
@@ -185,7 +185,8 @@ def _request(what_if: WhatIfCluster, claim: api.ResourceClaim, request: api.Devi
     )
 
 
-def _asks(request: api.DeviceRequest) -> Iterator[str]:
+def asks_of(request: api.DeviceRequest) -> Iterator[str]:
+    """What a request asks for, one text for each alternative."""
     alternatives: Iterable[api.ExactDeviceRequest | api.DeviceSubRequest] = request.first_available
     if request.exactly is not None:
         alternatives = (request.exactly,)
@@ -214,10 +215,10 @@ def _result(what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.Device
         facts["details"] = "resourceslices may not be listed"
     gone = not entries and api.ResourceSlice not in what_if.unread
     problem = "the device is no longer published" if gone else ""
-    return Branch(kind="device", name=str(id_), facts=facts, problem=problem or _reported(claim, result))
+    return Branch(kind="device", name=str(id_), facts=facts, problem=problem or reported_of(claim, result))
 
 
-def _reported(claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> str:
+def reported_of(claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> str:
     """What the driver says against the device."""
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device) == (result.driver, result.pool, result.device):

@@ -52,6 +52,14 @@ class CannotChange(Exception):
     """There is no such object, or what a patch makes of it is none."""
 
 
+class Outgrown(Exception):
+    """A cluster now uses groups of pods that it did not use before: it has to be made anew from a snapshot."""
+
+
+_DIALECTS = frozenset(dialect.type for dialect in DIALECTS)
+_GROUPED = (core_v1.Pod, PodGroup, CompositePodGroup)
+
+
 class WhatIfCluster:
     """The cluster of a snapshot."""
 
@@ -170,6 +178,31 @@ class WhatIfCluster:
         if known is not None:
             journal.append((key, known))
             self._delete(key)
+
+    # --- a cluster that goes on ---
+
+    def follow(self, before: APIStruct | None, after: APIStruct | None) -> None:
+        """The cluster itself has changed: nothing of that is taken back. Outgrown if it needs another machine."""
+        if after is None:
+            assert before is not None, "a change has an object"
+            if self._known(key_of(before)) is not None:
+                self._delete(key_of(before))
+            return
+        if self._outgrown_by(after):
+            raise Outgrown(full_name(after))
+        self._put(after)
+
+    def pass_to(self, now: float) -> None:
+        """It is later now (seconds since 1970)."""
+        self.now = self.taken_at = now
+
+    def _outgrown_by(self, object_: APIStruct) -> bool:
+        """Whether an object proves something to be in use that was not before."""
+        if object_.__class__ in _DIALECTS:
+            return not self._by_type.get(object_.__class__)
+        if object_.__class__ not in _GROUPED:
+            return False
+        return _with_groups(self.gates, Snapshot((object_,))) != self.gates
 
     def _apply(self, patch: Patch, journal: Journal) -> None:
         if patch.action == "create":

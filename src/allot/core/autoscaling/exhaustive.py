@@ -66,10 +66,11 @@ def cheapest(
 def ranks_of(
     placements: Sequence[Sequence[Placement]], nodes: Sequence[NewNode], pools: Sequence[Pool]
 ) -> tuple[int, ...]:
-    """For each unit the worst rank of the new nodes that it has; 0 if it has none."""
+    """For each unit the worst rank of the new nodes that it has, 0 if it has none; the best first. Which of the units gets which node is up to
+    the scheduler, so it does not count who has the worse ones, only how many do and how bad they are."""
     by_pool = {pool.name: pool.rank for pool in pools}
     rank_of = {node.name: by_pool[node.pool] for node in nodes}
-    return tuple(max((rank_of.get(each.node, 0) for each in unit), default=0) for unit in placements)
+    return tuple(sorted(max((rank_of.get(each.node, 0) for each in unit), default=0) for unit in placements))
 
 
 def _sets(pools: Sequence[Pool], nodes_max: int) -> Iterator[dict[str, int]]:

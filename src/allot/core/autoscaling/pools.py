@@ -12,6 +12,18 @@ from allot.core.autoscaling.templates import Template
 # Prices are whole millionths of a currency unit per hour, so that sums of them are exact.
 MILLION = 10**6
 _DECIMALS = 6
+# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
+_POOL_LABELS = (
+    "autoscaling.allot.dev/pool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+)
+
+
+def pool_name(labels: Mapping[str, str]) -> str:
+    """The pool that a node with these labels is of; empty if they do not say."""
+    return next((labels[label] for label in _POOL_LABELS if labels.get(label)), "")
 
 
 class PriceError(ValueError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.cel.checking.environment import kubernetes_environment
 from allot.core.cel.checking.types import BOOL, STRING, CelType, optional_of
 from allot.core.cel.data.values import COST_EXCEEDED, NONE, Optional
 from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
@@ -132,7 +133,7 @@ def _program(expression: str, types: str, optional_old: bool) -> Program:
     if declared is None:
         raise ProgramError("failed to convert to declType for CEL validation rules")
     old = optional_of(declared) if optional_old else declared
-    return compile_program(expression, {"self": declared, "oldSelf": old}, objects)
+    return compile_program(expression, kubernetes_environment({"self": declared, "oldSelf": old}, objects))
 
 
 @lru_cache(maxsize=64)

@@ -44,11 +44,10 @@ def _by(*controllers: str, gate: str = "") -> Attention:
     return Attention(controllers=controllers, gate=gate)
 
 
-_NO_MUTATION = "allot does not apply MutatingAdmissionPolicies: this one is stored, and mutates nothing"
 _NO_SIGNER = "allot has no controllers that approve and sign: without another signer, no certificate is issued"
 _NO_INGRESS = "allot has no ingress controller: without another one, no request is routed by it"
 _APPS, _BATCH, _NETWORKING, _SCHEDULING = "apps", "batch", "networking.k8s.io", "scheduling.k8s.io"
-_ADMISSION, _FLOWCONTROL = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
+_FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 
 KINDS: Mapping[tuple[str, str], Attention] = {
     (_APPS, "Deployment"): _by("deployment-controller", "replicaset-controller"),
@@ -81,8 +80,6 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     ("storage.k8s.io", "VolumeAttachment"): Attention(
         lacking="allot attaches no volumes: without a CSI driver that does, nothing is attached"
     ),
-    (_ADMISSION, "MutatingAdmissionPolicy"): Attention(lacking=_NO_MUTATION),
-    (_ADMISSION, "MutatingAdmissionPolicyBinding"): Attention(lacking=_NO_MUTATION),
     (_FLOWCONTROL, "FlowSchema"): Attention(
         lacking="allot does not sort requests by FlowSchemas: this one has no effect"
     ),

@@ -14,7 +14,8 @@ from allot.core.quantity import Quantity
 
 _SUBSCRIPT = re.compile(r"(metadata\.(?:labels|annotations))\['([^']*)'\]")
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
-_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+# What the API takes for a name: printable, and no `=`, which ends it. A name may begin with a digit.
+_VARIABLE = re.compile(r"[ -<>-~]+")
 
 Data = Mapping[str, bytes]
 Fetched = Mapping[tuple[str, str], Data | None]

@@ -60,10 +60,18 @@ class DecodeError(ValueError):
 class ObjectWithDuplicates(dict[str, Any]):
     """A JSON object in which keys occurred more than once, here or further in; the last value counts.
 
-    Readers of text make these. `duplicates` are those of the object itself.
+    Readers of text make these. `duplicates` are those of the object itself; `yaml_problem` is what Go says of all that are in a
+    YAML text, and is known of its outermost object alone.
     """
 
     duplicates: tuple[str, ...] = ()
+    yaml_problem: str = ""
+
+    def holding(self, value: dict[str, Any]) -> ObjectWithDuplicates:
+        """Another object that was made of the same text."""
+        marked = ObjectWithDuplicates(value)
+        marked.duplicates, marked.yaml_problem = self.duplicates, self.yaml_problem
+        return marked
 
 
 # A place in the value, as (place of the parent, how it is reached, name or index); None is the root.

@@ -41,7 +41,7 @@ from allot.core.patching.managed import (
     tracked,
 )
 from allot.core.patching.tracking import Comparisons, disowned
-from allot.core.patching.typed import merged, reconciled, type_errors, with_named_fields, without
+from allot.core.patching.typed import merged, reconciled, type_problem, with_named_fields, without
 from allot.core.quoting import quoted
 from allot.core.schema import Schema
 
@@ -173,10 +173,9 @@ def _check_configuration(applied: Any, schema: Schema, api_version: str, kind: s
     metadata = applied.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise malformed("metadata.managedFields must be nil")
-    errors = type_errors(applied, schema)
-    if errors:
-        told = errors[0] if len(errors) == 1 else "errors:\n" + "\n".join(f"  {error}" for error in errors)
-        raise internal(f"failed to create typed patch object ({_which(applied)}): {told}")
+    problem = type_problem(applied, schema)
+    if problem:
+        raise internal(f"failed to create typed patch object ({_which(applied)}): {problem}")
 
 
 def _which(object_: Object) -> str:

@@ -21,6 +21,10 @@ COPIED_BYTES_MAX = 3 * 1024 * 1024
 _INDEX = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
+class TestFailed(PatchError):
+    """An object that is not as a `test` says."""
+
+
 class _Document:
     """The object while operations are applied; containers are copied before their first change."""
 
@@ -127,7 +131,8 @@ def _test(document: _Document, operation: dict[str, Any]) -> None:
         container, key = _container(document, path, "test", "path", own=False)
         found = container.get(key) if isinstance(container, dict) else _get(container, key, path, "test")
     if not same_json(found, operation.get("value")):
-        raise unprocessable(f"testing value {path} failed: test failed")
+        failure = unprocessable(f"testing value {path} failed: test failed")
+        raise TestFailed(failure.code, failure.reason, failure.message, failure.cause)
 
 
 def _add(document: _Document, path: str, value: Any, name: str) -> None:
@@ -144,7 +149,9 @@ def _remove(document: _Document, path: str, name: str) -> None:
     container, key = _container(document, path, name, "path", own=True)
     if isinstance(container, dict):
         if key not in container:
-            raise unprocessable(f"error in {name} for path: '{path}': Unable to remove nonexistent key: {key}")
+            raise unprocessable(
+                f"error in {name} for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+            )
         del container[key]
     else:
         del container[_index(container, key, path, name, past_end=0)]
@@ -153,7 +160,9 @@ def _remove(document: _Document, path: str, name: str) -> None:
 def _get(container: Any, key: str, path: str, name: str) -> Any:
     if isinstance(container, dict):
         if key not in container:
-            raise unprocessable(f"error in {name} for path: '{path}': Unable to get nonexistent key: {key}")
+            raise unprocessable(
+                f"error in {name} for path: '{path}': Unable to get nonexistent key: {key}: missing value"
+            )
         return container[key]
     return container[_index(container, key, path, name, past_end=0)]
 

@@ -8,7 +8,7 @@ import msgspec
 
 from allot.core.patching.comparison import all_changes, configured_fields
 from allot.core.patching.fieldset import LEAF, Tree, difference
-from allot.core.patching.typed import type_errors
+from allot.core.patching.typed import type_problem
 from allot.core.schema import Schema
 
 Object = dict[str, Any]
@@ -27,7 +27,7 @@ def allowed_by_last_applied(live: Object, schema: Schema, api_version: str) -> T
         config = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return LEAF
-    if not isinstance(config, dict) or config.get("apiVersion") != api_version or type_errors(config, schema):
+    if not isinstance(config, dict) or config.get("apiVersion") != api_version or type_problem(config, schema):
         return LEAF
     return difference(configured_fields(config, schema), all_changes(config, live, schema))
 

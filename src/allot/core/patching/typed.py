@@ -189,6 +189,20 @@ def _node_at(element: str, schema: Schema) -> Schema | None:
     return schema.items
 
 
+def atomic_paths(value: Any, schema: Schema, path: str = "") -> list[str]:
+    """Where a configuration states parts that are one thing, which a merge would replace as a whole."""
+    is_map, is_list = isinstance(value, dict), isinstance(value, list)
+    found = [path] if (is_map or is_list) and _is_atomic(schema) else []
+    if is_map:
+        for name, item in value.items():
+            if name in schema.fields:
+                found += atomic_paths(item, schema.fields[name][1], f"{path}.{name}")
+    elif is_list and schema.items is not None:
+        for index, item in enumerate(value):
+            found += atomic_paths(item, schema.items, f"{path}[{index}]")
+    return found
+
+
 def _is_atomic(node: Schema) -> bool:
     return node.shape is Shape.LEAF and node.kind in (Kind.OBJECT, Kind.MAP, Kind.LIST, Kind.ANY)
 
@@ -196,13 +210,14 @@ def _is_atomic(node: Schema) -> bool:
 # --- checks ---
 
 
-def type_errors(value: Any, schema: Schema) -> list[str]:
-    """What is wrong with a configuration, in the words of Kubernetes; paths start with a dot."""
+def type_problem(value: Any, schema: Schema) -> str:
+    """What is wrong with a configuration, in the words of Kubernetes; paths start with a dot. Empty if nothing is."""
     if _fits(value, schema):
-        return []
+        return ""
     errors: list[str] = []
     _check(value, schema, "", errors)
-    return errors[:ERRORS_MAX]
+    del errors[ERRORS_MAX:]
+    return errors[0] if len(errors) == 1 else "errors:\n" + "\n".join(f"  {error}" for error in errors)
 
 
 def _fits(value: Any, schema: Schema) -> bool:

@@ -1,10 +1,15 @@
-"""The variables of admission expressions and their types."""
+"""The variables of admission expressions and their types, and the types of what mutations make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from allot.core.cel.checking.declarations import JSON_PATCHES
+from allot.core.cel.checking.environment import Environment, kubernetes_environment
+from allot.core.cel.checking.signatures import merged
 from allot.core.cel.checking.types import BOOL, DYN, INT, STRING, TIMESTAMP, CelType, Kind, list_of, map_of
 from allot.core.cel.data.times import parse_timestamp
 
@@ -17,9 +22,12 @@ _NAMESPACE = CelType(Kind.OBJECT, "kubernetes.Namespace")
 _KIND = CelType(Kind.OBJECT, "kubernetes.GroupVersionKind")
 _RESOURCE = CelType(Kind.OBJECT, "kubernetes.GroupVersionResource")
 _USER = CelType(Kind.OBJECT, "kubernetes.UserInfo")
-VARIABLES = "kubernetes.variables"
+_VARIABLES = "kubernetes.variables"
+PATCH = CelType(Kind.OBJECT, "JSONPatch")
+APPLIED = CelType(Kind.OBJECT, "Object")
+_PATCH_FIELDS = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
 
-OBJECTS: Mapping[str, Mapping[str, CelType]] = {
+_OBJECTS: Mapping[str, Mapping[str, CelType]] = {
     _REQUEST.name: {
         "kind": _KIND,
         "resource": _RESOURCE,
@@ -76,15 +84,58 @@ OBJECTS: Mapping[str, Mapping[str, CelType]] = {
 }
 
 
-def variable_types(*, params: bool, authorizer: bool) -> dict[str, CelType]:
-    """The variables of an expression, `variables` left out."""
-    found = {"object": DYN, "oldObject": DYN, "namespaceObject": _NAMESPACE, "request": _REQUEST}
+class _AnyField(Mapping[str, CelType]):
+    """Fields of an object without a schema."""
+
+    def __getitem__(self, name: str) -> CelType:
+        return DYN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _PatchObjects(Mapping[str, Mapping[str, CelType]]):
+    """Object types, and those that mutations make: JSONPatch, Object, Object.spec and so on."""
+
+    def __init__(self, known: Mapping[str, Mapping[str, CelType]]) -> None:
+        self._known = {**known, PATCH.name: _PATCH_FIELDS}
+
+    def __getitem__(self, name: str) -> Mapping[str, CelType]:
+        return _AnyField() if name.partition(".")[0] == APPLIED.name else self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def expression_environment(
+    variables: Mapping[str, CelType] | None, *, params: bool, authorizer: bool = True, patches: bool = False
+) -> Environment:
+    """What an expression may refer to. variables: those of the policy that it may read, None if it may read none. patches:
+    whether it makes a mutation."""
+    types = {"object": DYN, "oldObject": DYN, "namespaceObject": _NAMESPACE, "request": _REQUEST}
     if params:
-        found["params"] = DYN
+        types["params"] = DYN
     if authorizer:
-        found["authorizer"] = AUTHORIZER
-        found["authorizer.requestResource"] = RESOURCE_CHECK
-    return found
+        types["authorizer"] = AUTHORIZER
+        types["authorizer.requestResource"] = RESOURCE_CHECK
+    objects = _OBJECTS
+    if variables is not None:
+        types["variables"] = CelType(Kind.OBJECT, _VARIABLES)
+        objects = {**objects, _VARIABLES: dict(variables)}
+    if not patches:
+        return kubernetes_environment(types, objects)
+    environment = kubernetes_environment(types, _PatchObjects(objects))
+    return msgspec.structs.replace(
+        environment,
+        functions=merged(tuple(environment.functions.values()), JSON_PATCHES),
+        made_types=frozenset((PATCH.name, APPLIED.name)),
+    )
 
 
 def namespace_value(namespace: Object | None) -> Any:
@@ -95,10 +146,12 @@ def namespace_value(namespace: Object | None) -> Any:
     for part, fields in (("metadata", "kubernetes.NamespaceMetadata"), ("spec", "kubernetes.NamespaceSpec")):
         given = namespace.get(part)
         if isinstance(given, dict):
-            found[part] = {name: _value(given[name], type_) for name, type_ in OBJECTS[fields].items() if name in given}
+            found[part] = {
+                name: _value(given[name], type_) for name, type_ in _OBJECTS[fields].items() if name in given
+            }
     status = namespace.get("status")
     if isinstance(status, dict):
-        known = OBJECTS["kubernetes.NamespaceCondition"]
+        known = _OBJECTS["kubernetes.NamespaceCondition"]
         found["status"] = {"phase": status.get("phase", "")}
         found["status"]["conditions"] = [
             {name: _value(one[name], type_) for name, type_ in known.items() if name in one}

@@ -1,31 +1,20 @@
-"""Expressions of policies and webhooks, compiled to find out what is wrong with them.
-
-Those of mutations make values of the types Object and JSONPatch, which nothing here evaluates.
-"""
+"""Expressions of policies and webhooks, compiled to find out what is wrong with them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-
-import msgspec
+from collections.abc import Callable
 
 from allot.core.cel.checking.compile import compile_expression
-from allot.core.cel.checking.environment import kubernetes_environment
-from allot.core.cel.checking.signatures import functions, merged
-from allot.core.cel.checking.types import ANY, BOOL, DYN, STRING, CelType, Kind
+from allot.core.cel.checking.types import ANY, BOOL, DYN, CelType
 from allot.core.cel.results import type_text
 from allot.core.cel.syntax.errors import CelCompileError
-from allot.core.policies.environment import OBJECTS, VARIABLES, variable_types
+from allot.core.policies.environment import expression_environment
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import told
 from allot.core.validation.builtin.values import Object, text
 from allot.core.validation.fields import Findings, child, duplicate, index, invalid, required, too_many
 
-PATCH = CelType(Kind.OBJECT, "JSONPatch")
-APPLIED = CelType(Kind.OBJECT, "Object")
-_PATCH_FIELDS = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
-_ESCAPE = functions({"jsonpatch.escapeKey": {"string_jsonpatch_escapeKey_string": "string -> string"}})
 _MATCH_CONDITIONS_MAX = 64
 _identifier = re.compile("[_a-zA-Z][_a-zA-Z0-9]*").fullmatch
 _RESERVED = frozenset(
@@ -34,35 +23,6 @@ _RESERVED = frozenset(
         "namespace", "null", "package", "return", "true", "var", "void", "while",
     )
 )  # fmt: skip
-
-
-class _AnyField(Mapping[str, CelType]):
-    """Fields of an object without a schema."""
-
-    def __getitem__(self, name: str) -> CelType:
-        return DYN
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-class _PatchObjects(Mapping[str, Mapping[str, CelType]]):
-    """Object types, and those that mutations make: JSONPatch, Object, Object.spec and so on."""
-
-    def __init__(self, known: Mapping[str, Mapping[str, CelType]]) -> None:
-        self._known = {**known, PATCH.name: _PATCH_FIELDS}
-
-    def __getitem__(self, name: str) -> Mapping[str, CelType]:
-        return _AnyField() if name.partition(".")[0] == APPLIED.name else self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 class Expressions:
@@ -97,15 +57,9 @@ class Expressions:
         authorizer: bool = True,
         patches: bool = False,
     ) -> tuple[str, CelType]:
-        types = variable_types(params=self._params, authorizer=authorizer)
-        objects: Mapping[str, Mapping[str, CelType]] = OBJECTS
-        if variables:
-            types["variables"] = CelType(Kind.OBJECT, VARIABLES)
-            objects = {**objects, VARIABLES: dict(self._fields)}
-        environment = kubernetes_environment(types, _PatchObjects(objects) if patches else objects)
-        if patches:
-            known = merged(tuple(environment.functions.values()), _ESCAPE)
-            environment = msgspec.structs.replace(environment, functions=known)
+        environment = expression_environment(
+            self._fields if variables else None, params=self._params, authorizer=authorizer, patches=patches
+        )
         try:
             checked = compile_expression(source, environment)
         except CelCompileError as error:

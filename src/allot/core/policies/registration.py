@@ -1,6 +1,6 @@
 """admissionregistration.k8s.io: rules for policies, their bindings and webhooks, expressions included.
 
-Expressions are compiled when they are written. Mutating policies are checked and stored, and not applied.
+Expressions are compiled when they are written.
 """
 
 from __future__ import annotations
@@ -10,14 +10,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from allot.core.cel.checking.types import BOOL, NULL, STRING, list_of
-from allot.core.policies.expressions import (
-    APPLIED,
-    PATCH,
-    Expressions,
-    check_conditions,
-    check_expression,
-    check_variables,
-)
+from allot.core.policies.environment import APPLIED, PATCH
+from allot.core.policies.expressions import Expressions, check_conditions, check_expression, check_variables
 from allot.core.policies.selection import check_match_resources, check_param_kind, selection_defaults
 from allot.core.policies.webhook_rules import WEBHOOKS
 from allot.core.validation import formats

@@ -7,6 +7,7 @@ are the claim's as long as it holds the card, and the card's own afterwards.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import threading
@@ -30,6 +31,8 @@ from allot.devices.gpu.faults import health_of, is_lost
 from allot.devices.gpu.gates import Gates
 from allot.devices.gpu.hardware import ComputeMode, Gpu, Hardware, HardwareError, MigInstance, MpsSettings
 from allot.devices.gpu.inventory import DRIVER_NAME, GPU, MIG, VFIO, Offer, gpu_name, offers, pool, vfio_name
+from allot.devices.gpu.mps import commands
+from allot.devices.gpu.mps_pods import MpsPods
 from allot.driver import Edits, Mount
 from allot.driver.claims import AllocatedDevice, Claim, Preparation, Prepared, PreparedClaim, PrepareError
 from allot.driver.configuration import ConfigKind
@@ -76,13 +79,14 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuDriver(Driver):
-    """NVIDIA GPUs of one node."""
+    """NVIDIA GPUs of one node. shows_mps: MPS daemons of simulated GPUs are pods, too, which takes rights that other drivers do not need."""
 
     name: ClassVar[str] = DRIVER_NAME
     configs: ClassVar[tuple[ConfigKind, ...]] = parameters.KINDS
 
-    def __init__(self, hardware: Hardware, gates: Gates | None = None) -> None:
+    def __init__(self, hardware: Hardware, gates: Gates | None = None, *, shows_mps: bool = False) -> None:
         self.hardware = hardware
+        self._shows_mps = shows_mps
         self.gates = gates or Gates()
         # By card: what it was when its devices were last worked out, and these.
         self._known: dict[str, tuple[Gpu, tuple[str, ...], tuple[Offer, ...]]] = {}
@@ -179,8 +183,19 @@ class GpuDriver(Driver):
 
     # --- preparing ---
 
-    def prepare(self, claim: Claim) -> Preparation:
+    async def prepare(self, claim: Claim) -> Preparation:
         """Make instances, set sharing, and say what containers get."""
+        preparation, mps = await asyncio.to_thread(self._prepare, claim)
+        if mps is not None and self._shows_mps:
+            await self._mps_pods.start(mps.id, commands(mps))
+        return preparation
+
+    @property
+    def _mps_pods(self) -> MpsPods:
+        return MpsPods(self.node.client, self.node.name)
+
+    def _prepare(self, claim: Claim) -> tuple[Preparation, MpsSettings | None]:
+        """What containers get, and what the MPS daemon that was started for them is set to."""
         try:
             wanted = self._wanted(claim)
             undo = _planned(claim.uid, wanted)
@@ -189,14 +204,15 @@ class GpuDriver(Driver):
                 claim.save(msgspec.to_builtins(undo))
             self._hold(claim.uid, tuple(device.name for device in claim.devices if not device.admin_access))
             instances = {each.device.name: self._made(each) for each in wanted if each.offer.type == MIG}
-            shared = self._share(wanted, instances, undo)
+            mps = _mps_settings(undo.mps, wanted, instances)
+            shared = self._share(wanted, mps)
             prepared = tuple(
                 Prepared(each.device, _joined(self._edits(each, instances), shared.get(each.device.name, Edits())))
                 for each in wanted
             )
         except (HardwareError, parameters.ParametersError) as error:
             raise PrepareError(str(error)) from error
-        return Preparation(prepared, msgspec.to_builtins(undo))
+        return Preparation(prepared, msgspec.to_builtins(undo)), mps
 
     def _wanted(self, claim: Claim) -> tuple[_Wanted, ...]:
         gpus = self.hardware.gpus()
@@ -233,36 +249,19 @@ class GpuDriver(Driver):
             self.hardware.set_mig_mode(wanted.gpu.uuid, True)
         return self.hardware.create_instance(wanted.gpu.uuid, offer.profile, offer.placement)
 
-    def _share(self, wanted: Sequence[_Wanted], instances: dict[str, MigInstance], undo: _Undo) -> dict[str, Edits]:
+    def _share(self, wanted: Sequence[_Wanted], mps: MpsSettings | None) -> dict[str, Edits]:
         """Set how devices are shared; what containers get for it, by device."""
         for each in wanted:
             if each.sharing.strategy is Strategy.TIME_SLICING and each.sharing.interval is not None:
                 self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.DEFAULT)
                 self.hardware.set_time_slice(each.gpu.uuid, each.sharing.interval)
-        served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
-        if not served:
+        if mps is None:
             return {}
-        uuids = {each.device.name: _uuid(each, instances) for each in served}
-        limits: dict[str, int] = {}
-        for mps, members in _by_parameters(served):
-            limits |= parameters.pinned_memory_limits_mib(mps, [uuids[each.device.name] for each in members])
-        percentages = [
-            each.sharing.mps.default_active_thread_percentage
-            for each in served
-            if each.sharing.mps is not None and each.sharing.mps.default_active_thread_percentage is not None
-        ]
+        served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
         for each in served:
             if each.offer.type == GPU:
                 self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
-        folders = self.hardware.start_mps(
-            MpsSettings(
-                id=undo.mps,
-                uuids=tuple(dict.fromkeys(uuids.values())),
-                # A daemon has one for all its devices.
-                active_thread_percentage=min(percentages, default=None),
-                pinned_memory_limits_mib=limits,
-            )
-        )
+        folders = self.hardware.start_mps(mps)
         edits = Edits(
             env={"CUDA_MPS_PIPE_DIRECTORY": MPS_PIPE_IN_CONTAINER},
             mounts=(
@@ -294,9 +293,14 @@ class GpuDriver(Driver):
 
     # --- unpreparing ---
 
-    def unprepare(self, claim: PreparedClaim) -> None:
+    async def unprepare(self, claim: PreparedClaim) -> None:
         """Undo whatever may have been done, the last thing first."""
         undo = _undo_of(claim)
+        if undo.mps and self._shows_mps:
+            await self._mps_pods.stop(undo.mps)
+        await asyncio.to_thread(self._unprepare, claim, undo)
+
+    def _unprepare(self, claim: PreparedClaim, undo: _Undo) -> None:
         try:
             if undo.mps:
                 self.hardware.stop_mps(undo.mps)
@@ -354,6 +358,29 @@ def _by_parameters(served: Iterable[_Wanted]) -> list[tuple[MpsConfig, list[_Wan
         else:
             groups.append((each.sharing.mps, [each]))
     return groups
+
+
+def _mps_settings(id_: str, wanted: Sequence[_Wanted], instances: dict[str, MigInstance]) -> MpsSettings | None:
+    """Those of the daemon of a claim that shares devices by MPS."""
+    served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
+    if not served:
+        return None
+    uuids = {each.device.name: _uuid(each, instances) for each in served}
+    limits: dict[str, int] = {}
+    for mps, members in _by_parameters(served):
+        limits |= parameters.pinned_memory_limits_mib(mps, [uuids[each.device.name] for each in members])
+    percentages = [
+        each.sharing.mps.default_active_thread_percentage
+        for each in served
+        if each.sharing.mps is not None and each.sharing.mps.default_active_thread_percentage is not None
+    ]
+    return MpsSettings(
+        id=id_,
+        uuids=tuple(dict.fromkeys(uuids.values())),
+        # A daemon has one for all its devices.
+        active_thread_percentage=min(percentages, default=None),
+        pinned_memory_limits_mib=limits,
+    )
 
 
 def mps_id(claim_uid: str, devices: Iterable[str]) -> str:

@@ -43,9 +43,10 @@ def card_information(
     idle_power_w: int,
     compute_mode: ComputeMode,
     time_slice: int,
+    cpu_affinity: str,
     instance: MigInstance | None = None,
 ) -> dict[str, str]:
-    """What `info` says."""
+    """What `info` says. cpu_affinity: the processors that are near the card."""
     domain, _, rest = gpu.pci_address.partition(":")
     is_lost = any(fault.kind is FaultKind.LOST for fault in gpu.faults)
     xids = [fault.xid for fault in gpu.faults if fault.kind is FaultKind.XID]
@@ -67,6 +68,7 @@ def card_information(
         "mig_mode": modes[gpu.mig_mode],
         "power_limit": str(power_limit_w),
         "power_draw": str(idle_power_w),
+        "cpu_affinity": cpu_affinity,
         "temperature": str(30 + gpu.minor % 8),
         "ecc": str(sum(xid in (48, 94, 95) for xid in xids)),
         "xids": " ".join(str(xid) for xid in xids),

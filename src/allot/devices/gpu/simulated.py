@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from allot.devices.cpu.topology import local_cpus
 from allot.devices.gpu import programs
 from allot.devices.gpu.faults import XID_ECC, XID_OFF_THE_BUS
 from allot.devices.gpu.file_watcher import FileWatcher, Stamp, stamp_of
@@ -358,6 +359,7 @@ class SimulatedHardware:
                     idle_power_w=card.model.idle_power_w,
                     compute_mode=state.compute_mode,
                     time_slice=state.time_slice,
+                    cpu_affinity=local_cpus(self.machine, card.bus.numa_node),
                     instance=instance,
                 )
                 folder = self._folder / "cards" / (id_ if instance is None else instance.uuid)

@@ -7,10 +7,14 @@ interface (CDI 1.1) it says so. On a real interface the condition NetworkReady i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
 
 from allot.devices.nic.config import KINDS, NetworkConfig, ParametersError, check_config
 from allot.devices.nic.interfaces import Interface, Interfaces
 from allot.devices.nic.inventory import BANDWIDTH, DRIVER_NAME, declared, device_name, edits, network_data
+from allot.devices.nic.simulated_sysfs import sysfs_mount
 from allot.driver import (
     AllocatedDevice,
     Claim,
@@ -26,7 +30,8 @@ from allot.driver import (
 
 
 class NicDriver(Driver):
-    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is somebody's alone."""
+    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is somebody's alone. sysfs: where to
+    write what containers find below `/sys/class/net` of simulated interfaces; not all runtimes can mount something there."""
 
     name = DRIVER_NAME
     configs = KINDS
@@ -34,12 +39,18 @@ class NicDriver(Driver):
     rescan_s = 10.0
 
     def __init__(
-        self, interfaces: Interfaces, *, shares_bandwidth: bool = False, moves_interfaces: bool = False
+        self,
+        interfaces: Interfaces,
+        *,
+        shares_bandwidth: bool = False,
+        moves_interfaces: bool = False,
+        sysfs: Path | None = None,
     ) -> None:
         assert not (shares_bandwidth and moves_interfaces)
         self._interfaces = interfaces
         self._shares_bandwidth = shares_bandwidth
         self._moves_interfaces = moves_interfaces
+        self._sysfs = sysfs
         # All that were ever seen, so that one that is gone is told to be unhealthy.
         self._seen: dict[str, Interface] = {}
 
@@ -88,6 +99,9 @@ class NicDriver(Driver):
             moves = self._moves_interfaces and not interface.is_simulated and not device.admin_access
             status = DeviceStatus(conditions=conditions(interface, config, moves), network=network)
             given = edits(interface, config, _share_bps(device), moves)
+            if self._sysfs is not None and interface.is_simulated:
+                shown = sysfs_mount(self._sysfs, interface, network.interface_name)
+                given = msgspec.structs.replace(given, mounts=(*given.mounts, shown))
             prepared.append(Prepared(device, given, status=status, network=network))
         return prepared
 

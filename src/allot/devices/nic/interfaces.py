@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from allot.devices.cpu.topology import local_cpus
 from allot.devices.profiles.machines import Machine
 from allot.devices.sysfs import PciPlace, children, pci_place, read_int, read_line
 
@@ -50,6 +51,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     is_simulated: bool = False
+    # The processors that are near a simulated one, as the kernel lists them.
+    local_cpus: str = ""
 
 
 class Interfaces(Protocol):
@@ -195,6 +198,7 @@ class SimulatedInterfaces:
                 rdma_name=f"mlx5_{index}" if card.has_rdma else "",
                 ipv4=(f"10.{33 + index}.0.{_host(node)}/32",),
                 is_simulated=True,
+                local_cpus=local_cpus(machine, card.bus.numa_node),
             )
             for index, card in enumerate(machine.network_cards)
         )

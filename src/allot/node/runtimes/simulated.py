@@ -1,6 +1,6 @@
 """The runtime `simulated`: for nodes that exist only here, thousands of them in one process.
 
-A container whose command this machine has runs in a sandbox (`process`). What this machine has not got, and everything where it allows
+A container whose command this machine has runs in a sandbox (`process`), with what stands in for its image (`stand_ins`). What this machine has not got, and everything where it allows
 no sandbox, becomes a placeholder: an entry in memory that starts at once, says in its log and in an event what it stands for, and ends
 when it is stopped. Two annotations of a pod make all its containers placeholders and say what becomes of them:
 
@@ -47,6 +47,7 @@ from allot.node.runtimes.port import (
     Streams,
 )
 from allot.node.runtimes.process_network import streams_of
+from allot.node.runtimes.stand_ins import programs_of, with_stand_in
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -231,6 +232,7 @@ class SimulatedRuntime:
         if room is None or not room.made.ready:
             raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
         course = course_of(room.spec.annotations) if room.spec is not None else None
+        spec = with_stand_in(spec, self._path)
         brought = self._brought(spec)
         why = "" if course is not None else await self._why_not(spec, brought)
         if course is None and not why:
@@ -245,16 +247,17 @@ class SimulatedRuntime:
         return made.id
 
     def _brought(self, spec: ContainerSpec) -> Mapping[str, str]:
-        """The programs that a container's devices bring: their names, and where they are in it."""
+        """The programs that a container's devices and the stand-in of its image bring: their names, and where they are in it."""
+        own = programs_of(spec.image)
         if not spec.cdi_devices or self._cdi_of is None:
-            return {}
+            return own
         try:
             mounts = self._cdi_of(spec.pod).resolve(spec.cdi_devices).mounts
         except Unresolvable as error:
             raise RuntimeFailure("CreateContainerError", f"failed to inject CDI devices: {error}") from error
         folders = spec.environment.get(_PATH, self._path).split(":")
         paths = [Path(each.container_path) for each in mounts]
-        return {path.name: str(path) for path in paths if str(path.parent) in folders}
+        return {**own, **{path.name: str(path) for path in paths if str(path.parent) in folders}}
 
     async def _why_not(self, spec: ContainerSpec, brought: Mapping[str, str]) -> str:
         """Why a program cannot be run; empty if it can."""

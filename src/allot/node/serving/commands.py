@@ -7,6 +7,7 @@ its own.
 from __future__ import annotations
 
 import asyncio
+import base64
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -22,6 +23,10 @@ from allot.node.serving.spdy import Pipe, SpdySession, SpdyStream
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _COMMAND_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_BASE64 = "base64.channel.k8s.io"
+# Without a version, the end of a command is told by a text, and only if it failed. Who offers nothing means the first.
+_OLDER_PROTOCOLS = ("channel.k8s.io", _BASE64, "")
+_SOCKET_PROTOCOLS = (*_COMMAND_PROTOCOLS, f"v4.{_BASE64}", *_OLDER_PROTOCOLS[:2])
 _PORT_PROTOCOL = "portforward.k8s.io"
 _TUNNEL = f"SPDY/3.1+{_PORT_PROTOCOL}"
 _STREAMS_S = 30.0
@@ -86,9 +91,6 @@ def wanted_streams(request: Request) -> Wanted:
 def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> Upgrade:
     """Connects a client with a program until one of them ends. Nothing is started before the client is understood; HttpError."""
 
-    async def by_websocket(connection: Connection) -> None:
-        await _converse(_SocketChannels(WebSocket(connection)), wanted, start)
-
     async def by_spdy(connection: Connection) -> None:
         session = SpdySession(connection)
         reading = asyncio.ensure_future(session.run())
@@ -101,7 +103,11 @@ def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[
             await asyncio.gather(reading, return_exceptions=True)
 
     if request.head.upgrade == "websocket":
-        protocol = _chosen(_COMMAND_PROTOCOLS, request.header("sec-websocket-protocol"), required=False)
+        protocol = _chosen(_SOCKET_PROTOCOLS, request.header("sec-websocket-protocol"), required=False)
+
+        async def by_websocket(connection: Connection) -> None:
+            await _converse(_SocketChannels(WebSocket(connection), protocol), wanted, start)
+
         return Upgrade("websocket", handshake(request.head, protocol), by_websocket)
     _expect_spdy(request)
     protocol = _chosen(_COMMAND_PROTOCOLS, request.header(_PROTOCOL_HEADER))
@@ -171,18 +177,29 @@ async def _talk(channels: _Channels, streams: Streams, wanted: Wanted) -> None:
 
 
 class _SocketChannels:
-    """Channels over a WebSocket: the first byte of a message says which."""
+    """Channels over a WebSocket: the first byte of a message says which, or its first digit if the rest is base64."""
 
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, protocol: str) -> None:
         self._socket = socket
+        self._in_base64 = protocol.endswith(_BASE64)
+        self._tells_status = protocol not in _OLDER_PROTOCOLS
 
     async def say(self, channel: int, data: bytes) -> None:
-        await self._socket.send(bytes((channel,)) + data)
+        if channel == _ERROR and not self._tells_status:
+            status = msgspec.json.decode(data)
+            if status["status"] == "Success":
+                return
+            data = status["message"].encode()
+        if self._in_base64:
+            await self._socket.send_text(f"{channel}{base64.b64encode(data).decode()}")
+        else:
+            await self._socket.send(bytes((channel,)) + data)
 
     async def heard(self) -> AsyncIterator[tuple[int, bytes]]:
         # Clients take the first message as the sign that they can begin.
         await self.say(_STDOUT, b"")
-        async for message in self._socket.messages():
+        async for said in self._socket.messages():
+            message = _decoded(said) if self._in_base64 else said
             if not message:
                 continue
             if message[0] == _CLOSE:
@@ -193,6 +210,14 @@ class _SocketChannels:
 
     async def end(self) -> None:
         await self._socket.close()
+
+
+def _decoded(said: bytes) -> bytes:
+    """A message in base64 as a binary one; nothing if it is none."""
+    try:
+        return bytes((said[0] - ord("0"),)) + base64.b64decode(said[1:], validate=True) if said else b""
+    except ValueError:
+        return b""
 
 
 class _SpdyChannels:

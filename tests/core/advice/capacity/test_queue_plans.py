@@ -8,8 +8,9 @@ import pytest
 
 from allot.core.advice.outlook import outlooks
 from allot.core.advice.planning.changes import ChangeError, with_objects
-from allot.core.advice.planning.manifest import read_manifest
+from allot.core.advice.planning.manifest import ManifestError, read_manifest
 from allot.core.advice.planning.outcome import PlanResult, outcome_of
+from allot.core.advice.planning.placements import placements_of
 from allot.core.advice.planning.queues import all_waiting, raised
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster
@@ -30,6 +31,24 @@ def kai_gang(minimum: int, queue_name: str) -> list[Object]:
         "spec": {"minMember": minimum, "queue": queue_name},
     }
     return [group, *copy_of(queue_name, **{"pod-group-name": "gang"})]
+
+
+def kai_parts(*, leaders: int = 1, workers: int = 2, needed: int | None = None) -> list[Object]:
+    """A gang of a leader and workers, of each of which the manifest has one pod."""
+    parts = [{"name": "leader", "minMember": leaders}, {"name": "worker", "minMember": workers}]
+    spec = {"queue": "team", "subGroups": parts, **({"minSubGroup": needed} if needed is not None else {})}
+    group = {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": spec,
+    }
+    made, body = copy_of("team", **{"pod-group-name": "gang"})
+    members = []
+    for name in ("leader", "worker"):
+        labels = {**body["metadata"]["labels"], "kai.scheduler/subgroup-name": name}
+        members.append({**body, "metadata": {**body["metadata"], "name": name, "labels": labels}})
+    return [group, made, *members]
 
 
 def cluster(*objects: Object | list[Object], number: int = 4) -> Snapshot:
@@ -56,6 +75,42 @@ def test_gangs_of_another_scheduler_are_copied_with_their_group() -> None:
     assert (found.scheduled, found.pods_per_copy) == (2, 3)
     assert found.queue is not None
     assert found.queue.copies == 2
+
+
+def test_a_gang_in_parts_has_what_each_of_them_needs() -> None:
+    there = cluster(queue("team", quota=9), number=7)
+    found = planned(there, kai_parts())
+    assert (found.scheduled, found.pods_per_copy) == (2, 3)
+    assert read_manifest(kai_parts(), there).notes == (
+        'the 2 pods of part "worker" are taken to be like the one in the manifest',
+    )
+
+
+def test_pods_of_a_gang_in_parts_that_need_not_be_there_come_after_the_others() -> None:
+    # Of two parts one has to be there; the other grows behind it.
+    found = planned(cluster(queue("team", quota=9), number=6), kai_parts(needed=1))
+    assert (found.scheduled, found.pods_per_copy) == (2, 3)
+
+
+def test_a_pod_that_names_no_part_of_its_group_is_refused() -> None:
+    group, made, leader, worker = kai_parts()
+    worker["metadata"]["labels"]["kai.scheduler/subgroup-name"] = "wrker"
+    with pytest.raises(ManifestError) as error:
+        read_manifest([group, made, leader, worker], cluster())
+    assert str(error.value) == (
+        "pod worker: kai.scheduler/subgroup-name is 'wrker': expected a part of PodGroup gang: leader, worker"
+    )
+
+
+def test_validate_places_gangs_of_other_schedulers_as_a_whole() -> None:
+    group, made, leader, worker = kai_parts(workers=1)
+    there = cluster(queue("team", quota=9), number=2)
+    assert [placed.node for placed in placements_of([group, made, leader, worker], there).pods] == ["n", "n"]
+    tight = placements_of([group, made, leader, worker], cluster(queue("team", quota=9), number=1)).pods
+    assert [placed.node for placed in tight] == ["", ""]
+    assert {placed.reason for placed in tight} == {
+        "however the pods of its 2 groups are arranged, too few of them can have nodes at once"
+    }
 
 
 def test_a_gang_that_its_queue_does_not_let_in_is_an_answer() -> None:

@@ -200,6 +200,25 @@ def test_pods_that_may_still_run_are_named_with_the_time_that_is_left() -> None:
     ]
 
 
+def test_a_group_that_makes_nobody_leave_yet_is_told_from_when_on_it_does() -> None:
+    created = datetime.fromtimestamp(NOW - 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    group = {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default", "creationTimestamp": created},
+        "spec": {"minMember": 1, "queue": "owner", "preemptionDelay": "5m"},
+    }
+    *made, body = waits("mine", "owner")
+    body["metadata"]["annotations"] = {"pod-group-name": "gang"}
+    found = explainer(*TEAMS, *GUEST_HAS_ALL, group, made, body).group("default", "gang")
+    assert found.reason is Reason.PREEMPTION_DELAY
+    assert "PodGroup gang makes nobody leave before its preemptionDelay is over" in found.cause
+    assert "in 4m default/gang reclaims from default/guest-3" in found.cause
+    assert [change.text for change in found.changes if change.verified] == [
+        "drop preemptionDelay of PodGroup gang; then default/guest-3 has to make room"
+    ]
+
+
 def test_a_pod_that_fits_nowhere_blames_the_devices_and_mentions_its_queue() -> None:
     found = explainer(*TEAMS, waits("large", "owner", 9)).pod("default", "large")
     assert found.reason not in (Reason.QUEUE_SHARE, Reason.QUEUE_LIMIT)

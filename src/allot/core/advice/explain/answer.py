@@ -53,10 +53,17 @@ class NotFound(Exception):
 class Explainer:
     """A snapshot that questions are asked about."""
 
-    def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, *, pools: Sequence[Pool] = ()) -> None:
-        """pools: what an autoscaler could buy nodes of; without them, what the cluster's own has said is told."""
+    def __init__(
+        self,
+        snapshot: Snapshot | WhatIfCluster,
+        gates: FeatureGates = DEFAULT_GATES,
+        *,
+        pools: Sequence[Pool] = (),
+    ) -> None:
+        """snapshot: or a cluster that was made of one, whose gates count then. pools: what an autoscaler could buy nodes of; without
+        them, what the cluster's own has said is told."""
         self._pools = pools
-        self._what_if = WhatIfCluster(snapshot, gates)
+        self._what_if = snapshot if isinstance(snapshot, WhatIfCluster) else WhatIfCluster(snapshot, gates)
         self._scene = Scene(self._what_if, self._pod_of_workload)
 
     def pod(self, namespace: str, name: str, *, briefly: bool = False) -> Explanation:

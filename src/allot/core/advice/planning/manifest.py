@@ -198,7 +198,7 @@ def _group_of(pods: Sequence[core_v1.Pod], groups: Sequence[AnyGroup], cluster: 
 
 
 def _gang(
-    pods: list[core_v1.Pod], group: PodGroup, notes: list[str], whose: str = "the gang"
+    pods: list[core_v1.Pod], group: PodGroup, notes: list[str], part: str = ""
 ) -> tuple[list[core_v1.Pod], list[str]]:
     """As many pods as the gang needs, if the manifest has only one of them."""
     gang = group.spec.scheduling_policy.gang
@@ -208,8 +208,10 @@ def _gang(
     if len(pods) >= needed:
         return pods, notes
     if any(pod is not pods[0] for pod in pods):
+        whose = f'part "{part}" of the gang' if part else "the gang"
         raise ManifestError(f"{whose} needs {needed} pods, the manifest has {len(pods)} different ones")
-    return [pods[0]] * needed, [*notes, f"{whose}'s {needed} pods are taken to be like the one in the manifest"]
+    which = f'the {needed} pods of part "{part}"' if part else f"the gang's {needed} pods"
+    return [pods[0]] * needed, [*notes, f"{which} are taken to be like the one in the manifest"]
 
 
 def _gang_in_parts(
@@ -228,7 +230,7 @@ def _gang_in_parts(
     for part in parts:
         mine = [pod for pod in pods if dialect.part_in(pod) == part.part]
         if mine:
-            mine, notes = _gang(mine, part, notes, f'part "{part.part}" of the gang')
+            mine, notes = _gang(mine, part, notes, part.part)
             found += mine
     return found, notes
 

@@ -76,7 +76,7 @@ def _usage(claim: api.ResourceClaim, named_by: Iterable[str], taken_at: float | 
     return ClaimUsage(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
-        state=_state(claim, bool(users), bool(waiting)),
+        state=claim_state(claim, used=bool(users), wanted=bool(waiting)),
         devices=tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results if not r.admin_access),
         watched=tuple(f"{r.driver}/{r.pool}/{r.device}" for r in results if r.admin_access),
         nodes=nodes_of(allocation),
@@ -87,7 +87,8 @@ def _usage(claim: api.ResourceClaim, named_by: Iterable[str], taken_at: float | 
     )
 
 
-def _state(claim: api.ResourceClaim, used: bool, wanted: bool) -> ClaimState:
+def claim_state(claim: api.ResourceClaim, *, used: bool, wanted: bool) -> ClaimState:
+    """used: reserved for somebody; wanted: named by a pod that has not reserved it."""
     if claim.metadata.deletion_timestamp is not None:
         return ClaimState.DELETING
     if claim.status.allocation is None:

@@ -6,7 +6,7 @@ the partitions that it could be cut into. Counting units keeps a GPU from being 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -69,10 +69,13 @@ def published_pools(what_if: WhatIfCluster, reach: Reach | None = None) -> tuple
     for slice_ in what_if.all(api.ResourceSlice):
         by_pool.setdefault(PoolID(slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
     inventory = what_if.claims.inventory
-    return tuple(_pool(inventory, id_, slices, reach) for id_, slices in sorted(by_pool.items()))
+    return tuple(published_pool(inventory, id_, slices, reach) for id_, slices in sorted(by_pool.items()))
 
 
-def _pool(inventory: Inventory, id_: PoolID, slices: list[api.ResourceSlice], reach: Reach) -> PublishedPool:
+def published_pool(
+    inventory: Inventory, id_: PoolID, slices: Collection[api.ResourceSlice], reach: Reach
+) -> PublishedPool:
+    """One pool, given all of its slices; there is at least one."""
     newest = max(slice_.spec.pool.generation for slice_ in slices)
     current = {slice_.metadata.name: slice_ for slice_ in slices if slice_.spec.pool.generation == newest}
     entries = tuple(entry for name in current for entry in inventory.devices_of(name))

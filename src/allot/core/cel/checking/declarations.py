@@ -278,6 +278,9 @@ CIDRS = functions(
 # In CEL's own network library, not in Kubernetes'.
 CIDR_MASK = functions({"isMask": {"cidr_is_mask": "CIDR.() -> bool"}})
 
+# In mutations alone.
+JSON_PATCHES = functions({"jsonpatch.escapeKey": {"string_jsonpatch_escapeKey_string": "string -> string"}})
+
 NAMED_FORMATS = (
     "dns1123Label",
     "dns1123Subdomain",

@@ -54,6 +54,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     types: Mapping[str, CelType]
     # Fields of object types.
     objects: Mapping[str, Mapping[str, CelType]] = {}
+    # Object types of which expressions may make values; those below them are meant, too: Object and Object.spec.
+    made_types: frozenset[str] = frozenset()
     # Names are looked up in this namespace and its parents.
     container: str = ""
     optional_syntax: bool = True

@@ -151,6 +151,11 @@ def _parsed(call: Call) -> CallEstimate | None:
     return CallEstimate(traversal(size_of(call.args[0]))) if call.args else None
 
 
+def _escaped(call: Call) -> CallEstimate | None:
+    size = size_of(call.args[0])
+    return CallEstimate(traversal(size), size)
+
+
 def _ip(call: Call) -> CallEstimate | None:
     # cidr(...).ip() reads a field.
     return CallEstimate(ONE) if call.overload_id == "cidr_ip" else _parsed(call)
@@ -219,6 +224,7 @@ _BY_FUNCTION: dict[str, Price] = {
     "_==_": _equals,
 }
 OVER_ELEMENTS = ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes")
+ESCAPE = "jsonpatch.escapeKey"
 TRANSFORMS = ("lowerAscii", "upperAscii", "substring", "trim")
 PARSED = ("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver")
 # Accessors and arithmetic on values of fixed size.
@@ -235,6 +241,7 @@ NOMINAL = (
 for _names, _price in (
     (OVER_ELEMENTS, _over_elements),
     (TRANSFORMS, _transform),
+    ((ESCAPE,), _escaped),
     (PARSED, _parsed),
     (NOMINAL, _nominal),
 ):

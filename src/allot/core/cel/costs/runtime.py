@@ -37,6 +37,7 @@ from allot.core.cel.costs.calls import (
 from allot.core.cel.costs.functions import SORTABLE
 from allot.core.cel.costs.kubernetes import (
     AUTHORIZATION_CHECK_COST,
+    ESCAPE,
     NOMINAL,
     OVER_ELEMENTS,
     PARSED,
@@ -341,7 +342,7 @@ _BY_FUNCTION: Final[dict[str, Price]] = {
     "validate": _validate,
     "_==_": _equals,
     **dict.fromkeys(OVER_ELEMENTS, _over_elements),
-    **dict.fromkeys((*PARSED, *TRANSFORMS), _parsed),
+    **dict.fromkeys((*PARSED, *TRANSFORMS, ESCAPE), _parsed),
     **dict.fromkeys(NOMINAL, _one),
 }
 # Kubernetes' functions whose overloads differ in price.

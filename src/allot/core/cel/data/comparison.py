@@ -23,6 +23,7 @@ from allot.core.cel.data.values import (
     ConcatList,
     Duration,
     EvaluationAborted,
+    Message,
     NamedFormat,
     Optional,
     Timestamp,
@@ -109,6 +110,8 @@ def own_equal(left: Value, right: Value, work: _Work | None = None) -> bool | No
         return right is None
     if left_class is Timestamp:
         return right_class is Timestamp and left.nanoseconds == right.nanoseconds
+    if left_class is Message:
+        return right_class is Message and left.name == right.name and _maps_equal(left.fields, right.fields, work)
     if left_class is Optional:
         return right_class is Optional and _optionals_equal(left, right, work)
     return right_class is left_class and bool(left == right)

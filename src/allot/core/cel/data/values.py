@@ -76,6 +76,16 @@ class Optional:
 NONE: Final = Optional(None, False)
 
 
+class Message:
+    """A value of a named object type that an expression made: `Object.spec{replicas: 3}`."""
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, fields: dict[str, Value]) -> None:
+        self.name = name
+        self.fields = fields
+
+
 class IP(msgspec.Struct, frozen=True):
     """An IP address: the number and whether it is version 4 or 6."""
 
@@ -197,6 +207,7 @@ GO_TYPES: Final[dict[type, str]] = {
     CIDR: "cel.CIDR",
     URL: "cel.URL",
     NamedFormat: "cel.Format",
+    Message: "*dynamic.ObjectVal",
     Authorizer: "library.authorizerVal",
     PathCheck: "library.pathCheckVal",
     GroupCheck: "library.groupCheckVal",
@@ -232,7 +243,7 @@ def is_map(value: Value) -> bool:
 
 def type_name(value: Value) -> str:
     """Name of the value's CEL type, without parameters."""
-    return TYPE_NAMES[value.__class__]
+    return value.name if value.__class__ is Message else TYPE_NAMES[value.__class__]
 
 
 def no_such_overload(function: str, *arguments: Value) -> CelError:
@@ -334,5 +345,7 @@ def is_zero(value: Value) -> bool:
         return len(value) == 0
     if value_class is Duration:
         return bool(value.nanoseconds == 0)
+    if value_class is Message:
+        return not value.fields
     # Go's zero time is the year 1, the first moment CEL can express.
     return value_class is Timestamp and value.nanoseconds == -62135596800 * 10**9

@@ -16,6 +16,7 @@ from allot.core.cel.costs.runtime import (
     LIST_CREATE_COST,
     MAP_CREATE_COST,
     QUALIFIER_COST,
+    STRUCT_CREATE_COST,
     call_price,
 )
 from allot.core.cel.costs.tracker import Tracker
@@ -32,6 +33,7 @@ from allot.core.cel.data.values import (
     Duration,
     EvaluationAborted,
     KeyedMap,
+    Message,
     MutableList,
     MutableMap,
     Optional,
@@ -56,6 +58,7 @@ from allot.core.cel.evaluation.plan_nodes import (
     ListNode,
     MapNode,
     Membership,
+    MessageNode,
     Node,
     Operand,
     OptionalOr,
@@ -338,6 +341,23 @@ class Interpreter:
         self._tracker.observe(node.id, result, MAP_CREATE_COST)
         return result
 
+    def _message(self, node: MessageNode) -> Value:
+        fields: dict[str, Value] = {}
+        result: Value = Message(node.type_name, fields)
+        for name, value_node, optional in zip(node.names, node.values, node.optional, strict=True):
+            value = _STEPS[value_node.__class__](self, value_node)
+            if value.__class__ is not CelError and optional:
+                value = _optional_entry(fields, name, value)
+                if value is MISSING:
+                    continue
+            if value.__class__ is CelError:
+                result = value
+                break
+            fields[name] = value
+        self._tracker.take(node.values)
+        self._tracker.observe(node.id, result, STRUCT_CREATE_COST)
+        return result
+
     # --- loops ---
 
     def _fold(self, node: Fold) -> Value:
@@ -393,6 +413,9 @@ def qualified(value: Value, key: Value, presence: bool) -> Value:
         return CelError(f"no such key: {go_text(key)}")
     if is_list(value):
         return _element(value, key, presence)
+    if value.__class__ is Message and key.__class__ is str:
+        # A field that was not set is null: the type knows any field.
+        return value.fields.get(key, MISSING if presence else None)
     return MISSING if presence else CelError(f"no such key: {go_text(key)}")
 
 
@@ -411,7 +434,7 @@ def _element(elements: Value, key: Value, presence: bool) -> Value:
     return MISSING if presence else CelError(f"index out of bounds: {go_text(key)}")
 
 
-def _optional_entry(entries: KeyedMap, key: Value, value: Value) -> Value:
+def _optional_entry(entries: dict[Any, Value], key: Value, value: Value) -> Value:
     if value.__class__ is not Optional:
         return CelError(f"cannot initialize optional entry '{go_text(key)}' from non-optional value {go_text(value)}")
     if value.present:
@@ -459,6 +482,7 @@ _STEPS: Final[dict[type, Callable[[Interpreter, Any], Value]]] = {
     OptionalOr: Interpreter._optional_or,
     ListNode: Interpreter._list,
     MapNode: Interpreter._map,
+    MessageNode: Interpreter._message,
     Fold: Interpreter._fold,
     Block: Interpreter._block,
 }

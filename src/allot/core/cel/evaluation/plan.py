@@ -40,6 +40,7 @@ from allot.core.cel.evaluation.plan_nodes import (
     ListNode,
     MapNode,
     Membership,
+    MessageNode,
     Node,
     Operand,
     OptionalOr,
@@ -137,6 +138,8 @@ class _Planner:
             return self._map(node)
         if isinstance(node, ast.Comprehension):
             return self._fold(node)
+        if isinstance(node, ast.StructExpr) and node.type_name.partition(".")[0] in self._environment.made_types:
+            return self._message(node)
         raise PlanError(f"unknown type: {node.type_name}")
 
     # --- names and chains ---
@@ -261,6 +264,15 @@ class _Planner:
             except EvaluationError as error:
                 raise PlanError(error.message) from None
         return MapNode(node.id, keys, values, optional)
+
+    def _message(self, node: ast.StructExpr) -> Node:
+        return MessageNode(
+            node.id,
+            node.type_name,
+            names=tuple(field.field for field in node.fields),
+            values=tuple(self._of(field.value) for field in node.fields),
+            optional=tuple(field.optional for field in node.fields),
+        )
 
     def _fold(self, node: ast.Comprehension) -> Node:
         return Fold(

@@ -231,6 +231,27 @@ class MapNode(Node):
         self.optional = optional
 
 
+class MessageNode(Node):
+    """A message literal."""
+
+    __slots__ = ("names", "optional", "type_name", "values")
+
+    def __init__(
+        self,
+        node_id: int,
+        type_name: str,
+        names: tuple[str, ...],
+        values: tuple[Node, ...],
+        optional: tuple[bool, ...],
+    ) -> None:
+        self.id = node_id
+        self.height = _height(values)
+        self.type_name = type_name
+        self.names = names
+        self.values = values
+        self.optional = optional
+
+
 class Fold(Node):
     """A comprehension. The initial value is computed when it is first read, in the scope outside."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from allot.core.cel.checking.compile import compile_expression
-from allot.core.cel.checking.environment import Environment, kubernetes_environment
+from allot.core.cel.checking.environment import Environment
 from allot.core.cel.checking.types import CelType, Checked
 from allot.core.cel.costs.budget import COST_LIMIT
 from allot.core.cel.costs.estimate import Estimate, estimate
@@ -61,14 +61,8 @@ class Program:
         return evaluate(self._plan, variables, min(limit, COST_LIMIT))
 
 
-def compile_program(
-    expression: str,
-    variables: Mapping[str, CelType],
-    objects: Mapping[str, Mapping[str, CelType]] | None = None,
-    environment: Environment | None = None,
-) -> Program:
-    """The program; raises ProgramError. objects: fields of the object types among the variables."""
-    environment = environment or kubernetes_environment(variables, objects or {})
+def compile_program(expression: str, environment: Environment) -> Program:
+    """The program; raises ProgramError."""
     try:
         checked = compile_expression(expression, environment)
     except CelCompileError as error:

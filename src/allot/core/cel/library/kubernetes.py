@@ -156,6 +156,7 @@ OVERLOADS: Final[dict[str, Callable[..., Value]]] = {
     "semver_major": lambda version: _wrapped(version.major),
     "semver_minor": lambda version: _wrapped(version.minor),
     "semver_patch": lambda version: _wrapped(version.patch),
+    "string_jsonpatch_escapeKey_string": lambda key: key.replace("~", "~0").replace("/", "~1"),
     "string_find_string": find,
     "string_find_all_string": find_all,
     "string_find_all_string_int": find_all,

@@ -289,6 +289,7 @@ class QueueBook:
     def capacity_changed(self) -> None:
         """Nodes, devices or classes have changed."""
         self._is_total_known = False
+        self._charges.devices_changed()
 
     def settle_total(self) -> None:
         """What the cluster has is worked out, if that may have changed."""

@@ -15,7 +15,8 @@ import msgspec
 from allot.core.allocation import AllocationError, Inventory
 from allot.core.allocation.accounting import consumed_counters
 from allot.core.allocation.devices import DeviceEntry, DeviceID
-from allot.core.allocation.plan import Leaf
+from allot.core.allocation.inventory import PLANS_MAX
+from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling.podinfo import Profile
 from allot.core.scheduling.queues.amounts import CPU, MEMORY, ONE
@@ -43,6 +44,12 @@ class Charges:
         self._resources: frozenset[str] = frozenset()
         self._of_class: dict[str, tuple[str, ...]] = {}
         self._of_extended: dict[str, tuple[tuple[str, int], ...]] = {}
+        # What equal claims that wait are charged for, with the plan that they have in common.
+        self._of_plan: dict[int, tuple[ClaimPlan, dict[str, int]]] = {}
+
+    def devices_changed(self) -> None:
+        """What a claim that waits could get at least may be different now."""
+        self._of_plan.clear()
 
     def count(self, resources: Sequence[str]) -> None:
         """From now on these are counted."""
@@ -50,6 +57,7 @@ class Charges:
             self._resources = frozenset(resources)
             self._of_class.clear()
             self._of_extended.clear()
+            self._of_plan.clear()
 
     # --- pods ---
 
@@ -93,9 +101,18 @@ class Charges:
 
     def of_claim(self, spec: api.ResourceClaimSpec, allocation: api.AllocationResult | None) -> dict[str, int]:
         """What a claim takes, or would take at least."""
-        if not any(self.counts(name) for name in _classes(spec)):
-            return {}
-        return self._pending(spec) if allocation is None else self._allocated(spec, allocation)
+        if allocation is not None:
+            return self._allocated(spec, allocation) if self._is_counted(spec) else {}
+        plan = self._inventory.plan(spec)
+        known = self._of_plan.get(id(plan))
+        if known is None:
+            if len(self._of_plan) >= PLANS_MAX:
+                self._of_plan.clear()
+            known = self._of_plan[id(plan)] = (plan, self._pending(plan) if self._is_counted(spec) else {})
+        return known[1]
+
+    def _is_counted(self, spec: api.ResourceClaimSpec) -> bool:
+        return any(self.counts(name) for name in _classes(spec))
 
     def counts(self, class_name: str) -> bool:
         """Whether devices of a class make a difference to any queue."""
@@ -118,9 +135,9 @@ class Charges:
             )
         return found
 
-    def _pending(self, spec: api.ResourceClaimSpec) -> dict[str, int]:
+    def _pending(self, plan: ClaimPlan) -> dict[str, int]:
         found: dict[str, int] = {}
-        for request in self._inventory.plan(spec).requests:
+        for request in plan.requests:
             cheapest = min(
                 (self._least(leaf) for leaf in request.leaves), key=lambda parts: sum(parts.values()), default={}
             )

@@ -182,6 +182,8 @@ class QueueDecisions:
         nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
         found: dict[str, None] = {}
         for node in nodes:
+            if unit.is_lone and self._is_among_equals(unit.pods[0], node, now):
+                continue
             with self._cluster.trying() as tried:
                 before = self._put_kept(unit, (node,), tried, settings, now)
             if not before:
@@ -193,6 +195,18 @@ class QueueDecisions:
                 if self._put_kept(unit, (node,), tried, settings, now) < before:
                     found[node] = None
         return found
+
+    def _is_among_equals(self, pod: Pod, node: str, now: float) -> bool:
+        """Whether a node is kept for a lone pod and for others that ask for the same: who of them comes first makes no difference."""
+        cluster = self._cluster
+        if pod_key(pod) not in cluster.kept or cluster.promised_to(pod) != node or cluster.devices is None:
+            return False
+        kept = [other for key, other in cluster.nominated[node].items() if key in cluster.kept]
+        fits = [cluster.devices.fit(other, None, now) for other in kept if other.spec.resource_claims]
+        first = fits[0] if fits else None
+        if first is None or isinstance(first, Status) or first.key is None:
+            return False
+        return all(not isinstance(fit, Status) and fit is not None and fit.key == first.key for fit in fits)
 
     def _put_kept(
         self, unit: Unit, nodes: Iterable[str], tried: list[Placement], settings: Settings, now: float

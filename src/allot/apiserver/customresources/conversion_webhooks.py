@@ -1,0 +1,96 @@
+"""Custom resources whose versions are converted by a webhook.
+
+Converting is a pure step everywhere else, and is called in the middle of others. Here it has to wait for an answer: so all work
+that may convert such objects runs on threads of its own (`Conversions.run`), from which the event loop is asked to make the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from allot.apiserver.admission.attributes import Lookup
+from allot.apiserver.admission.webhook_calls import CallFailed, post
+from allot.apiserver.errors import internal
+from allot.apiserver.resources import Object
+from allot.core.customresources.conversion import ConversionFailed, converted, kind_text, review
+from allot.process.ids import Ids
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TIMEOUT_S = 30
+_THREADS = 16
+
+
+class Conversions:
+    """Makes the calls, for all definitions."""
+
+    def __init__(self, lookup: Lookup, ids: Ids) -> None:
+        """In the event loop that is to make them."""
+        self._lookup = lookup
+        self._ids = ids
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.current_thread()
+        self._awaited: set[Future[list[Object]]] = set()
+        # Threads are started when there is something to do.
+        self._threads = ThreadPoolExecutor(_THREADS, "allot-conversion")
+
+    async def run(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the work gives, in which objects may be converted."""
+        return await self._loop.run_in_executor(self._threads, partial(work, *arguments, **named))
+
+    def webhook(self, definition: Mapping[str, Any]) -> ConversionWebhook:
+        """The webhook of a definition."""
+        return ConversionWebhook(self, definition["spec"]["conversion"].get("webhook") or {})
+
+    def convert(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Object]:
+        """The objects in another version; StatusError 500. Waits, so it is for threads alone."""
+        assert threading.current_thread() is not self._home, "objects are converted by a webhook beside the event loop"
+        answer = asyncio.run_coroutine_threadsafe(self._ask(webhook, objects, api_version), self._loop)
+        self._awaited.add(answer)
+        try:
+            return answer.result()
+        finally:
+            self._awaited.discard(answer)
+
+    async def _ask(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Object]:
+        versions = webhook.get("conversionReviewVersions") or ()
+        try:
+            asked = review(versions, objects, api_version, self._ids.new_uid())
+            raw = await post(self._lookup, webhook.get("clientConfig") or {}, asked, _TIMEOUT_S)
+            return converted(asked, msgspec.json.decode(raw))
+        except (CallFailed, msgspec.DecodeError) as error:
+            why = str(error).removeprefix("failed to call webhook: ")
+            raise internal(f"conversion webhook for {kind_text(objects[0])} failed: {why}") from error
+        except ConversionFailed as error:
+            raise internal(str(error)) from error
+
+    def close(self) -> None:
+        """End: nobody waits any longer, and threads end with their work."""
+        for answer in tuple(self._awaited):
+            answer.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ConversionWebhook:
+    """Converts the objects of one definition. Beside the event loop alone."""
+
+    def __init__(self, conversions: Conversions, webhook: Mapping[str, Any]) -> None:
+        self._conversions = conversions
+        self._webhook = webhook
+        self.run = conversions.run
+
+    def converted(self, objects: Sequence[Object], api_version: str) -> list[Object]:
+        """The objects in a version; those that are in it already are not sent anywhere."""
+        others = [each for each in objects if each.get("apiVersion") != api_version]
+        if not others:
+            return list(objects)
+        found = iter(self._conversions.convert(self._webhook, others, api_version))
+        return [each if each.get("apiVersion") == api_version else next(found) for each in objects]

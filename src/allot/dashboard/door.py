@@ -1,0 +1,114 @@
+"""Who may come in. The dashboard is on this machine for the person who started it, and for nobody whose page they happen to visit.
+
+- The Host header must be a name that the server goes by: a page whose own name was made to point here (DNS rebinding) has another.
+- What a page of another origin sends is refused, whatever it is.
+- A link has a token that works once; it becomes a cookie that scripts cannot read and other sites cannot send.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+
+from allot.dashboard.links import new_token
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request
+
+TOKEN_HEADER = "x-allot-token"
+SESSIONS_MAX = 64
+# Guessing a token of 256 bits is hopeless, but there is no need to let anybody try.
+_TRIES_MAX = 1000
+_SAME = ("same-origin", "none", "")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "manifest-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'; require-trusted-types-for 'script'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+class Door:
+    """Checks requests. hosts: names besides those of this machine under which the server, or a proxy in front of it, may be called; announce: told each token; token: the first."""
+
+    def __init__(
+        self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None, token: str = ""
+    ) -> None:
+        self._further = frozenset(host.lower() for host in hosts)
+        self._announce = announce
+        self._token = token or new_token()
+        self._sessions: dict[bytes, None] = {}
+        self._failures = 0
+        self._port = 0
+
+    def open(self, port: int) -> None:
+        """Requests come from now on, at this port."""
+        self._port = port
+        self._announce(self._token)
+
+    @property
+    def cookie_name(self) -> str:
+        """Its own for each port: browsers give cookies to all ports of a host."""
+        return f"allot-dashboard-{self._port}"
+
+    def check(self, request: Request) -> None:
+        """HttpError 403 for whoever calls the server by another name, or from another page."""
+        host = request.header("host").lower()
+        if not self._is_known(host):
+            raise HttpError(403, f"host {host[:200]!r}: expected the address that allot dashboard printed")
+        origin = request.header("origin").lower()
+        scheme, _, origin_host = origin.partition("://")
+        # A proxy may call the server by another name than browsers call the proxy; then both names were allowed.
+        is_own = scheme in ("http", "https") and (origin_host == host or _without_port(origin_host) in self._further)
+        if origin and not is_own:
+            raise HttpError(403, f"origin {origin[:200]!r}: requests from other pages are refused")
+
+    def _is_known(self, host: str) -> bool:
+        """Names of this machine with our port only: other ports of it are other servers. Others stand in front of us, wherever."""
+        return _without_port(host) in self._further or host in {f"{name}:{self._port}" for name in _LOOPBACK}
+
+    def check_data(self, request: Request) -> None:
+        """HttpError for whoever may not have data: 403 from another site, 401 without a session."""
+        if request.header("sec-fetch-site") not in _SAME:
+            raise HttpError(403, "requests from other sites are refused")
+        if not self._has_session(request):
+            raise HttpError(401, "open the link that allot dashboard printed")
+
+    def _has_session(self, request: Request) -> bool:
+        for part in request.header("cookie").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self.cookie_name and sha256(value.encode()).digest() in self._sessions:
+                return True
+        return False
+
+    def exchange(self, request: Request, *, secure: bool) -> str:
+        """The cookie for a token, which then is used up. HttpError."""
+        if not request.header("origin") or request.header("sec-fetch-site") not in _SAME:
+            raise HttpError(403, "a token is exchanged by the dashboard's own page only")
+        given = request.header(TOKEN_HEADER)
+        if self._failures >= _TRIES_MAX:
+            raise HttpError(403, "too many wrong tokens: start the dashboard again")
+        if not given or not hmac.compare_digest(given.encode(), self._token.encode()):
+            self._failures += 1
+            raise HttpError(
+                403,
+                "the token is wrong or has been used: each link works once, and a new one is printed after it was used",
+            )
+        session = new_token()
+        while len(self._sessions) >= SESSIONS_MAX:
+            self._sessions.pop(next(iter(self._sessions)))
+        self._sessions[sha256(session.encode()).digest()] = None
+        self._token = new_token()
+        self._announce(self._token)
+        return f"{self.cookie_name}={session}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

@@ -1,0 +1,219 @@
+"""The cluster that is shown: one that runs, followed change by change, or a dump, which stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from allot.client.api import Client
+from allot.client.connection import Connection
+from allot.client.errors import ApiError, Forbidden, NotFound
+from allot.client.informer import Change as Seen
+from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind
+from allot.core.model.codec import without_managed_fields
+from allot.core.model.meta import APIStruct
+from allot.dashboard.analysis import Analysis
+from allot.dashboard.model import Change, Model
+from allot.dashboard.views.timeline import Timeline, held_before
+from allot.process.clock import Clock
+from allot.process.supervise import supervise
+from allot.reading.errors import NotReached
+from allot.reading.listener import Listener
+from allot.reading.live import Troubles, hearing_troubles, watching
+from allot.reading.snapshots import snapshot_and_values
+from allot.yaml_values.reader import NotYAML, read_yaml
+
+# Changes come in bursts, and nobody can read faster.
+PAUSE_S = 0.2
+_AT_ONCE = 500
+_LATE_KINDS_EVERY_S = 15.0
+_STATUS_OF_AUTOSCALER = ("kube-system", "cluster-autoscaler-status")
+Object = dict[str, Any]
+BY_KIND = {kind.name: kind for kind in reversed(KINDS)}
+
+
+class Unknown(Exception):
+    """An object that is not there, or may not be seen."""
+
+
+class Followed:
+    """The cluster, and who waits for news of it. title: what to call it; origin: where it is."""
+
+    def __init__(self, model: Model, clock: Clock, title: str, origin: str) -> None:
+        self.model = model
+        self.clock = clock
+        self.title = title
+        self.origin = origin
+        self.timeline = Timeline()
+        self.analysis = Analysis(model, clock)
+        self.troubles: Troubles | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may change."""
+        return self.troubles is not None
+
+    @property
+    def stale(self) -> str:
+        """What to tell if it is out of date."""
+        return self.troubles.text if self.troubles is not None else ""
+
+    async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
+        """An object as it was written. Unknown."""
+        raise NotImplementedError
+
+    async def autoscaler_status(self) -> Any:
+        """What the autoscaler says of its pools; None if it says nothing, or may not be asked."""
+        return None
+
+    def told(self) -> None:
+        """There are news for all who wait."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def news(self, seconds: float) -> None:
+        """Until there are some, but not longer than that."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def look(self, at: float) -> None:
+        """Remember how it is now."""
+        self.timeline.add(self.model.sample(at))
+
+
+# --- a dump ---
+
+
+class _Dump(Followed):
+    def __init__(self, model: Model, clock: Clock, title: str, values: Sequence[Object]) -> None:
+        super().__init__(model, clock, title, "")
+        # Types name only parts of some kinds, so what was written is kept, too; compressed, as it is seldom looked at.
+        self._written = {_place(value): zlib.compress(msgspec.json.encode(value), 1) for value in values}
+
+    async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
+        data = self._written.get((kind.group, kind.name, namespace, name))
+        if data is None:
+            raise Unknown(f"{kind.name} {f'{namespace}/' if namespace else ''}{name}: not in the dump")
+        found: Object = msgspec.json.decode(zlib.decompress(data))
+        return found
+
+
+def _place(value: Object) -> tuple[str, str, str, str]:
+    group = str(value.get("apiVersion", "")).rpartition("/")[0]
+    kind, metadata = str(value.get("kind", "")), value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    is_namespaced = kind not in BY_KIND or BY_KIND[kind].namespaced
+    namespace = str(metadata.get("namespace") or "default") if is_namespaced else ""
+    return group, kind, namespace, str(metadata.get("name", ""))
+
+
+@asynccontextmanager
+async def dump_followed(files: tuple[str, ...], listener: Listener, clock: Clock) -> AsyncIterator[Followed]:
+    """A dump. Unreadable."""
+    snapshot, values = snapshot_and_values(files, listener)
+    followed = _Dump(Model(snapshot), clock, ", ".join(files), values)
+    # A dump does not say when it was made: not before the newest time in it.
+    past = held_before(followed.model.what_if.claims.claims())
+    followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
+    try:
+        yield followed
+    finally:
+        await followed.analysis.close()
+
+
+# --- a cluster that runs ---
+
+
+class _Live(Followed):
+    def __init__(self, model: Model, clock: Clock, title: str, origin: str, client: Client) -> None:
+        super().__init__(model, clock, title, origin)
+        self._client = client
+
+    async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
+        discovery = await self._client.discovery()
+        version = next((each for each in kind.versions if discovery.find_kind(kind.group, each, kind.name)), "")
+        if not version:
+            raise Unknown(f"the server has no {kind.plural}")
+        resource = self._client.resource(kind.group, version, kind.plural, namespaced=kind.namespaced)
+        try:
+            found = await resource.get(name, namespace)
+        except ApiError as error:
+            raise Unknown(str(error)) from None
+        return {"apiVersion": kind.api_version(version), "kind": kind.name, **without_managed_fields(found)}
+
+    async def autoscaler_status(self) -> Any:
+        namespace, name = _STATUS_OF_AUTOSCALER
+        try:
+            found = await self._client.resource("", "v1", "configmaps", namespaced=True).get(name, namespace)
+            return read_yaml(str(found.get("data", {}).get("status", "")).encode())
+        except (Forbidden, NotFound, NotYAML):
+            return None
+
+
+@asynccontextmanager
+async def cluster_followed(
+    connection: Connection, title: str, listener: Listener, clock: Clock
+) -> AsyncIterator[Followed]:
+    """A cluster. Denied, NotReached."""
+    seen: list[Change] = []
+    changed = asyncio.Event()
+
+    def tell(change: Seen[APIStruct]) -> None:
+        seen.append((change.old, change.new))
+        changed.set()
+
+    with hearing_troubles(changed.set) as troubles:
+        try:
+            async with watching(
+                connection, listener, KINDS, tell, user_agent="allot-dashboard", late_every_s=_LATE_KINDS_EVERY_S
+            ) as watched:
+                now = clock.seconds()
+                model = Model(Snapshot(tuple(watched.objects()), now, watched.unread))
+                seen.clear()
+                followed = _Live(model, clock, title, connection.server, watched.client)
+                followed.troubles = troubles
+                followed.look(now)
+                following = asyncio.ensure_future(
+                    supervise("following the cluster", lambda: _follow(followed, seen, changed), clock)
+                )
+                try:
+                    yield followed
+                finally:
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+                    await followed.analysis.close()
+        except ApiError as error:
+            raise NotReached(connection.server, error) from None
+
+
+async def _follow(followed: Followed, seen: list[Change], changed: asyncio.Event) -> None:
+    model, troubles, clock = followed.model, followed.troubles, followed.clock
+    assert troubles is not None
+    while True:
+        await changed.wait()
+        await clock.sleep(PAUSE_S)
+        changed.clear()
+        batch = seen[:]
+        del seen[: len(batch)]
+        if batch:
+            # Whoever tells of changes is there again.
+            troubles.since = ""
+        for first in range(0, len(batch), _AT_ONCE):
+            part = batch[first : first + _AT_ONCE]
+            model.apply(part)
+            followed.analysis.changed(part)
+            model.refresh()
+            await asyncio.sleep(0)
+        now = clock.seconds()
+        model.what_if.pass_to(now)
+        followed.look(now)
+        followed.told()

@@ -1,0 +1,192 @@
+"""Questions that take long, answered from a cluster: why something waits, what fits, who owes whom. Pure.
+
+Answers are plain values: what the commands print as JSON, and what pages need besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.core.advice.explain.answer import Explainer, NotFound
+from allot.core.advice.explain.text import lines
+from allot.core.advice.outlook import outlooks
+from allot.core.advice.planning.changes import (
+    ChangeError,
+    nodes_like,
+    with_assumed_capacity,
+    with_objects,
+    without_nodes,
+)
+from allot.core.advice.planning.changes import nodes_named as named_nodes
+from allot.core.advice.planning.copies import NoTemplate
+from allot.core.advice.planning.manifest import ManifestError, read_manifest
+from allot.core.advice.planning.outcome import PlanResult, outcome_of
+from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.usage.devices import By, device_usage
+from allot.core.advice.usage.partitions import partition_usage
+from allot.core.advice.usage.queues import queue_usage, resources_shown, strays
+from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.explain import numbered
+from allot.core.model.codec import DecodeError
+from allot.core.model.convert import ConversionError
+from allot.core.model.core_v1 import Pod
+from allot.dashboard.views.pods import waits
+from allot.dashboard.views.remedies import command_of
+
+Arguments = Mapping[str, str]
+COPIES_MAX = 2000
+NODES_MAX = 500
+_DEVICES_MAX = 64
+_WAITING_MAX = 300
+
+
+class BadQuestion(ValueError):
+    """A question that makes no sense, or is about something that is not there."""
+
+
+def answer(what_if: WhatIfCluster, name: str, arguments: Arguments) -> Any:
+    """The answer to a question. BadQuestion."""
+    return QUESTIONS[name](what_if, arguments)
+
+
+# --- why ---
+
+
+def _explain(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+    explainer = Explainer(what_if)
+    kind, namespace, name = (_needed(arguments, key) for key in ("kind", "ns", "name"))
+    try:
+        if kind == "pod":
+            found = explainer.pod(namespace, name)
+        elif kind == "gang":
+            found = explainer.group(namespace, name)
+        elif kind == "claim":
+            found = explainer.claim(namespace, name)
+        elif kind == "queue":
+            found = explainer.queue(name)
+        else:
+            raise BadQuestion(f"kind {kind!r}: expected pod, gang, claim or queue")
+    except NotFound as error:
+        raise BadQuestion(error.message) from None
+    value = msgspec.to_builtins(found)
+    for request in value["requests"]:
+        for removed in request["removed"]:
+            removed["sentence"] = numbered(removed["count"], removed["text"])
+    for change, shown in zip(found.changes, value["changes"], strict=True):
+        shown["command"] = command_of(change)
+    # The whole text, too: it is what `allot explain` prints, and what people paste into tickets.
+    return {**value, "text": "\n".join(lines(found))}
+
+
+# --- how much ---
+
+
+def _capacity(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
+    by = {each.value: msgspec.to_builtins(device_usage(what_if, each)) for each in (By.CLASS, By.MODEL)}
+    for report in by.values():
+        for row in report["rows"]:
+            row["holders"] = row["holders"][:20]
+    return {**by, "partitions": msgspec.to_builtins(partition_usage(what_if))}
+
+
+def _queues(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
+    found = outlooks(what_if)
+    rows = queue_usage(what_if, found)
+    return {
+        "queues": msgspec.to_builtins(rows),
+        "resources": resources_shown(rows),
+        "strays": strays(what_if, found),
+    }
+
+
+def _plan(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+    snapshot, silent = with_assumed_capacity(what_if.snapshot())
+    add, remove = _number(arguments, "add", NODES_MAX), arguments.get("remove", "")
+    try:
+        values = [_copied(what_if, arguments)]
+        manifest = read_manifest(values, snapshot)
+        snapshot = with_objects(snapshot, manifest.context)
+        changed = snapshot
+        if add:
+            changed = with_objects(changed, nodes_like(snapshot, _needed(arguments, "like"), add))
+        if remove:
+            changed = without_nodes(changed, set(named_nodes(snapshot, remove)))
+
+        def outcome(cluster: Snapshot) -> PlanResult:
+            fresh = WhatIfCluster(cluster, what_if.gates)
+            # A gang starts as a whole or not at all, which placing its pods one by one would not say.
+            waiting = [
+                pod for pod in fresh.all(Pod) if waits(pod) and not pod.spec.node_name and fresh.group_of(pod) is None
+            ]
+            waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key))
+            ready = [pod for pod in waiting if fresh.machine.unit_of(pod.key) is not None]
+            return outcome_of(fresh, manifest, COPIES_MAX, ready[:_WAITING_MAX])
+
+        now = outcome(snapshot)
+        then = outcome(changed) if changed is not snapshot else None
+    except (ManifestError, NoTemplate, ChangeError, DecodeError, ConversionError) as error:
+        raise BadQuestion(str(error)) from None
+    notes = [*manifest.notes, *now.notes]
+    if silent:
+        notes.append(f"{silent} nodes do not state CPU, memory and pods: assumed to be enough")
+    return {
+        "what": manifest.name,
+        "now": _short(now),
+        "then": _short(then) if then is not None else None,
+        "notes": notes,
+    }
+
+
+def _short(result: PlanResult) -> Any:
+    value = msgspec.to_builtins(result)
+    return {
+        **value,
+        "placement": value["placement"][:50],
+        "stranded": value["stranded"][:20],
+        "strandedCount": len(result.stranded),
+    }
+
+
+def _copied(what_if: WhatIfCluster, arguments: Arguments) -> dict[str, Any]:
+    """What a copy is: a pod like one that is there, or a claim for some devices of a class."""
+    pod_name = arguments.get("pod", "")
+    if pod_name:
+        namespace, _, name = pod_name.partition("/")
+        pod = what_if.get(Pod, name, namespace)
+        if pod is None:
+            raise BadQuestion(f"pod {pod_name}: not found")
+        return as_json(pod)
+    count = _number(arguments, "count", _DEVICES_MAX) or 1
+    request = {"name": "devices", "exactly": {"deviceClassName": _needed(arguments, "class"), "count": count}}
+    metadata = {"name": "copy", "namespace": arguments.get("ns") or "default"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def _needed(arguments: Arguments, name: str) -> str:
+    found = arguments.get(name, "")
+    if not found and name != "ns":
+        raise BadQuestion(f"{name}: expected a value")
+    return found
+
+
+def _number(arguments: Arguments, name: str, most: int) -> int:
+    text = arguments.get(name, "") or "0"
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= most):
+        raise BadQuestion(f"{name} is {text!r}: expected a number from 0 to {most}")
+    return int(text)
+
+
+QUESTIONS: Mapping[str, Callable[[WhatIfCluster, Arguments], Any]] = {
+    "explain": _explain,
+    "capacity": _capacity,
+    "queues": _queues,
+    "plan": _plan,
+}

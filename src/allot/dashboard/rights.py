@@ -1,0 +1,43 @@
+"""What the dashboard has to be allowed in a cluster: to look at what its pages show, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.core.advice.snapshot import KINDS
+
+ROLE = "allot-dashboard"
+_READ = ("get", "list", "watch")
+# What an autoscaler says of its pools.
+_STATUS_OF_AUTOSCALER = "cluster-autoscaler-status"
+
+
+def cluster_role() -> dict[str, Any]:
+    """The ClusterRole."""
+    groups: dict[str, set[str]] = {}
+    for kind in KINDS:
+        groups.setdefault(kind.group, set()).add(kind.plural)
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [group], "resources": sorted(plurals), "verbs": list(_READ)}
+        for group, plurals in sorted(groups.items())
+    ]
+    rules.append(
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_STATUS_OF_AUTOSCALER], "verbs": ["get"]}
+    )
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": ROLE},
+        "rules": rules,
+    }
+
+
+def cluster_role_binding(subject: dict[str, str]) -> dict[str, Any]:
+    """Who has the role. subject: as RBAC names users and service accounts."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [subject],
+    }

@@ -1,0 +1,305 @@
+"""What browsers are answered: the files of the page, rows of tables, a stream of changes, answers to questions.
+
+Every answer is a read. The only POST exchanges a token for a cookie (`door`); whoever has none gets the files of the page and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from allot import __version__
+from allot.core.advice.snapshot import KINDS, SnapshotKind
+from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
+from allot.core.advice.usage.published import published_pools
+from allot.core.allocation.devices import DeviceID
+from allot.core.model.core_v1 import Pod
+from allot.core.model.resource_v1 import ResourceClaim
+from allot.dashboard.analysis import Answer, TooMany
+from allot.dashboard.assets import Asset, read_assets
+from allot.dashboard.door import SECURITY_HEADERS, Door
+from allot.dashboard.following import BY_KIND, Followed, Unknown
+from allot.dashboard.questions import QUESTIONS
+from allot.dashboard.views.graph import Graph
+from allot.dashboard.views.timeline import held_before, pod_marks
+from allot.http1.heads import HttpError
+from allot.http1.requests import Request, Response
+from allot.yaml_values.writer import yaml_text
+
+JSON = "application/json"
+HEARTBEAT_S = 15.0
+STREAMS_MAX = 128
+_COMPRESSED_FROM = 16 * 1024
+_FOUND_MAX = 40
+_MARKS_MAX = 200
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Dashboard:
+    """Answers requests. door: who may ask; secure: whether browsers come over TLS; notes: what was said when the cluster was read."""
+
+    def __init__(self, followed: Followed, door: Door, *, secure: bool = False, notes: tuple[str, ...] = ()) -> None:
+        self._followed = followed
+        self._door = door
+        self._secure = secure
+        self._notes = notes
+        self._assets: Mapping[str, Asset] = read_assets()
+        self._streams = 0
+        self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/api/about": self._about,
+            "/api/stream": self._stream,
+            "/api/graph": self._graph,
+            "/api/object": self._object,
+            "/api/search": self._search,
+            "/api/timeline": self._timeline,
+            "/api/autoscaler": self._autoscaler,
+        }
+
+    async def answer(self, request: Request) -> Response:
+        """For `http1.requests.serving`: whatever is said, the browser is told what it may do with it."""
+        try:
+            found = await self._answer(request)
+        except HttpError as error:
+            found = _json({"error": str(error)}, status=error.code)
+        return msgspec.structs.replace(found, headers={**SECURITY_HEADERS, **found.headers})
+
+    async def _answer(self, request: Request) -> Response:
+        self._door.check(request)
+        path = request.path
+        if path == "/login":
+            if request.method != "POST":
+                raise HttpError(405, "a token is exchanged by POST")
+            cookie = self._door.exchange(request, secure=self._secure)
+            return Response(b"{}", JSON, headers={**_NO_STORE, "Set-Cookie": cookie})
+        if request.method not in ("GET", "HEAD"):
+            raise HttpError(405, f"{request.method}: nothing can be written here")
+        if path in self._assets:
+            return _sent(self._assets[path], request)
+        if not path.startswith("/api/"):
+            raise HttpError(404, "there is no such page")
+        self._door.check_data(request)
+        if path in self._pages:
+            return await self._pages[path](request)
+        if path.startswith("/api/rows/"):
+            return await self._rows(path.removeprefix("/api/rows/"))
+        if path.startswith("/api/ask/"):
+            return await self._ask(path.removeprefix("/api/ask/"), request)
+        raise HttpError(404, "there is no such answer")
+
+    # --- rows and changes ---
+
+    async def _about(self, _request: Request) -> Response:
+        followed = self._followed
+        model = followed.model
+        unread = sorted(kind.plural for kind in KINDS if kind.type in model.what_if.unread)
+        return _json(
+            {
+                "title": followed.title,
+                "origin": followed.origin,
+                "live": followed.is_live,
+                "takenAt": model.what_if.taken_at,
+                "version": __version__,
+                "notes": self._notes,
+                "unread": unread,
+                "kinds": sorted(BY_KIND),
+                **self._now(),
+            }
+        )
+
+    def _now(self) -> dict[str, Any]:
+        model = self._followed.model
+        return {
+            "revision": model.revision,
+            "decisive": model.decisive,
+            "stale": self._followed.stale,
+            "counts": model.counts(),
+        }
+
+    async def _rows(self, name: str) -> Response:
+        table = self._followed.model.tables.get(name)
+        if table is None:
+            raise HttpError(404, f"table {name[:50]!r}: expected one of {', '.join(self._followed.model.tables)}")
+        body = b'{"revision":%d,"rows":%s}' % (self._followed.model.revision, table.all_rows())
+        return await _packed(body)
+
+    async def _stream(self, request: Request) -> Response:
+        names = [name for name in request.get("tables").split(",") if name]
+        unknown = [name for name in names if name not in self._followed.model.tables]
+        since = request.header("last-event-id") or request.get("since") or "0"
+        if unknown or not (since.isascii() and since.isdigit() and len(since) < 16):
+            raise HttpError(400, "expected tables that there are, and since as a revision")
+        if self._streams >= STREAMS_MAX:
+            raise HttpError(503, f"{STREAMS_MAX} pages are open already")
+        return Response(self._changes(names, int(since)), "text/event-stream", headers=_NO_STORE)
+
+    async def _changes(self, names: list[str], since: int) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            model, told = self._followed.model, b""
+            yield b"retry: 1000\n\n"
+            while True:
+                parts: list[bytes] = []
+                reset: list[str] = []
+                for name in names:
+                    rows = model.tables[name].since(since)
+                    if rows is None or since > model.revision:
+                        reset.append(name)
+                    elif rows:
+                        parts.append(msgspec.json.encode(name) + b":" + rows)
+                since = model.revision
+                head = msgspec.json.encode({**self._now(), "reset": reset})
+                if parts or head != told:
+                    told = head
+                    yield b'id: %d\ndata: {"now":%s,"tables":{%s}}\n\n' % (since, head, b",".join(parts))
+                else:
+                    yield b": still here\n\n"
+                await self._followed.news(HEARTBEAT_S)
+        finally:
+            self._streams -= 1
+
+    # --- answers ---
+
+    async def _ask(self, name: str, request: Request) -> Response:
+        if name not in QUESTIONS:
+            raise HttpError(404, f"question {name[:50]!r}: expected one of {', '.join(QUESTIONS)}")
+        arguments = {key: value for key, value in request.query if key != "fresh"}
+        analysis = self._followed.analysis
+        known = analysis.known(name, arguments)
+        try:
+            found = known if known is not None and not request.flag("fresh") else await analysis.ask(name, arguments)
+        except TooMany as error:
+            raise HttpError(503, str(error)) from None
+        return await _packed(self._told(found))
+
+    def _told(self, found: Answer) -> bytes:
+        fresh = b"true" if self._followed.analysis.is_fresh(found) else b"false"
+        return b'{"fresh":%s,"at":%s,%s' % (fresh, msgspec.json.encode(found.at), found.data[1:])
+
+    async def _graph(self, request: Request) -> Response:
+        graph = Graph(self._followed.model.what_if, self._followed.model.named_by)
+        kind, namespace, name = (request.get(key) for key in ("kind", "ns", "name"))
+        found = False
+        if kind == "Pod":
+            found = graph.pod(namespace, name)
+        elif kind == "ResourceClaim":
+            found = graph.claim(namespace, name)
+        elif kind == "Device":
+            found = graph.device(_device_id(name))
+        elif kind == "ResourceSlice":
+            found = graph.slice(name)
+        elif kind == "Node":
+            found = graph.node(name)
+        else:
+            raise HttpError(400, f"kind {kind[:50]!r}: expected Pod, ResourceClaim, Device, ResourceSlice or Node")
+        if not found:
+            raise HttpError(404, f"{kind} {name[:300]}: not found")
+        return _json(graph.value())
+
+    async def _object(self, request: Request) -> Response:
+        name, namespace = request.get("name"), request.get("ns")
+        if request.get("kind") == "Device":
+            return _json({"tree": self._device(name)})
+        kind = _kind(request)
+        try:
+            written = await self._followed.read(kind, namespace if kind.namespaced else "", name)
+        except Unknown as error:
+            raise HttpError(404, str(error)) from None
+        except ValueError as error:
+            raise HttpError(400, str(error)) from None
+        return await _packed(
+            msgspec.json.encode(
+                {
+                    "yaml": yaml_text(written),
+                    "events": self._followed.model.events_about(kind.name, namespace, name),
+                    "tree": msgspec.to_builtins(self._tree(kind, namespace, name)),
+                }
+            )
+        )
+
+    def _tree(self, kind: SnapshotKind, namespace: str, name: str) -> Branch | None:
+        what_if = self._followed.model.what_if
+        if kind.type is Pod:
+            pod = what_if.get(Pod, name, namespace)
+            return pod_tree(what_if, pod) if pod is not None else None
+        if kind.type is ResourceClaim:
+            claim = what_if.claims.claim(namespace, name)
+            return claim_tree(what_if, claim) if claim is not None else None
+        if kind.name == "Node":
+            return node_tree(what_if, name)
+        return None
+
+    def _device(self, name: str) -> Any:
+        what_if, id_ = self._followed.model.what_if, _device_id(name)
+        for entry in what_if.claims.inventory.devices_named(id_):
+            for pool in published_pools(what_if):
+                if (pool.id.driver, pool.id.pool) == (id_.driver, id_.pool):
+                    tree = msgspec.to_builtins(device_tree(what_if, pool, entry))
+                    attributes = {key: msgspec.to_builtins(each) for key, each in entry.attributes.items()}
+                    return {**tree, "attributes": attributes, "slice": entry.slice.metadata.name}
+        raise HttpError(404, f"device {name[:300]}: not found")
+
+    async def _search(self, request: Request) -> Response:
+        text = request.get("q").strip().lower()
+        if not text:
+            return _json({"found": []})
+        model = self._followed.model
+        kinds = (("Node", "nodes"), ("Pod", "pods"), ("ResourceClaim", "claims"), ("Gang", "gangs"))
+        found = [(kind, key, "") for kind, table in kinds for key in model.tables[table] if text in key.lower()]
+        found += [("Device", name, node) for name, node in model.device_names() if text in name.lower()]
+        # Where a name begins with what was typed, it is probably meant.
+        found.sort(key=lambda each: (not each[1].rpartition("/")[2].lower().startswith(text), len(each[1]), each))
+        rows = [{"kind": kind, "name": name, "node": node} for kind, name, node in found[:_FOUND_MAX]]
+        return _json({"found": rows, "more": max(0, len(found) - _FOUND_MAX)})
+
+    async def _timeline(self, _request: Request) -> Response:
+        followed, what_if = self._followed, self._followed.model.what_if
+        samples = followed.timeline.samples(followed.clock.seconds() if followed.is_live else 0.0)
+        past = [each for each in held_before(what_if.claims.claims()) if samples and each[0] < samples[0].at]
+        return await _packed(
+            msgspec.json.encode({"samples": samples, "past": past, "marks": pod_marks(what_if.all(Pod), _MARKS_MAX)})
+        )
+
+    async def _autoscaler(self, _request: Request) -> Response:
+        return _json({"status": await self._followed.autoscaler_status()})
+
+
+def _kind(request: Request) -> SnapshotKind:
+    name, group = request.get("kind"), request.get("group")
+    if group:
+        found = next((kind for kind in KINDS if (kind.name, kind.group) == (name, group)), None)
+    else:
+        found = BY_KIND.get(name)
+    if found is None:
+        raise HttpError(404, f"kind {name[:50]!r}: not among those that the dashboard reads")
+    return found
+
+
+def _device_id(name: str) -> DeviceID:
+    driver, _, rest = name.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return DeviceID(driver, pool, device)
+
+
+def _json(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), JSON, status, _NO_STORE)
+
+
+async def _packed(body: bytes) -> Response:
+    """JSON, compressed if it is long: all browsers take that."""
+    if len(body) < _COMPRESSED_FROM:
+        return Response(body, JSON, headers=_NO_STORE)
+    data = await asyncio.to_thread(gzip.compress, body, 1)
+    return Response(data, JSON, headers={**_NO_STORE, "Content-Encoding": "gzip"})
+
+
+def _sent(asset: Asset, request: Request) -> Response:
+    headers = {"Cache-Control": "no-cache", "ETag": asset.tag, "Vary": "Accept-Encoding"}
+    if request.header("if-none-match") == asset.tag:
+        return Response(b"", asset.content_type, 304, headers)
+    if "gzip" in request.header("accept-encoding"):
+        return Response(asset.compressed, asset.content_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(asset.data, asset.content_type, headers=headers)

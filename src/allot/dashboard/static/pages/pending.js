@@ -1,0 +1,82 @@
+// @ts-check
+// Pods that wait: what the scheduler said, at once; why, and what would help, per kind of pod.
+import { ago, badge, h, href, objectLink, plural, say, seconds } from "../dom.js";
+import { explainInto } from "../explain.js";
+import { List } from "../table.js";
+
+export const title = "Pending";
+export const tables = ["pods"];
+
+export class Page {
+  /** @param {HTMLElement} root @param {any} app */
+  constructor(root, app) {
+    this.app = app;
+    this.detail = h("section", { class: "detail", "aria-live": "off" });
+    this.list = new List({ caption: "pods that wait", name: "pending", empty: "No pod waits. Whatever was asked for has been placed.", params: app.params, set: (params) => app.set(params),
+      open: (key) => href("pending", { ...app.params, shape: key }),
+      columns: [
+        { title: "Pods", value: (/** @type {string} */ _key, /** @type {any} */ shape) => (shape.pods.length === 1 ? shape.pods[0] : `${shape.pods[0]} and ${shape.pods.length - 1} more`) },
+        { title: "State", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.s, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => badge(shape.row.s, "warn") },
+        { title: "What was said", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.msg || shape.row.why },
+        { title: "Gang", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.gang || "" },
+        { title: "Waits", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => -shape.since, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => ago(shape.since) },
+      ] });
+    this.summary = h("p", { class: "lead" });
+    root.append(h("h1", {}, "Pending"), this.summary, this.list.element, this.detail);
+    this.update();
+  }
+
+  update() {
+    const shapes = new Map();
+    let count = 0;
+    for (const [key, row] of this.app.store.tables.pods) {
+      if (!row.shape) continue;
+      count += 1;
+      const shape = shapes.get(row.shape);
+      if (shape) { shape.pods.push(key); shape.since = Math.min(shape.since, seconds(row.at)); } else shapes.set(row.shape, { pods: [key], row, since: seconds(row.at) });
+    }
+    for (const shape of shapes.values()) shape.pods.sort();
+    this.shapes = shapes;
+    this.summary.textContent = count ? `${plural(count, "pod waits", "pods wait")}, of ${plural(shapes.size, "kind")}. Pods that look the same and were told the same are one row.` : "";
+    this.list.show(shapes);
+    this.go(this.app.params, true);
+  }
+
+  /** @param {any} params @param {boolean} [quiet] */
+  go(params, quiet) {
+    let shape = this.shapes?.get(params.shape);
+    if (!shape && params.pod) shape = [...(this.shapes?.values() || [])].find((each) => each.pods.includes(params.pod));
+    if (!shape) {
+      const gone = params.shape && this.shown;
+      this.shown = "";
+      this.detail.replaceChildren(...(gone ? [h("p", { class: "note" }, "These pods do not wait any more, or wait for something else now.")] : []));
+      return;
+    }
+    const pod = params.pod && shape.pods.includes(params.pod) ? params.pod : shape.pods[0], [ns, name] = pod.split("/");
+    const decisive = this.app.store.now.decisive;
+    if (this.shown === pod && this.asked === decisive) return;
+    const answer = this.shown === pod ? this.answer : h("div", { class: "answer" });
+    if (this.shown !== pod) {
+      const heading = h("h2", { tabindex: "-1" }, shape.pods.length > 1 ? `${pod} and ${shape.pods.length - 1} like it` : pod);
+      this.answer = answer;
+      this.detail.replaceChildren(heading, h("p", { class: "quote" }, shape.row.msg || shape.row.why || "nobody has said anything yet"), answer,
+        h("details", {}, h("summary", {}, `${plural(shape.pods.length, "pod")}`), h("ul", { class: "columns" }, ...shape.pods.slice(0, 500).map((/** @type {string} */ each) => h("li", {}, objectLink("Pod", each))))));
+      if (!quiet) { heading.focus(); say(`${pod}: ${shape.row.msg || shape.row.why}`); }
+    }
+    this.shown = pod;
+    this.asked = decisive;
+    clearTimeout(this.later);
+    // While the cluster changes all the time, the question is asked every few seconds.
+    const wait = this.askedAt && Date.now() - this.askedAt < 3000 && answer.childElementCount ? 3000 : 0;
+    this.later = setTimeout(() => { this.askedAt = Date.now(); explainInto(answer, { kind: "pod", ns, name }, () => this.shown === pod); }, wait);
+  }
+
+  escape() {
+    if (!this.app.params.shape) return false;
+    this.app.set({ shape: "", pod: "" });
+    this.go(this.app.params, true);
+    this.list.box.focus();
+    return true;
+  }
+  end() { clearTimeout(this.later); this.list.end(); }
+}

@@ -1,0 +1,104 @@
+// @ts-check
+// What this page knows of the cluster: rows of tables, loaded once and kept up to date by one stream.
+
+/** A failure that the server explains. */
+export class Refused extends Error {
+  /** @param {number} status @param {string} message */
+  constructor(status, message) { super(message); this.status = status; }
+}
+
+/** @param {string} path @param {Record<string, any>} [params] */
+export async function get(path, params) {
+  const query = new URLSearchParams(Object.entries(params || {}).filter(([, value]) => value !== undefined && value !== "")).toString();
+  let response;
+  try {
+    response = await fetch(`api/${path}${query ? `?${query}` : ""}`, { headers: { Accept: "application/json" } });
+  } catch {
+    throw new Refused(0, "the dashboard does not answer: it may have ended");
+  }
+  const value = await response.json().catch(() => ({ error: response.statusText }));
+  if (!response.ok) throw new Refused(response.status, value.error || response.statusText);
+  return value;
+}
+
+/** Ask what takes long: an older answer at once if there is one, then the answer of now.
+ * @param {string} question @param {Record<string, any>} params @param {(answer: any, fresh: boolean) => void} show */
+export async function ask(question, params, show) {
+  const first = await get(`ask/${question}`, params);
+  if (first.error) throw new Refused(200, first.error);
+  show(first.answer, first.fresh);
+  if (first.fresh) return;
+  const second = await get(`ask/${question}`, { ...params, fresh: 1 });
+  if (second.error) throw new Refused(200, second.error);
+  show(second.answer, true);
+}
+
+export class Store {
+  /** @param {(changed: Map<string, Set<string>>, now: any) => void} told @param {(text: string) => void} troubled */
+  constructor(told, troubled) {
+    /** @type {Record<string, Map<string, any>>} */
+    this.tables = {};
+    /** @type {Record<string, number>} */
+    this.revisions = {};
+    /** @type {string[]} */
+    this.wanted = [];
+    /** @type {any} */
+    this.now = {};
+    this.told = told;
+    this.troubled = troubled;
+    /** @type {EventSource | null} */
+    this.stream = null;
+    document.addEventListener("visibilitychange", () => this.follow());
+  }
+
+  /** Have these tables, and follow them from now on. @param {string[]} names @param {boolean} live */
+  async want(names, live) {
+    const missing = names.filter((name) => !this.tables[name] || !this.wanted.includes(name));
+    await Promise.all(missing.map((name) => this.load(name)));
+    this.wanted = names;
+    this.live = live;
+    this.follow(true);
+  }
+
+  /** @param {string} name */
+  async load(name) {
+    const { revision, rows } = await get(`rows/${name}`);
+    this.tables[name] = new Map(Object.entries(rows));
+    this.revisions[name] = revision;
+  }
+
+  follow(anew = false) {
+    const wanted = this.live && !document.hidden;
+    if (this.stream && (anew || !wanted)) { this.stream.close(); this.stream = null; }
+    if (!wanted || this.stream) return;
+    const since = Math.min(...this.wanted.map((name) => this.revisions[name]), Number.MAX_SAFE_INTEGER);
+    const stream = new EventSource(`api/stream?tables=${this.wanted.join(",")}&since=${this.wanted.length ? since : 0}`);
+    this.stream = stream;
+    stream.onopen = () => this.troubled("");
+    stream.onmessage = (event) => this.take(JSON.parse(event.data));
+    stream.onerror = () => {
+      this.troubled("The dashboard does not answer. Trying again …");
+      // A browser gives up where the answer was no; whether it still is, is asked again.
+      if (stream.readyState === EventSource.CLOSED) setTimeout(() => { if (this.stream === stream) this.follow(true); }, 3000);
+    };
+  }
+
+  /** @param {any} message */
+  async take({ now, tables }) {
+    /** @type {Map<string, Set<string>>} */
+    const changed = new Map();
+    for (const [name, rows] of Object.entries(tables)) {
+      const table = this.tables[name];
+      if (!table) continue;
+      changed.set(name, new Set(Object.keys(rows)));
+      for (const [key, row] of Object.entries(rows)) if (row === null) table.delete(key); else table.set(key, row);
+      this.revisions[name] = now.revision;
+    }
+    for (const name of now.reset || []) {
+      await this.load(name);
+      changed.set(name, new Set(this.tables[name].keys()));
+    }
+    this.now = now;
+    this.told(changed, now);
+  }
+}

@@ -1,0 +1,42 @@
+"""Drivers as pods: what those of the vendors' charts are called, so that people find ours where they look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allot.core.model.compute_domains import DRIVER_NAMESPACE
+
+# In the names of the pods of drivers.
+DRIVER_POD = "-kubelet-plugin-"
+
+
+class DriverPod(msgspec.Struct, frozen=True):
+    """Where the pod of a driver is, its label `app.kubernetes.io/name`, and the name of its container; a kind without a chart has the pod's for both."""
+
+    namespace: str = "kube-system"
+    app: str = ""
+    container: str = ""
+
+
+_BY_KIND: Mapping[str, DriverPod] = {
+    "gpu": DriverPod(DRIVER_NAMESPACE, "dra-driver-nvidia-gpu", "gpus"),
+    "computedomain": DriverPod(DRIVER_NAMESPACE, "dra-driver-nvidia-gpu", "compute-domains"),
+    # GKE's managed DRANET.
+    "nic": DriverPod("gke-managed-networking-dra-driver", "networking-dra-driver", "networking-dra-driver"),
+    "cpu": DriverPod("kube-system", "dra-driver-cpu", "dra-driver-cpu"),
+    "tpu": DriverPod("dra-driver-google-tpu", "dra-driver-google-tpu", "plugin"),
+}
+DRIVER_NAMESPACES = frozenset(each.namespace for each in (DriverPod(), *_BY_KIND.values()))
+
+
+def driver_pod_name(kind: str, node: str) -> str:
+    """What the pod of a driver is called, whose log is the driver's."""
+    return f"{kind}{DRIVER_POD}{node}"
+
+
+def driver_pod(kind: str) -> DriverPod:
+    """That of a kind of driver."""
+    name = f"{kind}{DRIVER_POD}".rstrip("-")
+    return _BY_KIND.get(kind) or DriverPod(app=name, container=name)

@@ -1,0 +1,21 @@
+"""What programs in a container look for below `/sys/class/net`, for interfaces that the kernel does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from allot.devices.nic.interfaces import Interface
+from allot.driver import Mount
+from allot.driver.files import replace_file
+
+
+def sysfs_mount(folder: Path, interface: Interface, name: str) -> Mount:
+    """An interface as the kernel would show it: where its card is, and which RDMA device goes with it. name: what the container calls it."""
+    device = folder / interface.name / "device"
+    device.mkdir(parents=True, exist_ok=True)
+    if interface.rdma_name:
+        (device / "infiniband" / interface.rdma_name).mkdir(parents=True, exist_ok=True)
+    for file, text in (("numa_node", str(interface.numa_node)), ("local_cpulist", interface.local_cpus)):
+        replace_file(device / file, f"{text}\n".encode(), 0o644)
+    source = str(folder / interface.name)
+    return Mount(host_path=source, container_path=f"/sys/class/net/{name}", options=("ro", "rbind"))
