@@ -61,11 +61,12 @@ def start_controllers(
 
 def announce(plane: ControlPlane, part: str, names: Sequence[str]) -> None:
     """Tell the API server that these controllers run, as long as they do."""
-    announcement = _announcement(plane, part, CONTROLLERS, names)
+    announcement = announcement_of(plane, part, CONTROLLERS, names)
     plane.start(announcement.name, announcement.run)
 
 
-def _announcement(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
+def announcement_of(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
+    """What says that a part of the plane runs, as a user who may."""
     """What tells the API server that these run."""
     client = plane.client(user, f"allot-{part}")
     return Announcement(client, plane.clock, part, names, f"allot_{plane.ids.new_uid()}")
@@ -94,7 +95,7 @@ class SchedulerRuns:
         )
         profiles = (self._configuration or SchedulerConfiguration()).profiles
         names = [profile.scheduler_name for profile in profiles]
-        announcing = asyncio.create_task(_announcement(plane, "scheduler", SCHEDULER, names).run())
+        announcing = asyncio.create_task(announcement_of(plane, "scheduler", SCHEDULER, names).run())
         try:
             await self.current.run()
         finally:
