@@ -59,14 +59,13 @@ def start_controllers(
     return registry
 
 
-def announce(plane: ControlPlane, part: str, names: Sequence[str]) -> None:
+def announce(plane: ControlPlane, part: str, names: Sequence[str], user: User = CONTROLLERS) -> None:
     """Tell the API server that these controllers run, as long as they do."""
-    announcement = announcement_of(plane, part, CONTROLLERS, names)
+    announcement = _announcement(plane, part, user, names)
     plane.start(announcement.name, announcement.run)
 
 
-def announcement_of(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
-    """What says that a part of the plane runs, as a user who may."""
+def _announcement(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
     """What tells the API server that these run."""
     client = plane.client(user, f"allot-{part}")
     return Announcement(client, plane.clock, part, names, f"allot_{plane.ids.new_uid()}")
@@ -95,7 +94,7 @@ class SchedulerRuns:
         )
         profiles = (self._configuration or SchedulerConfiguration()).profiles
         names = [profile.scheduler_name for profile in profiles]
-        announcing = asyncio.create_task(announcement_of(plane, "scheduler", SCHEDULER, names).run())
+        announcing = asyncio.create_task(_announcement(plane, "scheduler", SCHEDULER, names).run())
         try:
             await self.current.run()
         finally:

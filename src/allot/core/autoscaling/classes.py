@@ -195,7 +195,7 @@ class Classes:
             if index not in served and not missing:
                 problems.append(_no_machine(index, priority, name, pools, machines))
         if all(pool.barred for pool in own):
-            problems.insert(_PROBLEMS_MAX - 1, _no_pools_at_all(name, pools))
+            problems.insert(_PROBLEMS_MAX - 1, _NO_POOLS)
         return problems[:_PROBLEMS_MAX]
 
     # --- what holds for the nodes of a class ---
@@ -261,14 +261,13 @@ def _no_machine(
     types = {*machines, *(machine_type(pool.template.node) for pool in pools)} - {""}
     known = sorted(types if priority.machine_type else {each.partition("-")[0] for each in types})
     text = f"no pool with the label {label} has nodes of {described(priority)}."
-    return ClassProblem(index=index, reason="NoRuleMatching", text=text, value=value, known=tuple(known))
+    # A machine that there is was meant; it is its pool that is missing.
+    meant = "" if any(_is_type(each, value) for each in known) else value
+    return ClassProblem(index=index, reason="NoRuleMatching", text=text, value=meant, known=tuple(known))
 
 
-def _no_pools_at_all(name: str, pools: Sequence[Pool]) -> ClassProblem:
-    return ClassProblem(
-        index=None,
-        reason="NapDisabledAndNoMatchingNodegroups",
-        text="Crd with NAP disabled should have at least one matching nodepool with autoscaling enabled.",
-        value=name,
-        known=tuple(sorted(pool.name for pool in pools)),
-    )
+_NO_POOLS = ClassProblem(
+    index=None,
+    reason="NapDisabledAndNoMatchingNodegroups",
+    text="Crd with NAP disabled should have at least one matching nodepool with autoscaling enabled.",
+)
