@@ -1,8 +1,9 @@
-"""For all tests: laws are about answers, never about seconds, which on a busy machine mean nothing; and no test hangs, nor does what
-cleans up after it."""
+"""For all tests: laws are about answers, never about seconds, which on a busy machine mean nothing; no test hangs, nor does what
+cleans up after it; and tests that share a cluster run on one worker, in their order."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +13,20 @@ settings.register_profile("allot", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("allot")
 
 _LIMIT = pytest.StashKey[Any]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` a module is one piece of work, so that its cluster is started once and tests find what those before
+    them left; slow tests that share nothing are pieces of their own."""
+    for item in items:
+        if _shares(item) or item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares(item: pytest.Item) -> bool:
+    found: Mapping[str, Any] = item._fixtureinfo.name2fixturedefs
+    return any(definitions[-1].scope in ("module", "package") for definitions in found.values())
 
 
 @pytest.hookimpl(tryfirst=True)
