@@ -16,13 +16,13 @@ from allot.autoscaler.simulated_cloud import CloudPool
 from allot.client.announcement import Announcement
 from allot.client.api import PatchType, ResourceClient
 from allot.client.errors import ApiError
-from allot.controlplane import installation
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import AUTOSCALER
 from allot.core.features import ALL_GATES
 from allot.core.lifecycle.attention import AUTOSCALER as RUNNING
 from allot.core.lifecycle.attention import KINDS, silence
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, GROUP, PLURAL, VERSION
+from allot.installation import definitions as installation
 from allot.process.clock import SystemClock
 from autoscaler import cloud_world
 from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of

@@ -33,7 +33,7 @@ from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.apiserver.kinds.service_addresses import ServiceAddresses
 from allot.apiserver.kinds.strategies import strategy_for
-from allot.apiserver.kinds.table import builtin_resources
+from allot.apiserver.kinds.table import builtin_resources, classic_resources
 from allot.apiserver.kinds.versions import from_storage
 from allot.apiserver.lookup import StoreLookup
 from allot.apiserver.metrics import Metrics
@@ -53,6 +53,7 @@ from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.metrics.resource_usage import RESOLUTION_S
+from allot.core.model.classic import GATE
 from allot.core.selectors import Requirements
 from allot.http1.connections import Limits
 from allot.process.clock import Clock, SystemClock
@@ -105,11 +106,12 @@ class Running(msgspec.Struct, frozen=True):
 
 def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
     """A registry with every built-in kind."""
-    return Registry(_row(resource, gates, clock) for resource in builtin_resources())
+    resources = (*builtin_resources(), *(classic_resources() if GATE in gates else ()))
+    return Registry(_row(resource, gates, clock) for resource in resources)
 
 
 def _row(resource: Resource, gates: FeatureGates, clock: Clock) -> Served:
-    schemas = builtin_schemas()
+    schemas = builtin_schemas(with_classic=GATE in gates)
     converts = resource.api_version != resource.storage_api_version
     return Served(
         resource,
@@ -187,7 +189,7 @@ async def running(
         metrics = Metrics()
         state = _State(server, access, guard, attendance)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        openapi = OpenApi(registry, builtin_schemas(), DOCUMENTED)
+        openapi = OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED)
         endpoints = NonResourceEndpoints(
             access.authorizer,
             registry,

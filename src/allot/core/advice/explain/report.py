@@ -39,6 +39,7 @@ class Reason(StrEnum):
     CLAIM_BEING_DELETED = "ClaimBeingDeleted"
     CLAIM_NOT_OWNED = "ClaimNotOwned"
     CLAIM_FULL = "ClaimFull"
+    CLAIM_CONTROLLER = "ClaimController"
     QUOTA = "Quota"
     ADMIN_ACCESS = "AdminAccess"
     CLASS_MISSING = "DeviceClassMissing"
