@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,12 +13,17 @@ from msgspec.structs import replace
 
 from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.simulated_cloud import CloudPool
-from allot.client.api import PatchType
+from allot.client.announcement import Announcement
+from allot.client.api import PatchType, ResourceClient
 from allot.client.errors import ApiError
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import AUTOSCALER
+from allot.core.features import ALL_GATES
+from allot.core.lifecycle.attention import AUTOSCALER as RUNNING
+from allot.core.lifecycle.attention import KINDS, silence
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, GROUP, PLURAL, VERSION
 from allot.installation import definitions as installation
+from allot.process.clock import SystemClock
 from autoscaler import cloud_world
 from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of
 from controllers.cluster import Cluster
@@ -114,13 +120,14 @@ async def test_a_class_that_names_no_pool_is_told_which_there_are(made: Cluster,
     await put_class(made, {"nodepools": ["a10"]}, {"machineType": "g2-standard-5"})
     async with world(made, pools_of(A100), tmp_path):
         found = await until(lambda: status(made), "a status")
-        said = {each["type"]: each["message"] for each in found["conditions"]}
-        assert said["Health"] == "Crd is not healthy."
-        assert said["CrdMisconfigured"].startswith(
+        said = {(each["type"], each["reason"]): each["message"] for each in found["conditions"]}
+        assert said["Health", "Health"] == "Crd is not healthy."
+        assert said["CrdMisconfigured", "NodePoolNotExist"] == (
             "Nodepool a10 specified by name has autoscaling disabled or doesn't exist in the cluster. "
             'Did you mean "a100"?'
         )
-        assert "has nodes of g2-standard-5" in said["RuleMisconfigured"]
+        assert "has nodes of g2-standard-5" in said["RuleMisconfigured", "NoRuleMatching"]
+        assert ("CrdMisconfigured", "NapDisabledAndNoMatchingNodegroups") in said
 
 
 async def test_pods_move_to_the_better_priority_when_it_is_there_again(made: Cluster, tmp_path: Path) -> None:
@@ -227,6 +234,27 @@ async def test_new_pods_tolerate_the_nodes_of_their_class(made: Cluster) -> None
     assert wanted in found["tolerations"]
     with pytest.raises(ApiError, match=r"the class decides that, by priorities\.machineType"):
         await pod(made, "y", gpu=False, nodeSelector={CLASS_LABEL: "c", "node.kubernetes.io/instance-type": "n2"})
+
+
+async def test_a_class_without_an_autoscaler_is_announced_to_be_idle(made: Cluster) -> None:
+    """Whoever writes one is warned, until an autoscaler has said that it runs, as which it may."""
+    assert "no autoscaler runs" in silence("ComputeClass", KINDS[GROUP, "ComputeClass"], lambda _name: False, ALL_GATES)
+    assert not silence("ComputeClass", KINDS[GROUP, "ComputeClass"], lambda name: name == RUNNING, ALL_GATES)
+    client = client_of(made.server, AUTOSCALER)
+    said = Announcement(client, SystemClock(), "autoscaler", (RUNNING,), "me")
+    task = asyncio.create_task(said.run())
+    leases = made.client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+    try:
+        await until(lambda: _holder(leases, said.name, "me"), "the lease")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert await _holder(leases, said.name, "")
+
+
+async def _holder(leases: ResourceClient, name: str, holder: str) -> bool:
+    found = [each for each in (await leases.list("kube-system")).items if each["metadata"]["name"] == name]
+    return bool(found) and (found[0]["spec"].get("holderIdentity") or "") == holder
 
 
 async def test_classes_that_are_defined_later_are_read(tmp_path: Path) -> None:

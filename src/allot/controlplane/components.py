@@ -59,9 +59,9 @@ def start_controllers(
     return registry
 
 
-def announce(plane: ControlPlane, part: str, names: Sequence[str]) -> None:
+def announce(plane: ControlPlane, part: str, names: Sequence[str], user: User = CONTROLLERS) -> None:
     """Tell the API server that these controllers run, as long as they do."""
-    announcement = _announcement(plane, part, CONTROLLERS, names)
+    announcement = _announcement(plane, part, user, names)
     plane.start(announcement.name, announcement.run)
 
 

@@ -258,6 +258,15 @@ def test_what_is_wrong_with_a_class() -> None:
     ]
 
 
+def test_of_very_many_problems_the_first_are_named() -> None:
+    """A class that names ten thousand pools which are not there costs no more than one that names twenty."""
+    found = compute_class(*({"nodepools": [f"p{index}-{number}" for number in range(100)]} for index in range(100)))
+    classes = Classes([found])
+    problems = classes.problems("c", classes.ranked([offer(f"x{number}", 1) for number in range(200)]))
+    assert len(problems) == 20
+    assert problems[-1].reason == "NapDisabledAndNoMatchingNodegroups"
+
+
 def test_when_nodes_of_a_class_go() -> None:
     """Its delay and its thresholds hold for its pools alone; 0 and 100 mean every node that is not wholly used, as GKE has it."""
     policy = {"consolidationDelayMinutes": 3, "consolidationThreshold": 70, "gpuConsolidationThreshold": 0}

@@ -22,6 +22,7 @@ from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.expanders import parse_expanders
 from allot.cli.output import talk
+from allot.client.announcement import Announcement
 from allot.client.informers import Informers
 from allot.core.advice.nearest import did_you_mean
 from allot.core.autoscaling.evictable import Rules
@@ -29,6 +30,7 @@ from allot.core.autoscaling.expanders import EXPANDERS
 from allot.core.autoscaling.pools import PriceError, parse_price
 from allot.core.autoscaling.templates import Template
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.attention import AUTOSCALER
 from allot.devices.catalogue import UnknownProfile, profile_names
 from allot.devices.node_files import hint_for
 from allot.devices.pool_files import PoolSpec, seconds_of, template_of
@@ -336,6 +338,10 @@ async def _work(
             tasks.create_task(made.run(sources.wait_synced))
             await sources.wait_synced()
             talk("ready")
+            announcement = Announcement(
+                component.client, component.clock, "autoscaler", (AUTOSCALER,), component.identity
+            )
+            tasks.create_task(supervise("the announcement", announcement.run, component.clock))
             tasks.create_task(supervise("kinds that come later", sources.run, component.clock))
     finally:
         await provider.close()

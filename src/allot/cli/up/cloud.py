@@ -139,6 +139,9 @@ class _Offers:
 
     def changed(self, change: Change[dict[str, Any]]) -> None:
         """For an informer of ComputeClasses."""
+        if change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec"):
+            # Its status is no news.
+            return
         if change.new is None:
             self._classes.pop(change.key, None)
         else:

@@ -40,6 +40,7 @@ from allot.cli.up.pod_network import NAME as POD_NETWORK
 from allot.cli.up.pod_network import MadeNetwork, make_network
 from allot.client.errors import AlreadyExists, NotFound
 from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
+from allot.controlplane.components import announce as announce_part
 from allot.controlplane.components import start_controllers, start_scheduler
 from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
@@ -308,6 +309,8 @@ class _Cluster:
         kubeconfig = options.folder.absolute() / "cloud" / "autoscaler.kubeconfig"
         server = self._plane.server
         server.access.write_kubeconfig(kubeconfig, server.url, _AUTOSCALER, Identity(AUTOSCALER.name))
+        # It starts after the server; who writes a ComputeClass meanwhile need not be warned.
+        announce_part(self._plane, "autoscaler", (_AUTOSCALER,), AUTOSCALER)
         command += ["--kubeconfig", str(kubeconfig), "--port", "-1"]
         self._start_child(_AUTOSCALER, [*command, *autoscaler_arguments(options.nodes.pools, options.folder, socket)])
 

@@ -19,6 +19,8 @@ from allot.core.model.core_v1 import Node
 from allot.core.quantity import Quantity
 
 _GIB = 2**30
+# Of a class; more than that nobody reads.
+_PROBLEMS_MAX = 20
 # What GKE takes if a priority describes no machine.
 DEFAULT_FAMILY = "e2"
 
@@ -183,20 +185,18 @@ class Classes:
         found = self.by_name.get(name)
         if found is None:
             return [_no_class(name, self.by_name)]
-        problems = [
-            _no_pool(index, each, pools)
-            for index, priority in enumerate(found.spec.priorities)
-            for each in priority.nodepools
-            if each not in _pool_names(pools)
-        ]
-        served = {pool.standing.index for pool in pools if pool.standing is not None and self.class_name(pool) == name}
+        there = _pool_names(pools)
+        own = [pool for pool in pools if pool.standing is not None and pool.standing.compute_class == name]
+        served = {pool.standing.index for pool in own if pool.standing is not None}
+        problems: list[ClassProblem] = []
         for index, priority in enumerate(found.spec.priorities):
-            if index in served or any(each.index == index for each in problems):
-                continue
-            problems.append(_no_machine(index, priority, name, pools, machines))
-        if not served:
-            problems.append(_no_pools_at_all(name, pools))
-        return problems
+            missing = [each for each in priority.nodepools if each not in there]
+            problems += [_no_pool(index, each, there) for each in missing[:_PROBLEMS_MAX]]
+            if index not in served and not missing:
+                problems.append(_no_machine(index, priority, name, pools, machines))
+        if all(pool.barred for pool in own):
+            problems.insert(_PROBLEMS_MAX - 1, _NO_POOLS)
+        return problems[:_PROBLEMS_MAX]
 
     # --- what holds for the nodes of a class ---
 
@@ -233,13 +233,13 @@ def _no_class(name: str, known: Iterable[str]) -> ClassProblem:
     return ClassProblem(index=None, reason="NotFound", text=text, value=name, known=tuple(sorted(known)))
 
 
-def _no_pool(index: int, name: str, pools: Sequence[Pool]) -> ClassProblem:
+def _no_pool(index: int, name: str, there: Iterable[str]) -> ClassProblem:
     return ClassProblem(
         index=index,
         reason="NodePoolNotExist",
         text=f"Nodepool {name} specified by name has autoscaling disabled or doesn't exist in the cluster.",
         value=name,
-        known=tuple(sorted(_pool_names(pools))),
+        known=tuple(sorted(there)),
     )
 
 
@@ -261,14 +261,13 @@ def _no_machine(
     types = {*machines, *(machine_type(pool.template.node) for pool in pools)} - {""}
     known = sorted(types if priority.machine_type else {each.partition("-")[0] for each in types})
     text = f"no pool with the label {label} has nodes of {described(priority)}."
-    return ClassProblem(index=index, reason="NoRuleMatching", text=text, value=value, known=tuple(known))
+    # A machine that there is was meant; it is its pool that is missing.
+    meant = "" if any(_is_type(each, value) for each in known) else value
+    return ClassProblem(index=index, reason="NoRuleMatching", text=text, value=meant, known=tuple(known))
 
 
-def _no_pools_at_all(name: str, pools: Sequence[Pool]) -> ClassProblem:
-    return ClassProblem(
-        index=None,
-        reason="NapDisabledAndNoMatchingNodegroups",
-        text="Crd with NAP disabled should have at least one matching nodepool with autoscaling enabled.",
-        value=name,
-        known=tuple(sorted(pool.name for pool in pools)),
-    )
+_NO_POOLS = ClassProblem(
+    index=None,
+    reason="NapDisabledAndNoMatchingNodegroups",
+    text="Crd with NAP disabled should have at least one matching nodepool with autoscaling enabled.",
+)

@@ -23,6 +23,7 @@ SCHEDULER = "default-scheduler"
 CLAIMS = "resourceclaim-controller"
 FOLDERS = "folder-provisioner-controller"
 LOAD_BALANCERS = "service-lb-controller"
+AUTOSCALER = "cluster-autoscaler"
 _MANAGER = "kube-controller-manager"
 # A lease that says nothing about how long it lasts; and how far clocks may be apart.
 _DURATION_S = 15
@@ -48,6 +49,7 @@ _NO_SIGNER = "allot has no controllers that approve and sign: without another si
 _NO_INGRESS = "allot has no ingress controller: without another one, no request is routed by it"
 _APPS, _BATCH, _NETWORKING, _SCHEDULING = "apps", "batch", "networking.k8s.io", "scheduling.k8s.io"
 _FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
+_GKE = "cloud.google.com"
 
 KINDS: Mapping[tuple[str, str], Attention] = {
     (_APPS, "Deployment"): _by("deployment-controller", "replicaset-controller"),
@@ -104,6 +106,10 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     ("coordination.k8s.io", "LeaseCandidate"): Attention(
         lacking="allot does not elect leaders among LeaseCandidates: this one is stored, and nobody picks it"
     ),
+    (_GKE, "ComputeClass"): Attention(
+        controllers=(AUTOSCALER,),
+        lacking="no autoscaler runs, so that no node is bought for this class: start `allot up --pool` or `allot autoscaler`",
+    ),
     ("internal.apiserver.k8s.io", "StorageVersion"): Attention(
         lacking="allot keeps no record of stored versions: this one has no effect"
     ),
@@ -111,7 +117,7 @@ KINDS: Mapping[tuple[str, str], Attention] = {
 _NAMESPACES = _by("namespace-controller")
 
 # Controllers that a kube-controller-manager does not have.
-_OWN = (FOLDERS, LOAD_BALANCERS)
+_OWN = (FOLDERS, LOAD_BALANCERS, AUTOSCALER)
 _UPSTREAM = frozenset(
     name for each in (*KINDS.values(), _NAMESPACES) for name in each.controllers if name not in _OWN
 ) | {CLAIMS}
@@ -120,6 +126,7 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
     _MANAGER: _UPSTREAM,
     "kube-scheduler": frozenset((SCHEDULER,)),
     "cloud-controller-manager": frozenset((LOAD_BALANCERS,)),
+    AUTOSCALER: frozenset((AUTOSCALER,)),
 }
 
 
@@ -151,6 +158,27 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
             f"spec.plugins.{name}": "of the plugins, svc and env are known"
             for name in ("ssh", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
         },
+    },
+    (_GKE, "ComputeClass"): {
+        **{
+            f"spec.priorities[].{field}": "nodes are bought as their pools have them"
+            for field in (
+                "storage",
+                "placement",
+                "nodeSystemConfig",
+                "maxPodsPerNode",
+                "maxRunDurationSeconds",
+                "minCpuPlatform",
+                "hostMaintenancePolicy",
+                "podFamily",
+                "capacityCheckWaitTimeSeconds",
+            )
+        },
+        "spec.priorities[].gpu.gpuSharing": "how devices are shared is said by claims",
+        "spec.activeMigration.ensureAllDaemonSetPodsRunning": "nodes are not replaced for DaemonSets",
+        "spec.autopilot": "allot has no Autopilot",
+        "spec.nodePoolGroup": "allot has no groups of pools",
+        "spec.priorityDefaults.nodeSystemConfig": "nodes are bought as their pools have them",
     },
     (_VOLCANO, "Queue"): {
         "spec.affinity": "allot places the pods of all queues on all nodes",

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
+from allot.core.advice.lint.claims import TEMPLATE, PodSpec
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.names import is_slip
+from allot.core.advice.lint.satisfiable import written_claim
 from allot.core.advice.lint.source import Subject
 from allot.core.advice.nearest import did_you_mean
 from allot.core.advice.places import Path
+from allot.core.advice.snapshot import read_object
+from allot.core.allocation import ALL_FEATURES, Allocated, AllocationError, Inventory, allocate
+from allot.core.autoscaling.classes import matches, priority_text, ranks
 from allot.core.lifecycle.compute_class_pods import conflict, selected_class
-from allot.core.model.compute_classes import CLASS_LABEL, GROUP, KIND, NODE_POOL, ComputeClass
+from allot.core.model import resource_v1 as api
+from allot.core.model.codec import DecodeError
+from allot.core.model.compute_classes import CLASS_LABEL, GROUP, KIND, NODE_POOL, ComputeClass, Priority
+from allot.core.model.core_v1 import Node
 from allot.core.model.plain import plain_text
 
 _POOL_LABELS = (NODE_POOL, "autoscaling.allot.dev/pool")
+_STEPS_MAX = 20_000
 
 
 def check(context: Context) -> None:
@@ -34,6 +44,83 @@ def check(context: Context) -> None:
             _report_class(context, spec.subject, path if spec.subject.at(path) else spec.path, name, known)
     for subject in classes:
         _check_priorities(context, subject)
+    written = {found.metadata.name: found for subject in classes if (found := _typed(subject)) is not None}
+    by_name = {each.metadata.name: each for each in context.knowledge.all(ComputeClass)} | written
+    for spec in context.pods:
+        found = by_name.get(selected_class({"spec": spec.subject.at(spec.path)}))
+        if found is not None:
+            _check_order(context, spec, found)
+
+
+def _typed(subject: Subject) -> ComputeClass | None:
+    try:
+        found = read_object(subject.value)
+    except DecodeError:
+        return None
+    return found if isinstance(found, ComputeClass) else None
+
+
+# --- the order of priorities and that of alternatives ---
+
+
+def _check_order(context: Context, spec: PodSpec, found: ComputeClass) -> None:
+    """What is bought first should be what the claim likes best: asked of the allocator, on a node of each priority."""
+    for entry, path in spec.claims:
+        claim = _claim(context, spec.subject.home, plain_text(entry.get("resourceClaimTemplateName")))
+        if claim is None:
+            continue
+        order = [each.name for request in claim.spec.devices.requests for each in request.first_available]
+        got = [
+            (order.index(alternative), priority_text(index, priority), alternative)
+            for _, index in sorted((rank, index) for index, rank in enumerate(ranks(found.spec.priorities)))
+            for priority in (found.spec.priorities[index],)
+            for alternative in (_alternative(context, priority, claim),)
+            if alternative in order
+        ]
+        for (first, before, likes), (second, after, better) in pairwise(got):
+            if second < first:
+                message = (
+                    f'{before} of ComputeClass {found.metadata.name} gives alternative "{likes}", and {after} the one '
+                    f'that the claim prefers, "{better}": what is bought first is what it likes less'
+                )
+                fix = f"let {after} come before {before}, or the alternatives be in that order"
+                context.report(spec.subject, "compute-class-order", path, message, fix)
+                break
+
+
+def _claim(context: Context, namespace: str, template: str) -> api.ResourceClaim | None:
+    """What a template makes, of the input or of the cluster."""
+    for subject in context.subjects:
+        if (subject.kind, subject.home, subject.name) == (TEMPLATE, namespace, template):
+            return written_claim(context, subject)
+    found = context.knowledge.templates.get((namespace, template))
+    return api.ResourceClaim(metadata=found.metadata, spec=found.spec.spec) if found is not None else None
+
+
+def _alternative(context: Context, priority: Priority, claim: api.ResourceClaim) -> str:
+    """The first alternative that a node of a priority has, if one is known; empty if there is none."""
+    knowledge = context.knowledge
+    node = next((each for each in knowledge.nodes if matches(priority, _pool_of(each), each)), None)
+    if node is None:
+        return ""
+    inventory = Inventory(features=ALL_FEATURES)
+    for device_class in knowledge.classes.values():
+        inventory.put_class(device_class)
+    for slice_ in knowledge.slices:
+        if slice_.spec.node_name == node.metadata.name:
+            inventory.put_slice(slice_)
+    try:
+        answer = allocate(inventory, node, (claim,), steps_max=_STEPS_MAX, with_reasons=False)
+    except AllocationError:
+        return ""
+    if not isinstance(answer, Allocated):
+        return ""
+    names = [result.request for each in answer.results for result in each.devices.results]
+    return next((name.partition("/")[2] for name in names if "/" in name), "")
+
+
+def _pool_of(node: Node) -> str:
+    return next((node.metadata.labels[label] for label in _POOL_LABELS if label in node.metadata.labels), "")
 
 
 def _report_class(context: Context, subject: Subject, path: Path, name: str, known: Iterable[str]) -> None:

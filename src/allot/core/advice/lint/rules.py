@@ -82,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     Rule("compute-class-conflict", _ERROR, _CLASSES, "a pod selects a ComputeClass, and what the class decides"),
     Rule("unknown-node-pool", _WARNING, _CLASSES, "a priority of a ComputeClass names a pool that is not known"),
     Rule("unknown-machine", _WARNING, _CLASSES, "a priority of a ComputeClass names a machine that is not known"),
+    Rule("compute-class-order", _WARNING, _CLASSES, "the priorities of a ComputeClass and the alternatives of a claim are in different orders"),
 )  # fmt: skip
 
 BY_NAME = {rule.name: rule for rule in RULES}

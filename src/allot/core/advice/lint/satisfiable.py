@@ -34,7 +34,7 @@ def check(context: Context) -> None:
     trial = _Trial(context)
     satisfiable: dict[tuple[str, str, str], api.ResourceClaim] = {}
     for subject in context.subjects:
-        claim = _typed(context, subject)
+        claim = written_claim(context, subject)
         if claim is None or not trial.knows_classes(claim):
             continue
         if trial.report(subject, ("spec",), (claim,)):
@@ -45,7 +45,7 @@ def check(context: Context) -> None:
             trial.report(spec.subject, (*spec.path, "resourceClaims"), together)
 
 
-def _typed(context: Context, subject: Subject) -> api.ResourceClaim | None:
+def written_claim(context: Context, subject: Subject) -> api.ResourceClaim | None:
     """The claim that an object is, or makes; None if it cannot be asked about."""
     if subject.group != GROUP or subject.kind not in (CLAIM, TEMPLATE) or id(subject) in context.refused:
         return None
