@@ -30,7 +30,7 @@ def main() -> int:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     # Of earlier versions; what else is there is somebody's.
-    for old in (*folder.glob("allot[-_]*"), *folder.glob("SHA256SUMS")):
+    for old in (each for name in ("allot_dra-*", "allot-dra-*", "allot-chart-*") for each in folder.glob(name)):
         old.unlink()
     version = project_version()
     epoch = source_date()

@@ -54,11 +54,13 @@ def why_not() -> str:
 class ContainerdServer:
     """One containerd in a folder, which has to have a short name. It can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, snapshotter: str = "native") -> None:
+        """snapshotter: native copies an image for each container, and works everywhere."""
         binaries = find_containerd()
         assert binaries is not None, why_not()
         self.binaries = binaries
         self.folder = folder
+        self._snapshotter = snapshotter
         self.socket = folder / "containerd.sock"
         self.cdi = folder / "cdi"
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +96,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
 [ttrpc]
   address = "{self.socket}.ttrpc"
 [plugins.{images}]
-  snapshotter = "native"
+  snapshotter = "{self._snapshotter}"
   use_local_image_pull = true
   [plugins.{images}.pinned_images]
     sandbox = "{IMAGE}"
@@ -149,6 +151,11 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
         """Make the image of the tests, which is the sandboxes' image as well."""
         path = self.folder / "image.tar"
         path.write_bytes(busybox_image((self.binaries / "busybox").read_bytes()))
+        self.import_archive(path)
+        path.unlink()
+
+    def import_archive(self, path: Path) -> None:
+        """Make the image of an archive known."""
         command = [
             self.binaries / "ctr",
             "--address",
@@ -159,8 +166,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
             "import",
             "--local",
         ]
-        subprocess.run([*command, "--snapshotter", "native", path], check=True, capture_output=True)
-        path.unlink()
+        subprocess.run([*command, "--snapshotter", self._snapshotter, path], check=True, capture_output=True)
 
     def kill(self) -> None:
         """SIGKILL; containers run on."""

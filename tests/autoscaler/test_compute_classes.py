@@ -14,10 +14,10 @@ from allot.autoscaler.options import AutoscalerOptions
 from allot.autoscaler.simulated_cloud import CloudPool
 from allot.client.api import PatchType
 from allot.client.errors import ApiError
-from allot.controlplane import installation
 from allot.controlplane.clients import client_of
 from allot.controlplane.users import AUTOSCALER
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, GROUP, PLURAL, VERSION
+from allot.installation import definitions as installation
 from autoscaler import cloud_world
 from autoscaler.cloud_world import QUICK, World, gpu_cluster, pod, pools_of
 from controllers.cluster import Cluster

@@ -138,21 +138,21 @@ def test_without_a_kubeconfig_nothing_is_said_of_dumps(tmp_path: Path, monkeypat
 def test_what_others_need_comes_first_and_equals_keep_their_order() -> None:
     kinds = [
         "Pod",
-        "ConfigMap",
+        "Gadget",
         "Job",
         "ResourceClaim",
-        "Secret",
+        "Widget",
         "DeviceClass",
         "Namespace",
         "CustomResourceDefinition",
     ]
     assert [value["kind"] for value in in_order([{"kind": kind} for kind in kinds])] == [
-        "Namespace",
         "CustomResourceDefinition",
+        "Namespace",
         "DeviceClass",
         "ResourceClaim",
-        "ConfigMap",
-        "Secret",
+        "Gadget",
+        "Widget",
         "Job",
         "Pod",
     ]

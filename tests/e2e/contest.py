@@ -53,8 +53,9 @@ def gpus(node: str, count: int) -> dict[str, Any]:
 class DoubleAllocations:
     """Follows every stored state of the claims."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, namespace: str = NAMESPACE) -> None:
         self._caller = caller
+        self._claims = f"{RESOURCE}/namespaces/{namespace}/resourceclaims"
         self._of_claim: dict[str, tuple[str, ...]] = {}
         self._holders: dict[str, set[str]] = defaultdict(set)
         self.episodes: list[tuple[str, tuple[str, ...]]] = []
@@ -66,13 +67,13 @@ class DoubleAllocations:
 
     def finish(self) -> list[tuple[str, tuple[str, ...]]]:
         """What was found, when everything stored so far has been seen: the last is a claim made here."""
-        self._caller.create(CLAIMS, {"metadata": {"name": _END}, "spec": claim_spec(CLASS)})
+        self._caller.create(self._claims, {"metadata": {"name": _END}, "spec": claim_spec(CLASS)})
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "the watch does not tell the last claim"
         return self.episodes
 
     def _follow(self) -> None:
-        for event in self._caller.stream(f"{CLAIMS}?watch=1&timeoutSeconds={int(CONTEST_S)}"):
+        for event in self._caller.stream(f"{self._claims}?watch=1&timeoutSeconds={int(CONTEST_S)}"):
             if event["object"]["metadata"]["name"] == _END:
                 return
             self._see(event)

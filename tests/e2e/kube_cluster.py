@@ -50,17 +50,19 @@ def rsa_key() -> bytes:
 
 
 @contextmanager
-def kube_apiserver(folder: Path, *options: str, etcd_address: str = "") -> Iterator[Path]:
-    """A real kube-apiserver, as kubeadm sets it up, on an etcd of its own unless one is named; the kubeconfig of its administrator."""
+def kube_apiserver(folder: Path, *options: str, etcd_address: str = "", address: str = "127.0.0.1") -> Iterator[Path]:
+    """A real kube-apiserver, as kubeadm sets it up, on an etcd of its own unless one is named; the kubeconfig of its administrator.
+
+    address: where it is; the options have to say it too if it is another one."""
     binary = component("kube-apiserver")
     if find_etcd() is None:
         pytest.skip(NO_ETCD)
     pki, kubeconfig, port = folder / "pki", folder / "admin.kubeconfig", free_port()
-    certificates = Certificates(pki, SystemClock(), ("127.0.0.1", "localhost"))
+    certificates = Certificates(pki, SystemClock(), ("127.0.0.1", "localhost", address))
     certificates.client("kubelet-client", KUBELET_CLIENT)
     (pki / "sa.key").write_bytes(rsa_key())
     admin = certificates.client("admin", ADMIN)
-    url = f"https://127.0.0.1:{port}"
+    url = f"https://{address}:{port}"
     write_kubeconfig(kubeconfig, url, certificates.authority.pem, admin.certificate, admin.key, "admin")
     with ExitStack() as stack:
         etcd_address = etcd_address or stack.enter_context(EtcdServer(folder)).address

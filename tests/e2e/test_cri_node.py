@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from allot import __version__
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from waiting import WAIT_S
@@ -51,6 +53,33 @@ spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 0
   containers: [{{{{name: main, image: "{IMAGE}", command: ["true"]}}}}]
+"""
+
+# As the chart runs programs and drivers: without a shell, on a root that nobody writes to.
+OWN_IMAGE = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: own}}
+spec:
+  restartPolicy: Never
+  securityContext: {{runAsNonRoot: true}}
+  containers:
+  - name: main
+    image: allot:{version}
+    imagePullPolicy: Never
+    args: [--version]
+    securityContext: {{readOnlyRootFilesystem: true, capabilities: {{drop: [ALL]}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: driver}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: allot:{version}
+    imagePullPolicy: Never
+    command: [python3, -m, allot.devices.gpu, classes]
 """
 
 PLAYER = f"""
@@ -189,6 +218,25 @@ def test_kubectl_uses_a_pod_in_containerd(world: World) -> None:
     assert (kubectl.home / "back").read_bytes() == sent.read_bytes()
     assert _through_port_forward(kubectl, b"ping") == b"ping"
     kubectl("delete", "pod", "box")
+
+
+def test_the_projects_image_runs_and_not_as_root(world: World) -> None:
+    """ALLOT_IMAGE: the archive that `make image` writes."""
+    archive = os.environ.get("ALLOT_IMAGE", "")
+    if not Path(archive).is_file():
+        pytest.skip("ALLOT_IMAGE names no archive: make image writes one")
+    world.containerd.import_archive(Path(archive))
+    kubectl = world.kubectl
+    kubectl.apply(OWN_IMAGE.format(version=__version__))
+
+    def ended() -> bool | None:
+        phases = kubectl("get", "pods", "own", "driver", "-o", "jsonpath={.items[*].status.phase}").split()
+        return phases == ["Succeeded", "Succeeded"] or None
+
+    world.agent.wait_for("both end", ended)
+    assert kubectl("logs", "own") == f"allot {__version__}\n"
+    assert "gpu.nvidia.com" in kubectl("logs", "driver")
+    kubectl("delete", "pod", "own", "driver")
 
 
 def test_a_runtime_class_names_the_handler(world: World) -> None:

@@ -19,8 +19,9 @@ from allot.cli.demos.catalogue import demos
 from allot.core.features import ALL_GATES
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.pool_files import price_table
-from allot.devices.profiles.amd import amd_models
+from allot.devices.profiles.amd import amd_tables
 from allot.devices.profiles.gpus import gpu_models
+from allot.devices.profiles.intel import intel_tables
 from allot.devices.profiles.mig import mig_tables
 from allot.devices.profiles.tpus import generations
 from allot.node.runtimes.stand_ins import programs_of
@@ -34,8 +35,9 @@ TABLES: dict[str, Callable[[], object]] = {
     "bench/workloads.yaml": workloads,
     "cli/demos/catalogue.yaml": demos,
     "cli/demos/tutorials.yaml": demos,
-    "devices/profiles/amd.yaml": amd_models,
+    "devices/profiles/amd.yaml": amd_tables,
     "devices/profiles/gpus.yaml": gpu_models,
+    "devices/profiles/intel.yaml": intel_tables,
     "devices/profiles/machines.yaml": lambda: [find_profile(name) for name in profile_names()],
     "devices/profiles/mig.yaml": mig_tables,
     "devices/profiles/prices.yaml": price_table,
@@ -63,8 +65,8 @@ def twice(node: yaml.Node) -> Iterator[str]:
 
 def test_every_table_is_known_here() -> None:
     # Manifests, and definitions that are installed as they are.
-    whole = {PACKAGE / "cli/demos/manifests", PACKAGE / "controlplane/definitions"}
-    found = {path for path in PACKAGE.rglob("*.yaml") if not whole & set(path.parents)}
+    whole = (PACKAGE / "cli/demos/manifests", PACKAGE / "installation/chart")
+    found = {path for path in PACKAGE.rglob("*.yaml") if not any(path.is_relative_to(each) for each in whole)}
     assert {path.relative_to(PACKAGE).as_posix() for path in found} == set(TABLES)
 
 

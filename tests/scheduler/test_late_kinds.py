@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from allot.controlplane.installation import install
 from allot.controlplane.users import SCHEDULER
 from allot.core.model.foreign_groups import KAI
+from allot.installation.definitions import install
 from allot.scheduler.loop import Options, Scheduler
 from scheduler.world import World, world
 

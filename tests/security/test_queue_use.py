@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allot.apiserver.access.certificates import KeyPair
-from allot.controlplane import installation
+from allot.installation import definitions as installation
 from security.servers import Answer, Server
 from waiting import wait_for
 

@@ -218,22 +218,31 @@ async def _run(
         registry=CollectorRegistry(),
         identity=f"{socket.gethostname()}_{ids.new_uid()}",
     )
-    stop = asyncio.Event()
+    stop, reached = asyncio.Event(), asyncio.Event()
     stop_on_signals(stop)
+
+    async def ready_for_work() -> str:
+        return await ready() if reached.is_set() else "the API server has not answered yet"
+
     try:
-        async with _probes(options, component, ready) as address:
+        async with _probes(options, component, ready_for_work) as address:
             if address:
                 talk(f"health and metrics: {address}")
-            await until(stop, _work(name, options, component, work))
+            await until(stop, _work(name, options, component, work, reached))
     finally:
         await client.close()
     talk("stopping")
 
 
 async def _work(
-    name: str, options: ComponentOptions, component: Component, work: Callable[[Component], Awaitable[None]]
+    name: str,
+    options: ComponentOptions,
+    component: Component,
+    work: Callable[[Component], Awaitable[None]],
+    reached: asyncio.Event,
 ) -> None:
     await _until_reachable(component)
+    reached.set()
     if not options.leader_elect:
         await work(component)
         return

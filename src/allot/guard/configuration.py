@@ -112,15 +112,17 @@ class ConfigurationKeeper:
         self._installs = installs
         self._told = ""
 
-    async def exists(self) -> bool:
-        """Whether API servers are told to ask a guard; also if that cannot be found out."""
+    async def was_used(self) -> bool:
+        """Whether API servers may have asked a guard before, for which one must have written its certificate; also if that cannot be found out."""
         try:
-            await self._resource.get(self._options.name)
+            found = await self._resource.get(self._options.name)
         except NotFound:
             return False
         except ApiError as error:
             self._tell(f"not read: {error}")
-        return True
+            return True
+        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == GUARD_WEBHOOK]
+        return any((each.get("clientConfig") or {}).get("caBundle") for each in webhooks)
 
     async def publish(self, options: WebhookOptions, bundle: bytes) -> None:
         """Write it, however long that takes."""

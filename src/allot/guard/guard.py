@@ -92,7 +92,7 @@ class Guard:
 
         serving = serving_reviews(review, clock, options.bind_address, options.port, certificates.context)
         async with serving as port, asyncio.TaskGroup() as tasks:
-            if not was_given_back and await keeper.exists():
+            if not was_given_back and await keeper.was_used():
                 self.problem = "waiting until no write that a former leader admitted can still be stored"
                 tell(f"{self.problem}: {options.write_timeout_s:g} s")
                 await clock.sleep(options.write_timeout_s)

@@ -13,9 +13,9 @@ from allot.apiserver.kinds.table import builtin_resources
 from allot.client.announcement import Announcement
 from allot.client.api import Client
 from allot.controllers.table import CONTROLLERS, announced_names, select
-from allot.controlplane.installation import objects
 from allot.core.features import ALL_GATES, DEFAULT_GATES
 from allot.core.lifecycle.attention import KINDS, SCHEDULER, UNREAD, announced, silence
+from allot.installation.definitions import objects
 from allot.process.clock import SystemClock
 from allot.store.memory import MemoryStore
 from apiserver.live import LiveServer, live_server

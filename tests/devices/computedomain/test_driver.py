@@ -13,12 +13,12 @@ import pytest
 
 from allot.client.api import Client, PatchType
 from allot.client.errors import Invalid
-from allot.controlplane.installation import objects
 from allot.core.model.compute_domains import CLIQUE_LABEL, DOMAIN_LABEL, DRIVER
 from allot.devices.computedomain import driver as driver_module
 from allot.devices.computedomain.driver import ComputeDomainDriver
 from allot.devices.computedomain.imex import CHANNELS, SimulatedImex, break_fabric
 from allot.driver.conformance.kubelet import ClaimRef, DriverConnection
+from allot.installation.definitions import objects
 from driver.cluster import NODE, cluster, make_claim, release, started
 from waiting import until
 

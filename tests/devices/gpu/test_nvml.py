@@ -15,7 +15,7 @@ import pytest
 
 from allot.core.lifecycle.slice_publishing import check_pools
 from allot.devices.gpu import nvml
-from allot.devices.gpu.driver_files import driver_edits
+from allot.devices.gpu.driver_files import driver_edits, find_library
 from allot.devices.gpu.hardware import ComputeMode, Fault, FaultKind, HardwareError, MpsSettings
 from allot.devices.gpu.inventory import DRIVER_NAME, offers, pool
 from allot.devices.gpu.nvml_hardware import NvmlHardware, numa_node, pcie_root
@@ -276,3 +276,19 @@ def test_structures_are_as_long_as_those_of_nvidias_own_binding() -> None:
         assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
         offsets = [getattr(ours, name).offset for name, *_ in ours._fields_]
         assert offsets == [getattr(theirs, name).offset for name, *_ in theirs._fields_]
+
+
+def test_a_driver_in_a_container_tells_paths_of_the_node(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name in ("usr/lib64/libcuda.so.580.95.05", "usr/lib64/libnvidia-ml.so.580.95.05", "usr/bin/nvidia-cdi-hook"):
+        program(root / name, "")
+    edits = driver_edits(root, "580.95.05", Path("/run/nvidia/driver"))
+    assert [(mount.host_path, mount.container_path) for mount in edits.mounts] == [
+        (f"/run/nvidia/driver/usr/lib64/{name}", f"/usr/lib64/{name}")
+        for name in ("libcuda.so.580.95.05", "libnvidia-ml.so.580.95.05")
+    ]
+    assert [hook.path for hook in edits.hooks] == ["/run/nvidia/driver/usr/bin/nvidia-cdi-hook"]
+    # A link of the distribution that is absolute leads nowhere from here.
+    (root / "usr/lib64/libnvidia-ml.so.1").symlink_to("/etc/alternatives/nothing-of-this-machine")
+    assert find_library(root, "libnvidia-ml.so.1") == str(root / "usr/lib64/libnvidia-ml.so.580.95.05")
+    assert find_library(Path("/"), "libnvidia-ml.so.1") == "libnvidia-ml.so.1"

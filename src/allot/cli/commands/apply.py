@@ -88,7 +88,7 @@ def apply(
     """Apply manifests of any API generation: what can be converted safely is, errors stop, the rest goes to the cluster.
 
     Each change of a manifest is on stderr; the files stay as they are. Objects are applied by the server (server-side apply,
-    field manager allot), in the order in which they need each other: namespaces, definitions, classes, templates, claims,
+    field manager allot), in the order in which they need each other: definitions, namespaces, classes, templates, claims,
     pods. An object that the server refuses does not keep the others from being applied.
 
     Lint knows the cluster: its device classes, devices, claims and templates, as far as they may be listed.

@@ -1,55 +1,234 @@
-"""`allot install`: what a cluster needs so that other schedulers' manifests work with allot's scheduler."""
+"""`allot install`: parts of allot on somebody's cluster, from the templates of the Helm chart."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import shutil
+from collections.abc import Callable, Sequence
+from importlib.resources import as_file
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from allot.cli.errors import Refused
-from allot.cli.output import OutputFormat, write, write_value
-from allot.cli.snapshots import connection_of
-from allot.client.api import Client
-from allot.client.connection import Connection
-from allot.client.errors import ApiError, Unauthorized, Unreachable
-from allot.client.http import HttpTransport
-from allot.controlplane import installation
+from allot.cli.durations import duration_option
+from allot.cli.errors import Refused, Unreadable
+from allot.cli.installing import Target, on_cluster, target_options, with_options
+from allot.cli.output import OutputFormat, talk, write, write_value
+from allot.controllers.upstream_detection import has_allocation_guard
+from allot.core.advice.application_order import order_of
+from allot.installation import definitions
+from allot.installation.applying import DRIVERS, PARTS, Cluster, namespace_object
+from allot.installation.chart_rendering import BadValues, Rendered, chart_folder, merged, render, set_value
 from allot.process.clock import SystemClock
-from allot.process.ids import SystemIds
-from allot.reading.errors import NotReached
-from allot.reading.snapshots import SnapshotSource
+from allot.reading.documents import parse_documents
+from allot.reading.manifests import read_file
 
-_REQUEST_TIMEOUT_S = 10.0
+Object = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ISOLATIONS = ("nodes", "guard", "none")
 
 
-@click.group()
-def install() -> None:
-    """Bring what comes with allot onto a cluster.
+def _values_options(function: Function) -> Function:
+    """Options that say what is rendered."""
+    options = (
+        click.option(
+            "--image",
+            default="",
+            metavar="REPOSITORY[:TAG]",
+            help="The image with allot, as your nodes find it.  [default: allot with the tag of this version]",
+        ),
+        click.option(
+            "--values",
+            "value_files",
+            multiple=True,
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Values of the chart (YAML); repeatable, later ones win.",
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A value of the chart, such as scheduler.replicas=1; repeatable.",
+        ),
+    )
+    return with_options(function, options)
 
-    `allot up` has all of it.
+
+def _part_options(function: Function) -> Function:
+    """Options of every command that installs a part."""
+    options = (
+        target_options,
+        _values_options,
+        click.option("--dry-run", is_flag=True, help="Write the manifests to stdout instead; needs no cluster."),
+        click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything runs."),
+        duration_option("--timeout", default="5m", help_="How long to wait."),
+        click.option("--force-conflicts", is_flag=True, help="Take over fields that others have set."),
+    )
+    return with_options(function, options)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--dry-run", is_flag=True, help="Write the manifests of all parts to stdout; needs no cluster.")
+@click.pass_context
+def install(context: click.Context, dry_run: bool) -> None:
+    """Bring parts of allot onto a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues.
+
+    Manifests come from the templates of the Helm chart, which `allot install chart` writes for those who have Helm. Nothing is
+    changed that somebody else manages. `allot up` has all of it.
 
     \b
     Examples:
-      allot install crds
-      allot install crds --print > crds.yaml
+      allot install drivers gpu --image registry.example/allot:0.1.0
+      allot install scheduler --dry-run | kubectl diff -f -
+      allot install guard
+      allot install scheduler --isolation guard
+      allot install --dry-run > everything.yaml
     """
+    if context.invoked_subcommand is not None:
+        if dry_run:
+            raise click.UsageError("--dry-run comes after the part: allot install PART --dry-run.")
+        return
+    if not dry_run:
+        click.echo(context.get_help())
+        return
+    every = {name: {"enabled": True} for name in PARTS if name != "drivers"}
+    values: Object = {**every, "drivers": {name: {"enabled": True} for name in DRIVERS}}
+    values["autoscaler"]["address"] = "provider.example:8086"
+    _print(_rendered(values, Target(), (), (), ""), Target())
+
+
+@install.command(short_help="Drivers, each a DaemonSet.")
+@click.argument("names", nargs=-1, required=True, metavar="DRIVER...", type=click.Choice(tuple(DRIVERS)))
+@click.option(
+    "--simulate",
+    "profile",
+    default="",
+    metavar="PROFILE",
+    help="Devices of this machine instead of the nodes' own, to try things out: h100x8, t4, mi300xx8, ct6e-standard-4t.",
+)
+@_part_options
+def drivers(names: tuple[str, ...], profile: str, **options: Any) -> None:
+    """Run drivers on all nodes: {drivers}.
+
+    A driver that is not named is removed, if an earlier installation had it. Do not run two drivers or a device plugin for the same cards.
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install drivers gpu nic --image registry.example/allot:0.1.0
+      allot install drivers gpu --simulate h100x8
+      allot install drivers gpu --set drivers.gpu.nodeSelector='{{nvidia.com/gpu.present: "true"}}'
+    """
+    chosen: Object = {"enabled": True, **({"profile": profile} if profile else {})}
+    _install("drivers", {"drivers": dict.fromkeys(names, chosen)}, **options)
+
+
+drivers.help = (drivers.help or "").replace("{drivers}", ", ".join(DRIVERS)).replace("{{", "{").replace("}}", "}")
+
+
+@install.command(short_help="A scheduler beside kube-scheduler.")
+@click.option(
+    "--isolation",
+    type=click.Choice(_ISOLATIONS),
+    default=None,
+    help="Why no device is given away twice: nodes of its own, the guard, or nothing.  [default: nodes]",
+)
+@_part_options
+def scheduler(isolation: str | None, **options: Any) -> None:
+    """Run allot's scheduler beside kube-scheduler, for pods with its schedulerName (allot).
+
+    By default it has nodes of its own, which a policy enforces: label and taint them with allot.dev/scheduler=allot. To share nodes with
+    kube-scheduler, install the guard first and say --isolation guard.
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install scheduler
+      allot install guard && allot install scheduler --isolation guard
+      allot install scheduler --set scheduler.name=gpus --set scheduler.replicas=1
+    """
+    chosen: Object = {"enabled": True, "guardElsewhere": True, **({"isolation": isolation} if isolation else {})}
+    _install("scheduler", {"scheduler": chosen}, **options)
+
+
+@install.command(short_help="No device in two claims, whoever schedules.")
+@_part_options
+def guard(**options: Any) -> None:
+    """Run the guard: a webhook that refuses allocations of what another claim holds.
+
+    Until it runs, allocations are refused (guard.failurePolicy: Fail).
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install guard
+      allot install guard --set guard.failurePolicy=Ignore
+    """
+    _install("guard", {"guard": {"enabled": True}}, **options)
+
+
+@install.command(short_help="An account that may look and ask.")
+@click.option("--aggregate-to-view", is_flag=True, help="Let everybody with the role view see nodes and devices.")
+@_part_options
+def advice(aggregate_to_view: bool, **options: Any) -> None:
+    """Make an account with the rights of allot explain, top, plan and snapshot, and no others.
+
+    Exit code: 0 done, 1 the cluster refuses, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install advice
+      kubectl create token -n allot-system allot-advice
+    """
+    _install("advice", {"advice": {"enabled": True, "aggregateToView": aggregate_to_view}}, **options)
+
+
+@install.command(short_help="Queues and groups of other schedulers' manifests.")
+@_part_options
+def queues(**options: Any) -> None:
+    """Define the kinds of KAI's, Volcano's and coscheduling's PodGroups and Queues, and run their controllers.
+
+    Schedulers that run read new kinds as soon as they are there.
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install queues
+    """
+    _install("queues", {"queues": {"enabled": True}}, **options)
+
+
+@install.command(short_help="Nodes that come and go.")
+@click.option("--address", default="", metavar="HOST:PORT", help="Where the provider answers (external gRPC).")
+@_part_options
+def autoscaler(address: str, **options: Any) -> None:
+    """Run the autoscaler with a provider of Cluster Autoscaler's external gRPC protocol.
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install autoscaler --address provider.kube-system:8086 --set autoscaler.tlsSecret=provider-client
+    """
+    chosen: Object = {"enabled": True, **({"address": address} if address else {})}
+    _install("autoscaler", {"autoscaler": chosen}, **options)
 
 
 @install.command(short_help="The custom resources of others that allot's parts read.")
 @click.option("--print", "only_print", is_flag=True, help="Write the manifests to stdout instead; needs no cluster.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
-)
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
-def crds(only_print: bool, kubeconfig: Path | None, context: str) -> None:
+@target_options
+def crds(only_print: bool, target: Target) -> None:
     """Custom resource definitions of other schedulers' PodGroups and Queues, of ComputeDomains and ComputeClasses, and the rights to use them.
 
-    What is there is brought up to date. Schedulers that run read kinds that are new to them after their next start.
+    What is there is brought up to date. `allot install queues` does that too, and runs their controllers.
 
     Exit code: 0 done, 1 the cluster refuses, 2 usage, 3 the cluster cannot be reached.
 
@@ -59,28 +238,109 @@ def crds(only_print: bool, kubeconfig: Path | None, context: str) -> None:
       allot install crds --print | kubectl apply --server-side -f -
     """
     if only_print:
-        for object_ in installation.objects():
+        for object_ in definitions.objects():
             write_value(object_, OutputFormat.YAML)
         return
-    source = SnapshotSource(kubeconfig=kubeconfig, context=context)
-    asyncio.run(_install(connection_of(source, hint="name a kubeconfig with --kubeconfig, or use --print")))
-    for object_ in installation.objects():
-        write(f"{_called(object_)} installed")
+    asyncio.run(on_cluster(target, lambda _, client: definitions.install(client, SystemClock()), talk))
+    for object_ in definitions.objects():
+        write(f"{object_['kind'].lower()}/{object_['metadata']['name']} installed")
 
 
-def _called(object_: dict[str, Any]) -> str:
-    return f"{object_['kind'].lower()}/{object_['metadata']['name']}"
+@install.command(short_help="The Helm chart, as a folder.")
+@click.argument("folder", type=click.Path(path_type=Path))
+def chart(folder: Path) -> None:
+    """Write the Helm chart into a new folder: the templates that the other commands render themselves.
 
-
-async def _install(connection: Connection) -> None:
-    clock = SystemClock()
-    transport = HttpTransport(connection, clock, SystemIds(), environ=os.environ, user_agent="allot-install")
-    client = Client(transport, timeout=_REQUEST_TIMEOUT_S)
+    \b
+    Examples:
+      allot install chart ./allot-chart
+      helm install allot ./allot-chart -n allot-system --create-namespace --set guard.enabled=true
+    """
     try:
-        await installation.install(client, clock)
-    except (Unreachable, Unauthorized) as error:
-        raise NotReached(connection.server, error) from None
-    except (ApiError, installation.NotServed) as error:
-        raise Refused(f"API server {connection.server}: {error}") from None
-    finally:
-        await client.close()
+        with as_file(chart_folder()) as source:
+            shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except FileExistsError:
+        raise Refused(f"{folder}: is there already, expected a new folder") from None
+    except OSError as error:
+        raise Unreadable(f"{folder}: {(error.strerror or str(error)).lower()}") from None
+    write(f"{folder}")
+
+
+# --- what they have in common ---
+
+
+def _install(
+    part: str,
+    values: Object,
+    *,
+    target: Target,
+    image: str,
+    value_files: Sequence[Path],
+    settings: Sequence[str],
+    dry_run: bool,
+    waits: bool,
+    timeout: float,
+    force_conflicts: bool,
+) -> None:
+    rendered = _rendered(values, target, value_files, settings, image)
+    if dry_run:
+        _print(rendered, target)
+        return
+
+    async def work(cluster: Cluster, client: Any) -> None:
+        if _needs_guard(rendered.objects) and not await has_allocation_guard(client):
+            raise Refused("nothing guards allocations here, and --isolation guard relies on it", "allot install guard")
+        await cluster.apply(rendered.objects, part, force=force_conflicts)
+        if waits:
+            await cluster.wait(rendered.objects, timeout)
+
+    asyncio.run(on_cluster(target, work, talk))
+    write(rendered.notes)
+
+
+def _needs_guard(objects: Sequence[Object]) -> bool:
+    return any(
+        "--beside-kube-scheduler=guarded" in str(each.get("spec")) for each in objects if each["kind"] == "Deployment"
+    )
+
+
+def _rendered(
+    own: Object, target: Target, value_files: Sequence[Path], settings: Sequence[str], image: str
+) -> Rendered:
+    """What the command, files and options say, in this order. Unreadable."""
+    values = own
+    try:
+        for file in value_files:
+            values = merged(values, _read_values(file))
+        for text in settings:
+            values = set_value(values, text)
+        if image:
+            values = merged(values, {"image": _image(image)})
+        return render(values, target.release)
+    except BadValues as error:
+        raise Unreadable(str(error), "allot install chart FOLDER writes the chart with all its values") from None
+
+
+def _read_values(file: Path) -> Object:
+    found = parse_documents(read_file(file), str(file))
+    value = found[0].value if found else {}
+    if len(found) > 1 or not isinstance(value, dict):
+        raise Unreadable(f"{file}: expected one document with values of the chart")
+    return value
+
+
+def _image(text: str) -> Object:
+    """`registry:5000/name:tag` or `name@sha256:...`."""
+    name, at, digest = text.partition("@")
+    if at:
+        return {"repository": name, "digest": digest}
+    folder, slash, last = name.rpartition("/")
+    plain, _, tag = last.partition(":")
+    return {"repository": f"{folder}{slash}{plain}", "tag": tag}
+
+
+def _print(rendered: Rendered, target: Target) -> None:
+    needs_privileges = any(each["kind"] == "DaemonSet" for each in rendered.objects)
+    write_value(namespace_object(target.release, needs_privileges=needs_privileges), OutputFormat.YAML)
+    for object_ in sorted(rendered.objects, key=order_of):
+        write_value(object_, OutputFormat.YAML)

@@ -41,7 +41,6 @@ from allot.cli.up.pod_network import MadeNetwork, make_network
 from allot.client.errors import AlreadyExists, NotFound
 from allot.controlplane.component_logs import COMPONENTS, ComponentLogs, component_of_task
 from allot.controlplane.components import start_controllers, start_scheduler
-from allot.controlplane.installation import install
 from allot.controlplane.own_node import IMAGE, OwnNode
 from allot.controlplane.own_node import NAME as OWN_NODE
 from allot.controlplane.plane import ControlPlane
@@ -54,6 +53,7 @@ from allot.core.scheduling import DIALECTS, Settings
 from allot.core.workloads import folder_volumes, volume_binding
 from allot.devices.class_pools import PREFIX
 from allot.devices.driver_pods import driver_pod_name
+from allot.installation.definitions import install
 from allot.node.registration import POD_NETWORK as POD_NETWORK_CONDITION
 from allot.node.registration import SANDBOXED
 from allot.node.runtimes.shim import start_time
@@ -266,7 +266,8 @@ class _Cluster:
         gates = gates_text(options.server.gates)
         local = None
         if options.nodes.local:
-            local = LocalNode(options.local, node_folder(options.folder, "local"), self._kubeconfig, gates)
+            folder = node_folder(options.folder, "local")
+            local = LocalNode(options.local, folder, self._kubeconfig, gates, options.nodes.local_devices)
         socket = self._cloud_socket()
         await self._forget_others(kept_nodes(options.folder) or Nodes())
         keep_nodes(options.folder, options.nodes)

@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--feature-gates", default="", help=f"NAME=true|false,... of {', '.join(GATE_NAMES)}")
     add("--nvml-library", default="libnvidia-ml.so.1", help="NVML, for real GPUs [%(default)s]")
     add("--driver-root", type=Path, default=Path("/"), help="where the GPU driver is installed [%(default)s]")
+    add("--host-driver-root", type=Path, help="where that is on the node, for a driver in a container [DRIVER_ROOT]")
     return parser
 
 
@@ -83,7 +84,7 @@ def _hardware(given: argparse.Namespace, rest: Sequence[str]) -> Hardware:
     if not given.profile:
         if given.mig_layout:
             raise UsageError("--mig-layout: only simulated GPUs (--profile) can be cut from the start")
-        return NvmlHardware(given.nvml_library, state, given.driver_root)
+        return NvmlHardware(given.nvml_library, state, given.driver_root, host_driver_root=given.host_driver_root)
     machine = find_machine(given.profile)
     return SimulatedHardware(machine, state, known.node_name, parse_layout(given.mig_layout, len(machine.gpus)))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from allot.driver import DeviceNode, Edits, Hook, Mount
 
 _LIBRARY_FOLDERS = (
@@ -32,16 +34,39 @@ _DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"
 _HOOKS = ("usr/bin/nvidia-cdi-hook", "usr/local/nvidia/toolkit/nvidia-cdi-hook")
 
 
-def driver_edits(root: Path, version: str) -> Edits:
-    """The common part of all devices. root: where the driver is installed."""
+def find_library(root: Path, name: str) -> str:
+    """A library of the driver below its root, for programs that see the machine's files there; the name alone if it is at home."""
+    if root == Path("/") or "/" in name:
+        return name
+    for folder in _LIBRARY_FOLDERS:
+        # Links of distributions may be absolute, and lead nowhere from here; then the file that has the version in its name.
+        for path in (root / folder / name, *sorted((root / folder).glob(f"{name.removesuffix('.1')}.*.*"))):
+            if path.exists():
+                return str(path)
+    return name
+
+
+def driver_edits(root: Path, version: str, host_root: Path | None = None) -> Edits:
+    """The common part of all devices. root: where the driver is installed; host_root: where that is on the machine, if this process has it
+    mounted somewhere else."""
     libraries = _libraries(root, version)
     folders = tuple(dict.fromkeys(str(Path(mount.container_path).parent) for mount in libraries))
+    on_host = root if host_root is None else host_root
     return Edits(
         env={"NVIDIA_VISIBLE_DEVICES": "void"},
         device_nodes=tuple(DeviceNode(path=f"/dev/{name}") for name in _DEVICE_FILES if (root / "dev" / name).exists()),
-        mounts=(*libraries, *_programs(root)),
-        hooks=_hooks(root, folders),
+        mounts=tuple(
+            msgspec.structs.replace(each, host_path=_moved(each.host_path, root, on_host))
+            for each in (*libraries, *_programs(root))
+        ),
+        hooks=tuple(
+            msgspec.structs.replace(each, path=_moved(each.path, root, on_host)) for each in _hooks(root, folders)
+        ),
     )
+
+
+def _moved(path: str, root: Path, on_host: Path) -> str:
+    return str(on_host / Path(path).relative_to(root))
 
 
 def _libraries(root: Path, version: str) -> tuple[Mount, ...]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from allot.devices.gpu import nvml as api
-from allot.devices.gpu.driver_files import driver_edits
+from allot.devices.gpu.driver_files import driver_edits, find_library
 from allot.devices.gpu.hardware import (
     ComputeMode,
     Fault,
@@ -50,12 +50,14 @@ class NvmlHardware:
         state: Path,
         driver_root: Path = Path("/"),
         *,
+        host_driver_root: Path | None = None,
         sysfs: Path = _SYSFS,
         smi: str = "nvidia-smi",
         mps: str = DAEMON,
     ) -> None:
-        self._library = library
+        self._library = find_library(driver_root, library)
         self._driver_root = driver_root
+        self._host_driver_root = host_driver_root
         self._sysfs = sysfs
         self._smi = smi
         self._mps = MpsDaemons(state / "mps", mps)
@@ -333,7 +335,7 @@ class NvmlHardware:
 
     def common_edits(self) -> Edits:
         """The driver's libraries and programs, and the devices that every program needs."""
-        return driver_edits(self._driver_root, self._asked(self._open.driver_version))
+        return driver_edits(self._driver_root, self._asked(self._open.driver_version), self._host_driver_root)
 
     def gpu_edits(self, gpu: Gpu, name: str) -> Edits:  # noqa: ARG002
         """The card's device file."""

@@ -1,0 +1,63 @@
+"""`allot uninstall`: parts that `allot install` brought onto a cluster, away again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from allot.cli.durations import duration_option
+from allot.cli.errors import Refused
+from allot.cli.installing import Target, on_cluster, target_options
+from allot.cli.output import talk, write
+from allot.installation.applying import PARTS, Cluster
+from allot.installation.chart_rendering import named
+
+
+@click.command()
+@click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice(PARTS))
+@target_options
+@click.option(
+    "--definitions",
+    "with_definitions",
+    is_flag=True,
+    help="Also remove the kinds of queues and groups, with all objects of these kinds.",
+)
+@click.option("--force", is_flag=True, help="Also if devices are in use, or a scheduler relies on the guard.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@duration_option("--timeout", default="2m", help_="How long to wait for pods to end.")
+def uninstall(
+    parts: tuple[str, ...], target: Target, with_definitions: bool, force: bool, dry_run: bool, timeout: float
+) -> None:
+    """Remove parts that allot install has installed, or all of them: {parts}.
+
+    The namespace goes with the last part, if allot install made it. Definitions of queues and groups stay, as all objects of a kind go with
+    its definition. What drivers keep on nodes stays (KUBELET_ROOT/plugins/DRIVER, CDI files); their slices are removed by the kubelet.
+
+    Exit code: 0 done, 1 something is in use, there is nothing, or the cluster refuses, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot uninstall --dry-run
+      allot uninstall scheduler guard
+      allot uninstall --definitions
+    """
+    chosen = parts or PARTS
+
+    async def work(cluster: Cluster, _client: Any) -> None:
+        if dry_run:
+            for _, object_ in await cluster.present(chosen):
+                write(named(object_))
+            return
+        if not force:
+            await cluster.check_unused(chosen)
+        count = await cluster.remove(chosen, with_definitions=with_definitions, timeout_s=timeout)
+        if not count:
+            release = target.release
+            raise Refused(f"nothing of release {release.name!r} is in namespace {release.namespace!r}")
+
+    asyncio.run(on_cluster(target, work, talk))
+
+
+uninstall.help = (uninstall.help or "").replace("{parts}", ", ".join(PARTS))

@@ -1,0 +1,341 @@
+"""`allot install` and `uninstall` on a real kube-apiserver with kube-controller-manager (KUBEBUILDER_ASSETS): every object is taken, programs
+have the rights they need and drivers no more than their node's, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.command import Result, allot
+from e2e.components import Caller, Component, component, gates
+from e2e.kube_cluster import caller_of, kube_apiserver
+from e2e.servers import client_context
+from e2e.test_components import RESOURCE, add_node, claim_spec
+from waiting import WAIT_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+NAMESPACE = "allot-system"
+PLACE = f"/namespaces/{NAMESPACE}"
+SLICES = f"{RESOURCE}/resourceslices"
+PARTS = ("advice", "autoscaler", "drivers", "guard", "queues", "scheduler")
+
+
+class Cluster:
+    """A control plane of Kubernetes' own, without nodes that run anything."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.folder = folder
+        self.caller = caller_of(kubeconfig)
+
+    def run(self, *arguments: str) -> Result:
+        return allot(*arguments, "--kubeconfig", str(self.kubeconfig))
+
+    def install(self, *arguments: str) -> Result:
+        done = self.run("install", *arguments, "--no-wait")
+        assert done.code == 0, done.stderr
+        return done
+
+    def uninstall(self, *arguments: str) -> None:
+        done = self.run("uninstall", *arguments)
+        assert done.code == 0, done.stderr
+
+    def everything(self) -> set[str]:
+        """All objects that people could have made, and leases and endpoints of programs."""
+        done = self.run("export", "--system", "--secrets", "--finished", "-o", "json")
+        found = {
+            f"{each['kind']} {each['metadata'].get('namespace', '')}/{each['metadata']['name']}" for each in done.lines
+        }
+        for path in ("/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/pods"):
+            listed = self.caller.get(path)["items"]
+            found |= {f"{path} {each['metadata']['namespace']}/{each['metadata']['name']}" for each in listed}
+        return found
+
+    def token(self, account: str, pod: str = "") -> str:
+        """A token of an account, bound to a pod if one is named."""
+        spec: dict[str, Any] = {"expirationSeconds": 3600}
+        if pod:
+            uid = self.caller.get(f"/api/v1{PLACE}/pods/{pod}")["metadata"]["uid"]
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+        path = f"/api/v1{PLACE}/serviceaccounts/{account}/token"
+        token: str = self.caller.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})["status"]["token"]  # fmt: skip
+        return token
+
+    def as_account(self, account: str, pod: str = "") -> Path:
+        """A kubeconfig with nothing but an account's token."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": self.token(account, pod)}
+        path = self.folder / f"{account}{pod}.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def pod(self, name: str, account: str, node: str) -> None:
+        spec = {"serviceAccountName": account, "nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+        self.caller.create(f"/api/v1{PLACE}/pods", {"metadata": {"name": name}, "spec": spec})
+
+    @contextmanager
+    def program(self, name: str, module: list[str], *arguments: str) -> Iterator[Component]:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        with Component(Path(sys.executable), ["-m", *module, *arguments], folder) as running:
+            yield running
+
+    def arguments(self, deployment: str) -> list[str]:
+        """What the chart gives a program, without addresses and ports of pods."""
+        found = self.caller.get(f"/apis/apps/v1{PLACE}/deployments/{deployment}")
+        given: list[str] = found["spec"]["template"]["spec"]["containers"][0]["args"]
+        own = (
+            "--bind-address",
+            "--port",
+            "--webhook-bind-address",
+            "--webhook-port",
+            "--webhook-endpoint-address",
+            "--config",
+        )
+        return [each for each in given if each.partition("=")[0] not in own]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("i")
+    with ExitStack() as stack:
+        manager = component("kube-controller-manager")
+        kubeconfig = stack.enter_context(kube_apiserver(folder))
+        arguments = [
+            *("--kubeconfig", str(kubeconfig), "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500"),
+            *(f"--root-ca-file={folder}/pki/ca.crt", f"--service-account-private-key-file={folder}/pki/sa.key"),
+            *("--kube-api-burst=500", "--controllers=*,-node-lifecycle-controller", *gates(manager)),
+        ]
+        running = stack.enter_context(Component(manager, arguments, folder))
+        made = Cluster(kubeconfig, folder)
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        running.wait_for("accounts", lambda: made.caller.get(account))
+        for node in ("a", "b"):
+            add_node(made.caller, node)
+        yield made
+
+
+def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) -> None:
+    before = cluster.everything()
+    cluster.install("drivers", "gpu", "amd", "nic", "cpu", "tpu")
+    cluster.install("scheduler")
+    cluster.install("guard")
+    cluster.install("advice", "--aggregate-to-view")
+    cluster.install("queues")
+    cluster.install("autoscaler", "--address", "provider:8086")
+    again = cluster.install("scheduler")
+    assert "Deployment allot-system/allot-scheduler: unchanged" in again.stderr
+    assert "pods with schedulerName: allot" in again.stdout
+    # Drivers that are no longer wanted go, and with them all that was theirs.
+    fewer = cluster.install("drivers", "gpu", "--set", "drivers.gpu.port=50000")
+    assert "DaemonSet allot-system/allot-gpu: changed" in fewer.stderr
+    assert "DaemonSet allot-system/allot-tpu: removed, as it is no longer needed" in fewer.stderr
+    assert cluster.caller.get(f"{RESOURCE}/deviceclasses/dra.cpu") is None
+    cluster.uninstall("--definitions")
+    assert cluster.everything() - before == set()
+    nothing = cluster.run("uninstall")
+    assert nothing.code == 1 and "nothing of release 'allot' is in namespace 'allot-system'" in nothing.stderr
+
+
+def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:
+    expression = {"cel": {"expression": 'device.driver == "theirs.example.com"'}}
+    theirs = {"metadata": {"name": "dra.cpu"}, "spec": {"selectors": [expression]}}
+    cluster.caller.create(f"{RESOURCE}/deviceclasses", theirs)
+    before = cluster.everything()
+    done = cluster.run("install", "drivers", "cpu")
+    assert done.code == 1
+    assert "there already, and not of release 'allot': DeviceClass dra.cpu (somebody else's)" in done.stderr
+    assert cluster.everything() == before
+    cluster.caller.send("DELETE", f"{RESOURCE}/deviceclasses/dra.cpu")
+
+
+def test_what_does_not_run_is_named_with_its_reason(cluster: Cluster) -> None:
+    done = cluster.run("install", "scheduler", "--timeout", "3s", "--set", "scheduler.replicas=1")
+    assert done.code == 1
+    assert "Deployment allot-system/allot-scheduler: 0 of 1 pods are available" in done.stderr
+    cluster.uninstall()
+
+
+def test_an_instance_of_a_driver_writes_the_slices_of_its_own_node(cluster: Cluster) -> None:
+    cluster.install("drivers", "gpu", "--simulate", "t4")
+    cluster.pod("driver-a", "allot-gpu", "a")
+    as_driver = cluster.as_account("allot-gpu", "driver-a")
+    url, context = (
+        yaml.safe_load(as_driver.read_text())["clusters"][0]["cluster"]["server"],
+        client_context(as_driver, certificate=False),
+    )
+    driver = Caller(url, context, {"Authorization": f"Bearer {cluster.token('allot-gpu', 'driver-a')}"})
+    unbound = Caller(url, context, {"Authorization": f"Bearer {cluster.token('allot-gpu')}"})
+
+    def slice_of(node: str, **more: Any) -> dict[str, Any]:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.nvidia.com", "pool": pool, "nodeName": node, "devices": [], **more}
+        return {
+            "metadata": {"name": f"{node}-slice"},
+            "spec": {key: value for key, value in spec.items() if value is not None},
+        }
+
+    def judged() -> bool:
+        # Servers hear of policies by a watch.
+        return driver.send("POST", f"{SLICES}?dryRun=All", slice_of("b"))[0] == 422
+
+    with cluster.program("none", ["http.server", "0"]) as waiting:
+        waiting.wait_for("the policy counts", lambda: judged() or None)
+    status, answer = driver.send("POST", SLICES, slice_of("b"))
+    assert status == 422 and "this user is on node 'a' and may not change ResourceSlices of node 'b'" in answer
+    assert driver.send("POST", SLICES, slice_of("a"))[0] == 201
+    assert driver.send("POST", SLICES, slice_of("a", nodeName=None, allNodes=True))[0] == 422
+    status, answer = unbound.send("POST", SLICES, slice_of("a"))
+    assert status == 422 and "names no node" in answer
+    cluster.caller.create(SLICES, slice_of("b"))
+    assert driver.send("DELETE", f"{SLICES}/b-slice")[0] == 422
+    assert driver.send("DELETE", f"{SLICES}/a-slice")[0] == 200
+    # The real one, with that token alone: it publishes and may do all that it tries.
+    place = cluster.folder / "kubelet"
+    (place / "plugins_registry").mkdir(parents=True)
+    own = ["--kubelet-root", str(place), "--cdi-dir", str(place / "cdi"), "--profile=t4", "--node-name=a", "--port=-1"]
+    with cluster.program("driver", ["allot.devices.gpu"], *own, "--kubeconfig", str(as_driver)) as running:
+
+        def published() -> Any:
+            slices = cluster.caller.get(SLICES)["items"]
+            return [each for each in slices if each["spec"]["nodeName"] == "a" and each["spec"].get("devices")] or None
+
+        running.wait_for("its slice", published)
+        assert "orbidden" not in running.log()
+    for each in cluster.caller.get(SLICES)["items"]:
+        cluster.caller.send("DELETE", f"{SLICES}/{each['metadata']['name']}")
+    cluster.caller.send("DELETE", f"/api/v1{PLACE}/pods/driver-a", {"gracePeriodSeconds": 0})
+    cluster.uninstall()
+
+
+def test_programs_have_the_rights_that_they_need(cluster: Cluster) -> None:
+    """The scheduler decides, the guard judges, and the controllers of queues start, each with its account alone."""
+    cluster.install("guard")
+    cluster.install("queues")
+    refused = cluster.run("uninstall", "drivers")
+    assert refused.code == 1, "nothing of that part is there"
+    with ExitStack() as stack:
+        endpoint = ["--webhook-bind-address=127.0.0.1", "--webhook-port=0", "--port=-1"]
+        options = [each for each in cluster.arguments("allot-guard")[1:] if not each.startswith("--webhook-service")]
+        guard_account = str(cluster.as_account("allot-guard"))
+        guard = stack.enter_context(
+            cluster.program("guard", ["allot", "guard"], *options, *endpoint, "--kubeconfig", guard_account)
+        )
+        guard.wait_for("it decides", lambda: "deciding at" in guard.log() or None)
+        cluster.install("scheduler", "--isolation", "guard")
+        kept = cluster.run("uninstall", "guard")
+        assert (
+            kept.code == 1 and "Deployment allot-system/allot-scheduler shares nodes with kube-scheduler" in kept.stderr
+        )
+        configuration = cluster.caller.get(f"/api/v1{PLACE}/configmaps/allot-scheduler")["data"]["scheduler.yaml"]
+        file = cluster.folder / "scheduler.yaml"
+        file.write_text(configuration)
+        options = [*cluster.arguments("allot-scheduler")[1:], "--config", str(file), "--port=-1"]
+        account = str(cluster.as_account("allot-scheduler"))
+        scheduler = stack.enter_context(
+            cluster.program("scheduler", ["allot", "scheduler"], *options, "--kubeconfig", account)
+        )
+        scheduler.wait_for("it is ready", lambda: "ready" in scheduler.log() or None)
+        options = [*cluster.arguments("allot-queues")[1:], "--port=-1"]
+        account = str(cluster.as_account("allot-queues"))
+        queues = stack.enter_context(
+            cluster.program("queues", ["allot", "controllers"], *options, "--kubeconfig", account)
+        )
+        _schedule_a_pod(cluster, scheduler)
+        queues.wait_for("they lead", lambda: "held by" in queues.log() or None)
+        for program in (guard, scheduler, queues):
+            assert "orbidden" not in program.log(), program.log()
+    cluster.uninstall("--definitions", "--force")
+
+
+def _schedule_a_pod(cluster: Cluster, scheduler: Component) -> None:
+    """With a claim, in a group of KAI's with a queue."""
+    caller, own = cluster.caller, "/namespaces/default"
+    driver = "gpu.example.com"
+    expression = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    caller.create(f"{RESOURCE}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": [expression]}})
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": "a", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    caller.create(SLICES, {"metadata": {"name": "a-gpus"}, "spec": spec})
+    caller.create(f"{RESOURCE}{own}/resourceclaims", {"metadata": {"name": "gpu"}, "spec": claim_spec("gpu")})
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
+    pod = {
+        "schedulerName": "allot",
+        "containers": [container],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+    }
+    caller.create("/apis/scheduling.run.ai/v2/queues", {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "team"}, "spec": {"resources": {"gpu": {"quota": 1, "limit": -1}, "cpu": {"quota": -1, "limit": -1}, "memory": {"quota": -1, "limit": -1}}}})  # fmt: skip
+    caller.create(
+        f"/api/v1{own}/pods", {"metadata": {"name": "train", "labels": {"kai.scheduler/queue": "team"}}, "spec": pod}
+    )
+    scheduler.wait_for("the pod is bound", lambda: caller.get(f"/api/v1{own}/pods/train")["spec"].get("nodeName"))
+    caller.send("DELETE", f"/api/v1{own}/pods/train", {"gracePeriodSeconds": 0})
+    caller.send("DELETE", f"{RESOURCE}{own}/resourceclaims/gpu")
+    caller.send("DELETE", "/apis/scheduling.run.ai/v2/queues/team")
+    caller.send("DELETE", f"{RESOURCE}/deviceclasses/gpu")
+    caller.send("DELETE", f"{SLICES}/a-gpus")
+
+
+def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
+    cluster.install("scheduler")
+    pods = "/api/v1/namespaces/default/pods?dryRun=All"
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+    def pod(**spec: Any) -> tuple[int, Any]:
+        whole = {"containers": [{"name": "main", "image": "none"}], **spec}
+        return cluster.caller.send("POST", pods, {"metadata": {"name": "p"}, "spec": whole})
+
+    ours = {"schedulerName": "allot"}
+    toleration = {"key": "allot.dev/scheduler", "operator": "Equal", "value": "allot", "effect": "NoSchedule"}
+    here = {"nodeSelector": {"allot.dev/scheduler": "allot"}}
+    with cluster.program("none", ["http.server", "0"]) as waiting:
+        waiting.wait_for("the policy counts", lambda: pod(**ours)[0] == 403 or None)
+    assert "expected spec.nodeSelector allot.dev/scheduler: allot" in pod(**ours)[1]
+    assert pod(**ours, **here, tolerations=[toleration])[0] == 201
+    assert pod(resourceClaims=claims)[0] == 201
+    status, answer = pod(resourceClaims=claims, tolerations=[toleration])
+    assert status == 403 and "are given away by scheduler allot alone" in answer
+    assert pod(resourceClaims=claims, tolerations=[{"operator": "Exists"}])[0] == 403
+    counted = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    assert pod(containers=[counted], tolerations=[{"operator": "Exists"}])[0] == 403
+    # Without devices, such as system pods, it may run anywhere.
+    assert pod(tolerations=[{"operator": "Exists"}])[0] == 201
+    cluster.uninstall()
+
+
+def test_helm_installs_the_same_and_the_two_leave_each_other_alone(cluster: Cluster) -> None:
+    from installation.test_chart import CHART, helm
+
+    binary = helm()
+    environment = {"HOME": str(cluster.folder), "KUBECONFIG": str(cluster.kubeconfig)}
+    before = cluster.everything()
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run([binary, *arguments, "-n", NAMESPACE], capture_output=True, text=True, timeout=WAIT_S, env=environment, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = call(
+        "install", "allot", str(CHART), "--create-namespace", "--set", "guard.enabled=true,drivers.gpu.enabled=true"
+    )
+    assert "allocations wait while it does not answer" in told
+    done = cluster.run("install", "guard", "--no-wait")
+    assert done.code == 1 and "of Helm's release 'allot': use helm upgrade" in done.stderr
+    call("upgrade", "allot", str(CHART), "--set", "guard.enabled=true,guard.replicas=3")
+    assert cluster.caller.get(f"/apis/apps/v1{PLACE}/deployments/allot-guard")["spec"]["replicas"] == 3
+    call("uninstall", "allot", "--wait")
+    cluster.caller.send("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    with cluster.program("none", ["http.server", "0"]) as waiting:
+        waiting.wait_for(
+            "the namespace is gone", lambda: cluster.caller.get(f"/api/v1/namespaces/{NAMESPACE}") is None or None
+        )
+    assert cluster.everything() - before == set()
