@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from allot.cli.linting.knowledge import profiles_snapshot
@@ -18,7 +19,15 @@ def published(driver: str, *profiles: str) -> list[Device]:
     return [device for found in slices if found.spec.driver == driver for device in found.spec.devices]
 
 
-@pytest.mark.parametrize(("driver", "profile"), [("gpu.nvidia.com", "h100x8"), ("gpu.nvidia.com", "t4")])
+@pytest.mark.parametrize(
+    ("driver", "profile"),
+    [
+        ("gpu.nvidia.com", "h100x8"),
+        ("gpu.nvidia.com", "t4"),
+        ("gpu.amd.com", "mi300xx8"),
+        ("gpu.intel.com", "max1550x6"),
+    ],
+)
 def test_every_attribute_and_capacity_is_known_with_its_type(driver: str, profile: str) -> None:
     known = driver_named(driver)
     devices = published(driver, profile)
@@ -26,7 +35,7 @@ def test_every_attribute_and_capacity_is_known_with_its_type(driver: str, profil
     for device in devices:
         for name, value in device.attributes.items():
             if "/" not in name:
-                assert getattr(value, known.attributes[name].value) is not None
+                assert list(msgspec.to_builtins(value)) == [known.attributes[name].value]
         assert {name for name in device.capacity if "/" not in name} <= set(known.capacities)
 
 

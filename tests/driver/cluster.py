@@ -59,12 +59,13 @@ async def make_claim(
     request: str = "gpu",
     annotations: Mapping[str, str] | None = None,
     also: Sequence[tuple[str, str]] = (),
+    device_class: str = "gpu",
     **fields: Any,
 ) -> ClaimRef:
     """A claim that holds devices of the node's pool. also: pools and devices besides."""
     claims = client.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
     base, _, alternative = request.partition("/")
-    exactly = {"deviceClassName": "gpu", "allocationMode": "All"}
+    exactly = {"deviceClassName": device_class, "allocationMode": "All"}
     ask: dict[str, Any] = {"name": base, "exactly": exactly}
     if alternative:
         ask = {"name": base, "firstAvailable": [{"name": alternative, **exactly}]}

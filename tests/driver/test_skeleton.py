@@ -15,7 +15,7 @@ import yaml
 from allot.apiserver.request import User
 from allot.client.api import Client
 from allot.client.errors import ApiError, Forbidden
-from allot.driver import Claim, Condition, DeviceStatus, Driver, Prepared
+from allot.driver import Claim, Condition, ControllerOptions, DeviceStatus, Driver, Prepared, running_controller
 from allot.driver.skeleton import SkeletonError, write_skeleton
 from cli.command import allot
 from driver.cluster import NODE, cluster, make_claim, started
@@ -30,18 +30,22 @@ def skeleton(tmp_path: Path) -> Path:
     return tmp_path / "dice"
 
 
-def manifests(skeleton: Path) -> Iterator[dict[str, Any]]:
-    for name in ("rbac", "deviceclass", "admission-policy", "daemonset", "example-pod"):
+def manifests(skeleton: Path, *names: str) -> Iterator[dict[str, Any]]:
+    for name in names or ("rbac", "deviceclass", "admission-policy", "daemonset", "example-pod"):
         yield from yaml.safe_load_all((skeleton / "manifests" / f"{name}.yaml").read_text())
 
 
 def the_driver(skeleton: Path) -> type[Driver]:
-    spec = importlib.util.spec_from_file_location("my_dice_driver", skeleton / "driver.py")
+    found: type[Driver] = the_class(skeleton / "driver.py", "MyDice")
+    return found
+
+
+def the_class(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"my_dice_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: type[Driver] = module.MyDice
-    return found
+    return getattr(module, name)
 
 
 def test_the_files_are_listed_and_what_is_there_is_not_touched(tmp_path: Path) -> None:
@@ -108,6 +112,47 @@ async def test_the_manifests_are_accepted_and_their_rights_suffice(skeleton: Pat
         stolen = {**mine, "metadata": {"name": "stolen"}, "spec": {**mine["spec"], "nodeName": "other"}}
         with pytest.raises(ApiError, match="may not change ResourceSlices of node 'other'"):
             await slices.create(stolen)
+
+
+async def test_a_driver_with_a_controller_works_with_the_rights_of_its_manifests(tmp_path: Path) -> None:
+    skeleton = tmp_path / "dice"
+    write_skeleton(NAME, skeleton, with_controller=True)
+    made = the_class(skeleton / "controller.py", "MyDiceController")()
+    groups = ("system:serviceaccounts", "system:serviceaccounts:my-dice-driver", "system:authenticated")
+    user = User(name="system:serviceaccount:my-dice-driver:my-dice-controller", groups=groups)
+    node = User(name="system:serviceaccount:my-dice-driver:my-dice-driver", groups=groups)
+    conditions = {"bindingConditions": [f"{NAME}/Attached"], "bindingFailureConditions": [f"{NAME}/AttachFailed"]}
+    async with cluster(tmp_path) as plane:
+        admin = plane.client()
+        for object_ in manifests(skeleton, "rbac", "deviceclass", "admission-policy", "daemonset", "controller"):
+            await apply(admin, object_)
+        options = ControllerOptions(lease_namespace="my-dice-driver", identity="one")
+        async with running_controller(made, plane.client(user, "my-dice"), options) as runs:
+            await runs.ready.wait()
+            await runs.publisher.synced.wait()
+            claim = await make_claim(admin, NAME, [], also=[("my-dice", "my-dice-3")], **conditions)
+            claims = admin.resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+
+            async def told() -> bool:
+                devices = (await claims.get(claim.name, "default"))["status"].get("devices") or [{}]
+                return devices[0].get("data") == {"port": 3}
+
+            await until(told)
+        async with started(the_driver(skeleton)(), plane.client(node, "my-dice"), tmp_path) as (_, kubelet):
+            assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+    (spec,) = (tmp_path / "cdi").glob("*.json")
+    assert "MY_DICE_0_PORT=3" in spec.read_text()
+
+
+@pytest.mark.slow
+def test_the_test_of_a_new_controller_passes_and_checks_of_drivers_are_refused(tmp_path: Path) -> None:
+    result = allot("driver", "new", NAME, "--controller", "--directory", str(tmp_path / "dice"))
+    assert (result.code, result.stderr) == (0, f"next: see {tmp_path / 'dice' / 'README.md'}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, cwd=tmp_path / "dice", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    refused = allot("driver", "test", str(tmp_path / "dice" / "driver.py"))
+    assert (refused.code, "its devices come from a controller" in refused.stderr) == (2, True)
 
 
 @pytest.mark.slow

@@ -71,7 +71,14 @@ def write_node_kubeconfig(path: Path, name: str, data: Path, admin: Path) -> Non
 class Cluster:
     """One node named n1 with the process runtime."""
 
-    def __init__(self, folder: Path, *, is_durable: bool = False, node_options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        is_durable: bool = False,
+        node_options: tuple[str, ...] = (),
+        plane_options: tuple[str, ...] = (),
+    ) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.node_kubeconfig = folder / "node-kubeconfig"
@@ -80,7 +87,9 @@ class Cluster:
         port = free_port()
         folders = ("--data-dir", str(folder / "data"), "--kubeconfig", str(self.kubeconfig))
         store = () if is_durable else ("--memory",)
-        self.plane = AllotProcess(folder, "up", "up", "--node", "none", "--port", str(port), *folders, *store)
+        self.plane = AllotProcess(
+            folder, "up", "up", "--node", "none", "--port", str(port), *folders, *store, *plane_options
+        )
         self.node = AllotProcess(
             folder,
             "node",

@@ -19,8 +19,9 @@ from allot.cli.demos.catalogue import demos
 from allot.core.features import ALL_GATES
 from allot.devices.catalogue import find_profile, profile_names
 from allot.devices.pool_files import price_table
-from allot.devices.profiles.amd import amd_models
+from allot.devices.profiles.amd import amd_tables
 from allot.devices.profiles.gpus import gpu_models
+from allot.devices.profiles.intel import intel_tables
 from allot.devices.profiles.mig import mig_tables
 from allot.devices.profiles.tpus import generations
 from allot.node.runtimes.stand_ins import programs_of
@@ -34,8 +35,9 @@ TABLES: dict[str, Callable[[], object]] = {
     "bench/workloads.yaml": workloads,
     "cli/demos/catalogue.yaml": demos,
     "cli/demos/tutorials.yaml": demos,
-    "devices/profiles/amd.yaml": amd_models,
+    "devices/profiles/amd.yaml": amd_tables,
     "devices/profiles/gpus.yaml": gpu_models,
+    "devices/profiles/intel.yaml": intel_tables,
     "devices/profiles/machines.yaml": lambda: [find_profile(name) for name in profile_names()],
     "devices/profiles/mig.yaml": mig_tables,
     "devices/profiles/prices.yaml": price_table,

@@ -22,6 +22,7 @@ from allot.apiserver.admission.mutating_policies import MutatingPolicies
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.queue_use import QueueUse
+from allot.apiserver.admission.webhook_calls import WebhookCalls
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
@@ -33,7 +34,7 @@ from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.apiserver.kinds.service_addresses import ServiceAddresses
 from allot.apiserver.kinds.strategies import strategy_for
-from allot.apiserver.kinds.table import builtin_resources
+from allot.apiserver.kinds.table import builtin_resources, classic_resources
 from allot.apiserver.kinds.versions import from_storage
 from allot.apiserver.lookup import StoreLookup
 from allot.apiserver.metrics import Metrics
@@ -53,6 +54,7 @@ from allot.core.access.addresses import parse_address
 from allot.core.access.node_graph import read_pod
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.metrics.resource_usage import RESOLUTION_S
+from allot.core.model.classic import GATE
 from allot.core.selectors import Requirements
 from allot.http1.connections import Limits
 from allot.process.clock import Clock, SystemClock
@@ -105,11 +107,12 @@ class Running(msgspec.Struct, frozen=True):
 
 def builtin_registry(gates: FeatureGates, clock: Clock) -> Registry:
     """A registry with every built-in kind."""
-    return Registry(_row(resource, gates, clock) for resource in builtin_resources())
+    resources = (*builtin_resources(), *(classic_resources() if GATE in gates else ()))
+    return Registry(_row(resource, gates, clock) for resource in resources)
 
 
 def _row(resource: Resource, gates: FeatureGates, clock: Clock) -> Served:
-    schemas = builtin_schemas()
+    schemas = builtin_schemas(with_classic=GATE in gates)
     converts = resource.api_version != resource.storage_api_version
     return Served(
         resource,
@@ -141,6 +144,8 @@ async def running(
             verifying_key_files=settings.verifying_key_files,
             gates=settings.gates,
         )
+        dialler = _dialler(settings, access)
+        calls = WebhookCalls(lookup, dialler)
         guard = AllocationGuard(store, settings.gates)
         attendance = Attendance(clock)
         chain = default_chain(
@@ -156,11 +161,11 @@ async def running(
                 ComputeClasses(lookup),
                 ServiceAddresses(lookup, ids),
                 MutatingPolicies(lookup, registry, access.authorizer.authorize),
-                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
             ),
             last_validating=(
                 ValidatingPolicies(lookup, registry, access.authorizer.authorize),
-                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
                 guard,
                 KaiRules(lookup),
                 QueueUse(lookup, access.authorizer.authorize),
@@ -187,7 +192,7 @@ async def running(
         metrics = Metrics()
         state = _State(server, access, guard, attendance)
         audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        openapi = OpenApi(registry, builtin_schemas(), DOCUMENTED)
+        openapi = OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED)
         endpoints = NonResourceEndpoints(
             access.authorizer,
             registry,
@@ -198,9 +203,8 @@ async def running(
             state.ready_checks(),
             metrics_apis,
         )
-        dialler = _dialler(settings, access)
         http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
-        conversions = Conversions(lookup, ids)
+        conversions = Conversions(calls, ids)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions)
         await state.load()
         await custom.load()

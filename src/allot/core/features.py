@@ -50,6 +50,8 @@ _GATES = (
     Gate("DRAFractionalCapacityRange", Stage.BETA, False),
     Gate("DRAWorkloadResourceClaims", Stage.BETA, False),
     Gate("GenericWorkload", Stage.BETA, False),
+    # Of Kubernetes 1.31, gone since 1.32: claims that a driver's controller allocates.
+    Gate("DRAControlPlaneController", Stage.ALPHA, False),
     Gate("DRADerivedAttributes", Stage.ALPHA, False),
     Gate("DRADeviceCompatibilityGroups", Stage.ALPHA, False),
     Gate("DRAListTypeAttributes", Stage.ALPHA, False),

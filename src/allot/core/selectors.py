@@ -307,6 +307,17 @@ def matches(selector: NodeSelector, node: Node) -> bool:
     return node_matcher(selector).matches_node(node)
 
 
+def nodes_named(selector: NodeSelector | None) -> tuple[str, ...]:
+    """The nodes that a selector names; none if it can mean others too."""
+    names: list[str] = []
+    for term in selector.node_selector_terms if selector is not None else ():
+        fields = [field for field in term.match_fields if field.key == _NODE_NAME_FIELD and field.operator == "In"]
+        if not fields:
+            return ()
+        names += [name for field in fields for name in field.values]
+    return tuple(dict.fromkeys(names))
+
+
 def _term(term: NodeSelectorTerm, path: str) -> _Term:
     problems: list[str] = []
     requirements = []

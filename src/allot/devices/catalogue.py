@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allot.devices.profiles.amd import AmdMachine, UnknownAmdMachine, amd_machine_names, find_amd_machine
+from allot.devices.profiles.amd import AmdMachine, amd_tables
+from allot.devices.profiles.cards import UnknownCardMachine
 from allot.devices.profiles.gpus import gpu_models
+from allot.devices.profiles.intel import IntelMachine, intel_tables
 from allot.devices.profiles.machines import Machine, UnknownMachine, find_machine, machine_names
 from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_machine, tpu_machine_names
 from allot.devices.tpu.topology import single_host_topology
@@ -30,7 +32,7 @@ class UnknownProfile(LookupError):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine: one with NVIDIA's GPUs, network cards or neither of them (machine), with TPU chips (tpus) or with AMD's GPUs (amd)."""
+    """A machine: one with NVIDIA's GPUs, network cards or neither of them (machine), with TPU chips (tpus), with AMD's or with Intel's GPUs (amd, intel)."""
 
     name: str
     cloud: str
@@ -40,14 +42,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine | None = None
     tpus: TpuMachine | None = None
     amd: AmdMachine | None = None
+    intel: IntelMachine | None = None
 
     @property
     def devices(self) -> str:
         """What it has, for people: `8 x NVIDIA H200, 8 network cards`."""
         if self.tpus is not None:
             return f"{self.tpus.chips} x TPU {self.tpus.generation.name}"
-        if self.amd is not None:
-            return f"{len(self.amd.buses)} x {self.amd.model.product_name}"
+        cards = self.amd or self.intel
+        if cards is not None:
+            return f"{len(cards.buses)} x {cards.model.product_name}"
         assert self.machine is not None
         parts = []
         if self.machine.gpus:
@@ -68,14 +72,18 @@ def find_profile(name: str) -> Profile:
     except UnknownTpuMachine:
         pass
     try:
-        return _of_amd(find_amd_machine(name))
-    except UnknownAmdMachine:
+        return _of_amd(amd_tables().find(name))
+    except UnknownCardMachine:
+        pass
+    try:
+        return _of_intel(intel_tables().find(name))
+    except UnknownCardMachine:
         raise UnknownProfile(name, _nearest(name)) from None
 
 
 def profile_names() -> tuple[str, ...]:
     """All profiles with a name of their own; besides them there are models with a number, such as h100x8 and v6ex4."""
-    return (*gpu_models(), *machine_names(), *tpu_machine_names(), *amd_machine_names())
+    return (*gpu_models(), *machine_names(), *tpu_machine_names(), *amd_tables().names(), *intel_tables().names())
 
 
 def _nearest(name: str) -> tuple[str, ...]:
@@ -129,4 +137,15 @@ def _of_amd(machine: AmdMachine) -> Profile:
         memory_gib=machine.memory_gib,
         labels={INSTANCE_TYPE: machine.name, "feature.node.kubernetes.io/amd-gpu": "true"},
         amd=machine,
+    )
+
+
+def _of_intel(machine: IntelMachine) -> Profile:
+    return Profile(
+        name=machine.name,
+        cloud=machine.cloud,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
+        labels={INSTANCE_TYPE: machine.name, "intel.feature.node.kubernetes.io/gpu": "true"},
+        intel=machine,
     )

@@ -11,13 +11,17 @@ from allot.driver.files import replace_file
 
 # On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
 CONTAINER_PROGRAMS = "/usr/local/bin"
+# A line in a program, and what stands in its place in containers: how to go through the devices that were given.
+_USES_EACH_DEVICE = "# each_device.sh\n"
+_EACH_DEVICE = Path(__file__).parent / "each_device.sh"
 
 
 def write_programs(source: Path, names: Sequence[str], folder: Path) -> None:
     """Put programs where they can be mounted from."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        _replace_if_changed(folder / name, (source / name).read_bytes(), 0o755)
+        text = (source / name).read_text().replace(_USES_EACH_DEVICE, _EACH_DEVICE.read_text())
+        _replace_if_changed(folder / name, text.encode(), 0o755)
 
 
 def program_mounts(folder: Path, names: Sequence[str]) -> tuple[Mount, ...]:
@@ -32,6 +36,13 @@ def write_information(path: Path, information: Mapping[str, str]) -> None:
     """What a device is, in words that a shell can read."""
     text = "".join(f"{key}={shlex.quote(value)}\n" for key, value in information.items())
     _replace_if_changed(path, text.encode(), 0o644)
+
+
+def information_mount(folder: Path, information: Mapping[str, str], container_path: str) -> Mount:
+    """What a simulated device is, at a place where the programs find it. folder: of the device, made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_information(folder / "info", information)
+    return Mount(host_path=str(folder), container_path=container_path, options=("ro", "rbind"))
 
 
 def _replace_if_changed(path: Path, content: bytes, mode: int) -> None:

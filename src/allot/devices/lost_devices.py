@@ -1,7 +1,8 @@
-"""Simulated devices that are gone: a file in the driver's folder names them, one in each line, so that people and tests can take some away."""
+"""Simulated devices that are gone or ill: files in the driver's folder name them, one in each line, so that people and tests can have some fail."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -10,11 +11,26 @@ def lost_file(folder: Path) -> Path:
     return folder / "lost"
 
 
+def ill_file(folder: Path) -> Path:
+    """The file that names simulated devices which are unhealthy, each with what is wrong after it."""
+    return folder / "unhealthy"
+
+
 def read_lost(folder: Path | None) -> frozenset[str]:
     """The names in it; none without a folder or a file."""
+    return frozenset(name for words in _lines(lost_file, folder) for name in words)
+
+
+def read_ill(folder: Path | None) -> dict[str, tuple[str, ...]]:
+    """By name what is wrong, in single words; nothing without a folder or a file."""
+    return {words[0]: tuple(words[1:]) or ("Unknown",) for words in _lines(ill_file, folder)}
+
+
+def _lines(file: Callable[[Path], Path], folder: Path | None) -> list[list[str]]:
     if folder is None:
-        return frozenset()
+        return []
     try:
-        return frozenset(lost_file(folder).read_text(encoding="utf-8", errors="replace").split())
+        text = file(folder).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return frozenset()
+        return []
+    return [line.split() for line in text.splitlines() if line.split()]

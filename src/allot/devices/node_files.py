@@ -134,8 +134,8 @@ def _node_set(entry: Any, field: Field, lines: Lines) -> NodeSet:
 
 
 def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet, ...]:
-    """The same nodes, those that the file selects with its devices, in place of an earlier file of that driver. Unreadable if it selects
-    none, or if they have such a driver of their own."""
+    """The same nodes, those that the file selects with its devices, in place of an earlier file of that driver. Unreadable if they have
+    such a driver of their own."""
     found = []
     for each in sets:
         labels = {**find_profile(each.profile).labels, **each.labels}
@@ -149,12 +149,6 @@ def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet
             except SettingsError as error:
                 raise Unreadable(f"device file of driver {file.driver}: node {each.names[0]}: {error}") from None
         found.append(each)
-    if not any(file in each.devices for each in found):
-        wanted = ", ".join(f"{key}={value}" for key, value in file.node_selector.items())
-        text = (
-            f"nodeSelector {wanted}: no simulated node has these labels" if wanted else "there are no simulated nodes"
-        )
-        raise Unreadable(f"device file of driver {file.driver}: {text}")
     return tuple(found)
 
 

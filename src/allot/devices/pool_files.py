@@ -4,7 +4,7 @@
 
     pools:
       - name: a100-80
-        machine: a2-ultragpu-1g               # a profile; labels, taints and drivers as in a file of nodes
+        machine: a2-ultragpu-1g               # a profile; labels, taints, drivers and devices as in a file of nodes
         min: 1
         max: 2
         price: 5.07                           # per hour; the default is an estimate for many machines
@@ -39,7 +39,8 @@ from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import DeviceClass, ResourceSlice
 from allot.core.selectors import is_label_value
 from allot.devices.catalogue import UnknownProfile, find_profile
-from allot.devices.node_files import NAME, NodeSet, Taint, hint_for
+from allot.devices.file.definition import DeviceFile, check_device_file
+from allot.devices.node_files import NAME, NodeSet, Taint, hint_for, with_device_file
 from allot.devices.node_templates import objects_of
 from allot.devices.simulation import Settings, SettingsError
 from allot.devices.structured_files import parse_document, read_bytes, worded
@@ -99,6 +100,7 @@ class PoolSpec(
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     drivers: Settings = Settings()
+    devices: tuple[DeviceFile, ...] = ()
     provisioning: Provisioning = Provisioning()
     stock: _Size | None = None
     windows: tuple[str, ...] = ()
@@ -114,7 +116,14 @@ class PoolSpec(
             labels[CLASS_LABEL] = self.compute_class
             taints = (*taints, Taint(key=CLASS_LABEL, value=self.compute_class, effect="NoSchedule"))
         labels |= self.labels
-        return NodeSet(profile=self.machine, name=name, labels=labels, taints=taints, drivers=self.drivers)
+        return NodeSet(
+            profile=self.machine, name=name, labels=labels, taints=taints, drivers=self.drivers, devices=self.devices
+        )
+
+    def with_device_file(self, file: DeviceFile) -> PoolSpec:
+        """The pool, whose nodes have the devices of a file if it selects them. Unreadable if they have such a driver of their own."""
+        (nodes,) = with_device_file((self.nodes(self.name),), file)
+        return msgspec.structs.replace(self, devices=nodes.devices)
 
     @property
     def price_millionths(self) -> int:
@@ -228,6 +237,8 @@ def read_pool_file(path: Path) -> PoolFile:
         raise Unreadable(f"{path}: expected one document with a list `pools`", "see `allot up --help`")
     found = lines.convert(lines.value, PoolFile, ())
     for index, pool in enumerate(found.pools):
+        for number, definition in enumerate(lines.value["pools"][index].get("devices", ())):
+            check_device_file(definition, ("pools", index, "devices", number), lines)
         for field, problem, hint in _problems(pool):
             raise lines.at(("pools", index, *field), problem, hint)
     for name, kept in found.cloud.reservations.items():
@@ -284,7 +295,7 @@ def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None
     except UnknownProfile as error:
         yield ("machine",), f"machine {pool.machine!r}: there is no such machine shape", hint_for(error)
     except SettingsError as error:
-        yield ("drivers", *error.field), str(error), None
+        yield error.field if error.field[0] == "devices" else ("drivers", *error.field), str(error), None
 
 
 # --- for the autoscaler ---

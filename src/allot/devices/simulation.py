@@ -20,7 +20,7 @@ from allot.core.model.resource_v1 import DeviceClass
 from allot.core.validation.formats import dns_subdomain
 from allot.devices.amd import classes as amd_classes
 from allot.devices.amd.driver import AmdDriver
-from allot.devices.amd.hardware import SimulatedGpus
+from allot.devices.amd.hardware import SimulatedGpus as SimulatedAmdGpus
 from allot.devices.catalogue import Profile
 from allot.devices.command import UsageError
 from allot.devices.computedomain import classes as compute_domain_classes
@@ -39,7 +39,10 @@ from allot.devices.gpu.driver import GpuDriver
 from allot.devices.gpu.gates import GateError, gates_of
 from allot.devices.gpu.hardware import HardwareError
 from allot.devices.gpu.simulated import SimulatedHardware, faults_file
-from allot.devices.lost_devices import lost_file
+from allot.devices.intel import classes as intel_classes
+from allot.devices.intel.driver import IntelDriver
+from allot.devices.intel.hardware import SimulatedGpus as SimulatedIntelGpus
+from allot.devices.lost_devices import ill_file, lost_file
 from allot.devices.nic import classes as nic_classes
 from allot.devices.nic.driver import NicDriver
 from allot.devices.nic.interfaces import SimulatedInterfaces
@@ -65,6 +68,11 @@ _FILE_KIND_MAX = 48
 def driver_module(kind: str) -> str:
     """Which module runs a driver of a kind."""
     return f"allot.devices.{kind if kind in Settings.__struct_fields__ else 'file'}"
+
+
+def file_kind(file: DeviceFile) -> str:
+    """What the driver of a device file is called among the kinds of drivers: containers are named after it, in at most 63 characters."""
+    return file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
 
 
 class SettingsError(ValueError):
@@ -114,6 +122,12 @@ class AmdSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     partitions: str = ""
 
 
+class IntelSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """As the options of `python -m allot.devices.intel`. functions: virtual ones of each card."""
+
+    functions: int = 0
+
+
 class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """None yet."""
 
@@ -127,6 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tpu: TpuSettings | bool | None = None
     computedomain: ComputeDomainSettings | bool | None = None
     amd: AmdSettings | bool | None = None
+    intel: IntelSettings | bool | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -152,7 +167,7 @@ class SimulatedDrivers:
         files: Sequence[DeviceFile] = (),
     ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu, computedomain or amd; of a device file the driver's name, with dashes.
+        # Of each driver: gpu, nic, cpu, tpu, computedomain, amd or intel; of a device file the driver's name, with dashes.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -169,8 +184,7 @@ class SimulatedDrivers:
             if file.driver in self._makers:
                 raise SettingsError(("devices",), f"driver {file.driver!r} is there already")
             self._makers[file.driver] = partial(_of_file, file)
-            # Containers are named after it, in at most 63 characters.
-            self.kinds[file.driver] = file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
+            self.kinds[file.driver] = file_kind(file)
             self._classes.extend(file.classes)
 
     @property
@@ -204,7 +218,10 @@ class SimulatedDrivers:
     def are_needed(self, state: Path) -> bool:
         """Whether devices have faults, which drivers have to tell."""
         folders = (state / "plugins" / name for name in self._makers)
-        return any(faults_file(folder / _GPUS).exists() or lost_file(folder).exists() for folder in folders)
+        files = (
+            file for folder in folders for file in (faults_file(folder / _GPUS), lost_file(folder), ill_file(folder))
+        )
+        return any(file.exists() for file in files)
 
     @asynccontextmanager
     async def running(
@@ -355,7 +372,7 @@ def _compute_domain_maker(_profile: Profile, _settings: ComputeDomainSettings) -
 def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver]:
     assert profile.amd is not None
     try:
-        gpus = SimulatedGpus(profile.amd, settings.partitions)
+        gpus = SimulatedAmdGpus(profile.amd, settings.partitions)
     except ValueError as error:
         raise SettingsError(("amd", "partitions"), str(error)) from None
 
@@ -363,6 +380,19 @@ def _amd_maker(profile: Profile, settings: AmdSettings) -> tuple[str, MakeDriver
         return AmdDriver(gpus, folder)
 
     return AmdDriver.name, make
+
+
+def _intel_maker(profile: Profile, settings: IntelSettings) -> tuple[str, MakeDriver]:
+    assert profile.intel is not None
+    try:
+        gpus = SimulatedIntelGpus(profile.intel, settings.functions)
+    except ValueError as error:
+        raise SettingsError(("intel", "functions"), str(error)) from None
+
+    def make(_node: str, folder: Path) -> Driver:
+        return IntelDriver(gpus, folder)
+
+    return IntelDriver.name, make
 
 
 _KINDS = (
@@ -414,5 +444,13 @@ _KINDS = (
         AmdSettings(),
         lambda _settings: amd_classes.device_classes(),
         _amd_maker,
+    ),
+    _Kind(
+        "intel",
+        "Intel GPUs",
+        lambda profile: profile.intel is not None,
+        IntelSettings(),
+        lambda _settings: intel_classes.device_classes(),
+        _intel_maker,
     ),
 )

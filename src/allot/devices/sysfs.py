@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_DRM_NODE = re.compile(r"(card|renderD)([0-9]{1,6})")
 _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 # More than any kernel has; a list that names more is a mistake.
 CPUS_MAX = 8192
@@ -50,6 +51,12 @@ def children(folder: Path) -> tuple[Path, ...]:
         return tuple(sorted(folder.iterdir()))
     except OSError:
         return ()
+
+
+def drm_nodes(folder: Path) -> dict[str, int]:
+    """The numbers of `card` and `renderD` in a device's folder `drm`; what is not there is left out."""
+    matches = (_DRM_NODE.fullmatch(each.name) for each in children(folder))
+    return {match[1]: int(match[2]) for match in matches if match is not None}
 
 
 def pci_place(device: Path) -> PciPlace:

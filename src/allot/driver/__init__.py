@@ -3,7 +3,7 @@
 Works under allot's node agent and under the kubelet alike. Knows: ResourceSlices, the plugin protocol, CDI files. Does not
 know: any particular hardware.
 
-A driver is a subclass of `Driver`, given to `run`. What it needs is exported here; `docs/guides/write-a-driver.md` tells how.
+A driver is a subclass of `Driver`, given to `run`; devices that have to be attached to nodes come with a `Controller`, given to `run_controller`. What it needs is exported here; `docs/guides/write-a-driver.md` tells how.
 """
 
 from allot.core.cdi import DeviceNode, Hook, IntelRdt, Mount, NetDevice
@@ -20,6 +20,7 @@ from allot.core.model.resource_v1 import (
     NetworkDeviceData,
 )
 from allot.core.quantity import Quantity
+from allot.driver.attaching import ControllerOptions, RunningController, running_controller
 from allot.driver.cdi import Edits
 from allot.driver.claims import (
     AllocatedDevice,
@@ -30,19 +31,37 @@ from allot.driver.claims import (
     PreparedClaim,
     PrepareError,
 )
+from allot.driver.classic import (
+    Allocated,
+    AllocateError,
+    ClassicController,
+    ClassicDevice,
+    PendingClaim,
+    running_classic_controller,
+)
 from allot.driver.configuration import ConfigKind
-from allot.driver.declare import Version, amount, counter_set, device, quantity
+from allot.driver.controller import AttachError, Attachment, Cluster, Controller
+from allot.driver.declare import Version, amount, counter_set, device, nodes_with, quantity
 from allot.driver.driver import DeviceHealth, Driver, Health, Node
 from allot.driver.plugin import DriverFailed, Options, Plugin, running
-from allot.driver.run import run
+from allot.driver.run import run, run_classic_controller, run_controller
 
 __all__ = [
+    "AllocateError",
+    "Allocated",
     "AllocatedDevice",
+    "AttachError",
+    "Attachment",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "Claim",
+    "ClassicController",
+    "ClassicDevice",
+    "Cluster",
     "Condition",
     "ConfigKind",
+    "Controller",
+    "ControllerOptions",
     "CounterSet",
     "Device",
     "DeviceAttribute",
@@ -62,6 +81,7 @@ __all__ = [
     "NetworkDeviceData",
     "Node",
     "Options",
+    "PendingClaim",
     "Plugin",
     "Pool",
     "Preparation",
@@ -69,11 +89,17 @@ __all__ = [
     "Prepared",
     "PreparedClaim",
     "Quantity",
+    "RunningController",
     "Version",
     "amount",
     "counter_set",
     "device",
+    "nodes_with",
     "quantity",
     "run",
+    "run_classic_controller",
+    "run_controller",
     "running",
+    "running_classic_controller",
+    "running_controller",
 ]

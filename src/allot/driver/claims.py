@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from allot.core.model.meta import Condition
-from allot.core.model.resource_v1 import Device, DeviceAttribute, NetworkDeviceData, ResourceClaim
+from allot.core.model.resource_v1 import (
+    AllocatedDeviceStatus,
+    Device,
+    DeviceAttribute,
+    DeviceRequestAllocationResult,
+    NetworkDeviceData,
+    ResourceClaim,
+)
 from allot.core.quantity import Quantity
 from allot.driver.cdi import Edits
 from allot.driver.checkpoint import Record
-from allot.driver.configuration import Config, base_request
+from allot.driver.configuration import Config, base_request, configs_for
 
 T = TypeVar("T")
 
@@ -35,8 +42,10 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
     binding_conditions: tuple[str, ...] = ()
     # Parameters that apply, the lowest precedence first.
     configs: tuple[Config, ...] = ()
-    # The device as the driver declared it; None if it does so no longer.
+    # The device as the driver declared it; None if it does so no longer, or if its controller declares it.
     declared: Device | None = None
+    # What the driver's controller told when it attached the device: any JSON value.
+    data: Any = None
 
     @property
     def base_request(self) -> str:
@@ -166,6 +175,41 @@ def prepared_claim(record: Record) -> PreparedClaim:
         state=record.state,
         is_completed=record.phase == "PrepareCompleted",
     )
+
+
+def allocated_device(
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, configs: Sequence[Config], declared: Device | None
+) -> AllocatedDevice:
+    """A result of an allocation as a driver sees it. configs: of all requests."""
+    status = device_status(claim, result)
+    return AllocatedDevice(
+        request=result.request,
+        pool=result.pool,
+        name=result.device,
+        share_id=result.share_id,
+        admin_access=bool(result.admin_access),
+        consumed_capacity=result.consumed_capacity,
+        binding_conditions=result.binding_conditions,
+        configs=configs_for(result.request, configs),
+        declared=declared,
+        data=status.data.value() if status is not None and status.data is not None else None,
+    )
+
+
+def device_status(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
+    """What is reported in a claim's status on a device that it holds."""
+    key = (result.driver, result.pool, result.device, result.share_id or "")
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device, status.share_id or "") == key:
+            return status
+    return None
+
+
+def is_true(claim: ResourceClaim, result: DeviceRequestAllocationResult, condition: str) -> bool:
+    """Whether a condition of a device is reported as true."""
+    status = device_status(claim, result)
+    conditions = status.conditions if status is not None else ()
+    return any(each.type == condition and each.status == "True" for each in conditions)
 
 
 def as_preparation(answer: Preparation | Iterable[Prepared] | None) -> Preparation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from allot.core.model.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from allot.core.model.resource_v1 import (
     CapacityRequestPolicy,
     Counter,
@@ -55,6 +56,14 @@ def device(
         binding_failure_conditions=tuple(binding_failure_conditions),
         binds_to_node=True if binds_to_node else None,
     )
+
+
+def nodes_with(labels: Mapping[str, str]) -> NodeSelector:
+    """The nodes that have all these labels."""
+    expressions = tuple(
+        NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in labels.items()
+    )
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=expressions),))
 
 
 def counter_set(name: str, counters: Mapping[str, Amount]) -> CounterSet:

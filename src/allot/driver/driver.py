@@ -89,11 +89,16 @@ class Driver:
     has_device_metadata: ClassVar[bool] = False
     # A pool that is the driver's on all nodes together, instead of the node's own pools.
     cluster_pool: ClassVar[str] = ""
+    # Whether a controller (`allot.driver.Controller`) publishes the devices and attaches them to nodes. Then claims are prepared whose
+    # devices this part does not declare, and it need not declare any.
+    has_controller: ClassVar[bool] = False
 
     node: Node
 
     def devices(self) -> Devices | Awaitable[Devices]:
         """What there is: devices (they make a pool named as the node), or pools. Best first."""
+        if self.has_controller:
+            return ()
         raise NotImplementedError(f"{type(self).__name__}.devices")
 
     def prepare(self, claim: Claim) -> Answer | Awaitable[Answer]:

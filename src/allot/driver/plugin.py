@@ -375,7 +375,9 @@ class Plugin:
             self.metrics.problem("devices")
             return
         try:
-            pools = as_pools(answer, self.options.node_name, bool(self.driver.cluster_pool))
+            # Where a controller has all devices, the node's own pool is not even empty.
+            is_empty = self.driver.has_controller and not answer
+            pools = () if is_empty else as_pools(answer, self.options.node_name, bool(self.driver.cluster_pool))
         except TypeError as error:
             _log.error("devices of driver %s: %s", self.driver.name, error)
             self.metrics.problem("devices")

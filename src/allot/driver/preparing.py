@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from allot.client.errors import ApiError, NotFound, Unreachable
+from allot.core.model.classic import controller_of
 from allot.core.model.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
 from allot.driver.callbacks import call
 from allot.driver.cdi import CdiError, Edits, qualified
@@ -27,10 +28,12 @@ from allot.driver.claims import (
     Preparation,
     Prepared,
     PrepareError,
+    allocated_device,
     as_preparation,
+    is_true,
     prepared_claim,
 )
-from allot.driver.configuration import ConfigError, configs_for, decode_configs
+from allot.driver.configuration import ConfigError, decode_configs
 from allot.driver.driver import Driver
 from allot.driver.inventory import Inventory
 from allot.driver.metadata import MetadataFiles
@@ -237,21 +240,24 @@ class Preparer:
             declared = self._declared(results)
             for result, device in zip(results, declared, strict=True):
                 if device is None:
-                    raise Failure(f"{name}: device {result.device} of pool {result.pool}: the driver does not have it")
+                    self._check_undeclared(name, object_, result)
         return tuple(
-            AllocatedDevice(
-                request=result.request,
-                pool=result.pool,
-                name=result.device,
-                share_id=result.share_id,
-                admin_access=bool(result.admin_access),
-                consumed_capacity=result.consumed_capacity,
-                binding_conditions=result.binding_conditions,
-                configs=configs_for(result.request, configs),
-                declared=device,
-            )
-            for result, device in zip(results, declared, strict=True)
+            allocated_device(object_, result, configs, device) for result, device in zip(results, declared, strict=True)
         )
+
+    def _check_undeclared(self, name: ClaimName, object_: ResourceClaim, result: DeviceRequestAllocationResult) -> None:
+        """A device that this node does not declare may be one that the driver's controller has attached; a pod that was not placed by a
+        scheduler may come before it has."""
+        where = f"{name}: device {result.device} of pool {result.pool}"
+        if not self._driver.has_controller:
+            raise Failure(f"{where}: the driver does not have it")
+        if controller_of(object_):
+            # Allocated by the controller itself, which has seen to it.
+            return
+        if not result.binding_conditions:
+            raise Failure(f"{where}: allocated without binding conditions, so nothing tells whether it is attached")
+        if not all(is_true(object_, result, condition) for condition in result.binding_conditions):
+            raise Failure(f"{where}: its controller has not attached it yet")
 
     def _declared(self, results: list[DeviceRequestAllocationResult]) -> list[Device | None]:
         inventory = self._inventory()

@@ -47,8 +47,9 @@ _GATES = {
 
 
 class SlicePublisher:
-    """Publishes the pools of one driver. cluster_pool: this pool on any node, instead of the pools of the node. publish: who does it
-    instead, for many drivers at once; is told of new pools as they are."""
+    """Publishes the pools of one driver. node_name: empty for a controller, which has all pools that are no node's. cluster_pool: this pool
+    on any node, instead of the pools of the node. publish: who does it instead, for many drivers at once; is told of new pools as they
+    are."""
 
     def __init__(
         self,
@@ -139,6 +140,14 @@ class SlicePublisher:
         driver = f"spec.driver={self._driver}"
         return driver if self._cluster_pool else f"{driver},spec.nodeName={self._node_name}"
 
+    def _is_own(self, slice_: ResourceSlice) -> bool:
+        if slice_.spec.driver != self._driver or slice_.metadata.deletion_timestamp is not None:
+            return False
+        if self._cluster_pool:
+            return slice_.spec.pool.name == self._cluster_pool
+        # Servers are asked for these only; not all of them need to know how.
+        return (slice_.spec.node_name or "") == self._node_name
+
     async def _sync_loop(self, typed: TypedResource[ResourceSlice]) -> None:
         while True:
             await self._until_due()
@@ -180,11 +189,8 @@ class SlicePublisher:
         listed = await typed.list(field_selector=self._field_selector())
         existing: dict[str, list[ResourceSlice]] = {}
         for slice_ in listed.items:
-            if slice_.spec.driver != self._driver or slice_.metadata.deletion_timestamp is not None:
-                continue
-            if self._cluster_pool and slice_.spec.pool.name != self._cluster_pool:
-                continue
-            existing.setdefault(slice_.spec.pool.name, []).append(slice_)
+            if self._is_own(slice_):
+                existing.setdefault(slice_.spec.pool.name, []).append(slice_)
         wanted = {pool.name for pool in pools}
         for name in sorted(set(existing) - wanted):
             await self._write(typed, plan_removal(existing[name]))

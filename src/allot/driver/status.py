@@ -17,7 +17,12 @@ from allot.client.backoff import Backoff
 from allot.client.errors import ApiError, NotFound, ServerFault, TooManyRequests, Unreachable
 from allot.core.model.codec import encode
 from allot.core.model.meta import RawJSON
-from allot.core.model.resource_v1 import AllocatedDeviceStatus, ResourceClaim, ResourceClaimStatus
+from allot.core.model.resource_v1 import (
+    AllocatedDeviceStatus,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from allot.driver.claims import DeviceStatus
 from allot.driver.metrics import DriverMetrics
 from allot.process.clock import Clock
@@ -32,11 +37,23 @@ DeviceKey = tuple[str, str, str]
 
 
 class StatusWriter:
-    """Writes the status of claims, one after the other."""
+    """Writes the status of claims, one after the other. is_controller: tells conditions that pods wait for before they are bound, and the
+    data that go with them, beside what the driver tells on the node."""
 
-    def __init__(self, client: Client, driver: str, metrics: DriverMetrics, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        metrics: DriverMetrics,
+        clock: Clock,
+        ids: Ids,
+        *,
+        is_controller: bool = False,
+    ) -> None:
         self._client = client
         self._driver = driver
+        self._is_controller = is_controller
+        self._field_manager = f"{driver}-controller" if is_controller else driver
         self._metrics = metrics
         self._clock = clock
         self._backoff = Backoff(clock, ids)
@@ -84,18 +101,19 @@ class StatusWriter:
         if present.metadata.uid != uid or present.status.allocation is None:
             return
         held = {
-            (result.pool, result.device, result.share_id or "")
+            (result.pool, result.device, result.share_id or ""): result
             for result in present.status.allocation.devices.results
             if result.driver == self._driver
         }
-        told = {
-            (status.pool, status.device, status.share_id or ""): status
+        before = {
+            key: self._own(status, held[key])
             for status in present.status.devices
-            if status.driver == self._driver
+            if status.driver == self._driver and (key := (status.pool, status.device, status.share_id or "")) in held
         }
-        told |= {key: self._told(key, status, told.get(key)) for key, status in devices.items()}
-        entries = tuple(told[key] for key in sorted(told) if key in held)
-        if entries == tuple(each for each in present.status.devices if each.driver == self._driver):
+        told = {**before, **{key: self._told(key, status, before.get(key)) for key, status in devices.items()}}
+        told = {key: told[key] for key in sorted(told) if key in held}
+        entries = tuple(told.values())
+        if told == before:
             # A claim that is prepared again after a restart.
             return
         body: dict[str, Any] = encode(
@@ -103,8 +121,16 @@ class StatusWriter:
         )
         body["metadata"] = {"name": name, "namespace": namespace, "uid": uid}
         body.pop("spec", None)
-        await typed.resource.apply(body, self._driver, namespace, force=True, subresource="status")
+        await typed.resource.apply(body, self._field_manager, namespace, force=True, subresource="status")
         self._backoff.reset()
+
+    def _own(self, status: AllocatedDeviceStatus, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus:
+        """What of a report is this writer's."""
+        if not self._is_controller:
+            return status
+        types = (*result.binding_conditions, *result.binding_failure_conditions)
+        conditions = tuple(each for each in status.conditions if each.type in types)
+        return msgspec.structs.replace(status, conditions=conditions, network_data=None)
 
     def _told(
         self, key: DeviceKey, status: DeviceStatus, before: AllocatedDeviceStatus | None

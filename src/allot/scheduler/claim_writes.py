@@ -16,6 +16,7 @@ from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.classic import controller_of
 from allot.core.model.codec import encode
 from allot.core.model.meta import ObjectMeta
 from allot.core.scheduling.devices.claims import Claims
@@ -146,8 +147,10 @@ class ClaimWrites:
     # --- clearing away ---
 
     async def deallocate(self, claim: api.ResourceClaim) -> None:
-        """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was."""
-        await self._write_status(claim, self._body(claim), api.ResourceClaimStatus())
+        """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was. An allocation by a driver's
+        controller is the controller's to take back, which it does when nobody has reserved the claim."""
+        allocation = claim.status.allocation if controller_of(claim) else None
+        await self._write_status(claim, self._body(claim), api.ResourceClaimStatus(allocation=allocation))
 
     async def delete(self, claim: api.ResourceClaim) -> None:
         """Delete a claim that the scheduler itself has made, finalizer and all. Not finding it is fine."""

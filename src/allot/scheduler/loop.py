@@ -22,6 +22,7 @@ from allot.client.events import EventRecorder
 from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
+from allot.core.model.classic import GATE
 from allot.core.scheduling import (
     QUEUE_ORDERS,
     Bound,
@@ -44,6 +45,7 @@ from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.foreign_status import ForeignStatus
 from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
+from allot.scheduler.negotiating import Negotiator
 from allot.scheduler.reports import Reporter
 from allot.scheduler.sources import Sources
 from allot.scheduler.volume_writes import VolumeWrites
@@ -123,6 +125,7 @@ class Scheduler:
         self._reporter: Reporter
         self._tasks: asyncio.TaskGroup
         self._foreign: ForeignStatus | None = None
+        self._negotiator = Negotiator(client, self.machine, clock, ids) if GATE in gates else None
 
     # --- running ---
 
@@ -142,6 +145,9 @@ class Scheduler:
                 tasks.create_task(supervise("reports on gated pods", self._report_gated, self._clock))
                 self._foreign = ForeignStatus(self._client, self.machine, sources, self._clock)
                 tasks.create_task(supervise("status of other schedulers' objects", self._foreign.run, self._clock))
+                if self._negotiator is not None:
+                    run = self._negotiator.run
+                    tasks.create_task(supervise("negotiations with drivers' controllers", run, self._clock))
                 tasks.create_task(supervise("kinds that come later", partial(self._connect_late, sources), self._clock))
                 try:
                     await self._schedule()
@@ -190,6 +196,8 @@ class Scheduler:
             self._news.set()
         if self._foreign is not None:
             self._foreign.changed()
+        if self._negotiator is not None:
+            self._negotiator.changed()
 
     async def _schedule(self) -> None:
         while True:

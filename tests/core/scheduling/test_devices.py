@@ -41,6 +41,27 @@ def refusal(text: str, verdict: Verdict = UNRESOLVABLE) -> Status:
     return Status(verdict=verdict, plugin="DynamicResources", reasons=(text,))
 
 
+# --- claims that controllers allocate ---
+
+
+@pytest.mark.parametrize(
+    ("enabled", "more"),
+    [((), ", for which feature gate DRAControlPlaneController has to be on"), (("DRAControlPlaneController",), "")],
+)
+def test_a_claim_of_a_controller_is_never_given_devices_by_the_scheduler(enabled: tuple[str, ...], more: str) -> None:
+    claims = world("n1", enabled=gates(*enabled))
+    annotations = {"allot.dev/allocation-controller": "slots.example.com"}
+    claims.put_claim(claim("c", exactly("r0", 1), annotations=annotations))
+    claims.put_claim(claim("own", exactly("r0", 1)))
+    asked = pod("p", "own", "c")
+    text = f"resource claim ns/c: waiting for controller slots.example.com to allocate it{more}"
+    assert claims.gate(asked) == claims.fit(asked, now=0.0) == refusal(text)
+    assert list(claims.awaited(asked)) == (["c"] if enabled else [])
+    status = {"allocation": allocation("gpu-0")}
+    claims.put_claim(claim("c", exactly("r0", 1), annotations=annotations, version=2, status=status))
+    assert (claims.gate(asked), claims.awaited(asked)) == (None, {})
+
+
 # --- PreFilter ---
 
 

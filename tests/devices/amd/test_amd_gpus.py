@@ -13,13 +13,15 @@ import pytest
 
 from allot.core.lifecycle.slice_publishing import check_pools
 from allot.core.model.resource_v1 import Device, ResourceSlice
+from allot.core.quantity import Quantity
 from allot.devices.amd.command import make_driver
 from allot.devices.amd.driver import CONTAINER_GPUS, AmdDriver
 from allot.devices.amd.hardware import KernelGpus, SimulatedGpus
 from allot.devices.amd.inventory import as_device
 from allot.devices.catalogue import find_profile
 from allot.devices.command import UsageError
-from allot.devices.profiles.amd import find_amd_machine
+from allot.devices.lost_devices import lost_file
+from allot.devices.profiles.amd import amd_tables
 from allot.devices.simulation import AmdSettings, Settings, SettingsError, SimulatedDrivers
 from driver.cluster import cluster, make_claim, started
 
@@ -125,6 +127,27 @@ def test_a_profile_is_cut_as_its_settings_say(partitions: str, count: int, memor
     assert [each.spec.extended_resource_name for each in drivers.device_classes] == ["amd.com/gpu"]
 
 
+@pytest.mark.parametrize(
+    ("profile", "partitions", "count", "memory", "units"),
+    [("mi300ax4", "tpx_nps1", 12, 43690, "76"), ("mi350xx8", "cpx_nps2", 64, 36862, "32")],
+)
+def test_other_models_are_cut_as_they_can_be(
+    profile: str, partitions: str, count: int, memory: int, units: str
+) -> None:
+    drivers = SimulatedDrivers(find_profile(profile), Settings(amd=AmdSettings(partitions=partitions)))
+    ((name, pool),) = drivers.pools("n")
+    assert (len(pool.devices), check_pools(name, (pool,))) == (count, ())
+    assert values(pool.devices[0])["computeUnits"] == units
+    assert pool.devices[0].capacity["memory"].value == Quantity.parse(f"{memory}Mi")
+
+
+def test_a_simulated_card_that_is_lost_is_not_published(tmp_path: Path) -> None:
+    driver = AmdDriver(SimulatedGpus(amd_tables().find("mi250x2")), tmp_path)
+    first, second = (device.name for device in driver.devices())
+    lost_file(tmp_path).write_text(f"{first}\n")
+    assert [device.name for device in driver.devices()] == [second]
+
+
 def test_partitions_that_a_card_cannot_have_are_refused() -> None:
     for profile, partitions in (("mi300x", "cpx_nps2"), ("mi250x4", "cpx_nps1")):
         with pytest.raises(SettingsError) as caught:
@@ -138,7 +161,7 @@ def test_partitions_that_a_card_cannot_have_are_refused() -> None:
 
 @pytest.mark.slow
 async def test_programs_in_a_container_show_exactly_what_was_given(tmp_path: Path) -> None:
-    driver = AmdDriver(SimulatedGpus(find_amd_machine("mi300xx8"), "dpx_nps1"), tmp_path / "s")
+    driver = AmdDriver(SimulatedGpus(amd_tables().find("mi300xx8"), "dpx_nps1"), tmp_path / "s")
     async with cluster(tmp_path) as plane, started(driver, plane.client(), tmp_path) as (plugin, kubelet):
         await plugin.publisher.synced.wait()
         (slice_,) = (await plane.client().typed(ResourceSlice).list()).items

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from allot.cli.up.local_node import LocalNode, LocalOptions
 from allot.cli.up.node_sets import parse_specs, with_device_files
 from allot.core.lifecycle.slice_publishing import check_pools
 from allot.devices.file.definition import DeviceFile, parse_device_file, read_device_file
 from allot.devices.file.expansion import expand
 from allot.devices.node_files import NodeFile, parse_node_file
+from allot.devices.pool_files import parse_pools, template_of
 from allot.reading.errors import Unreadable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "devices"
@@ -107,7 +110,7 @@ def test_a_selector_names_the_nodes_that_have_the_devices(tmp_path: Path) -> Non
     assert again == nodes.simulated
     # A file that is given again takes the place of what was.
     assert with_device_files(nodes, (file,)) == nodes
-    with pytest.raises(Unreadable, match="no simulated node has these labels"):
+    with pytest.raises(Unreadable, match="no node has these labels"):
         with_device_files(parse_specs(("l4",)), (file,))
     with pytest.raises(Unreadable, match="is in an earlier --devices, too"):
         with_device_files(nodes, (file, file))
@@ -121,6 +124,49 @@ def test_a_driver_that_a_machine_has_is_not_described_again(tmp_path: Path) -> N
     inside = b"nodes:\n- profile: t4\n  devices:\n  - driver: a.example.com\n    devices: [{name: A}]\n"
     with pytest.raises(Unreadable, match=r"nodes\.yaml: line 5: .*device 'A'"):
         parse_node_file(inside, "nodes.yaml")
+
+
+def test_this_machine_can_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "fpga.yaml"
+    path.write_text(FILE)
+    nodes = with_device_files(parse_specs(("local",)), (path,))
+    assert msgspec.json.decode(msgspec.json.encode(nodes), type=type(nodes)) == nodes
+    local = LocalNode(LocalOptions(), tmp_path / "n", tmp_path / "kubeconfig", "default", nodes.local_devices)
+    assert "fpga.example.com" in [made.metadata.name for made in local.device_classes]
+    command = local.drivers()["fpga-example-com"]
+    assert command[1:3] == ["-m", "allot.devices.file"]
+    assert read_device_file(Path(command[3])) == read_device_file(path)
+    done = subprocess.run([*command[:4], "--describe"], capture_output=True, text=True, check=True)
+    assert '"name":"fpga.example.com"' in done.stdout
+    path.write_text(f"nodeSelector: {{rack: r1}}\n{FILE}")
+    with pytest.raises(Unreadable, match="no node has these labels"):
+        with_device_files(parse_specs(("local",)), (path,))
+
+
+def test_nodes_of_pools_have_them_too(tmp_path: Path) -> None:
+    path = tmp_path / "fpga.yaml"
+    path.write_text(
+        "driver: fpga.example.com\nnodeSelector: {kind: fpga}\ndevices: [{name: 'fpga-{index}', count: 2}]\n"
+    )
+    pools = tmp_path / "pools.yaml"
+    pools.write_text(
+        "pools:\n- {name: a, machine: n2-standard-4, labels: {kind: fpga}}\n- {name: b, machine: n2-standard-4}\n"
+    )
+    nodes = msgspec.structs.replace(parse_specs(("none",)), pools=parse_pools([str(pools)], "--pool"))
+    found = with_device_files(nodes, (path,)).pools
+    assert [len(pool.devices) for pool in found.pools] == [1, 0]
+    template, classes = template_of(found.pools[0])
+    assert [device.name for each in template.slices for device in each.spec.devices or ()] == ["fpga-0", "fpga-1"]
+    assert "fpga.example.com" in [each.metadata.name for each in classes]
+    # As the agent reads what `allot up` wrote.
+    again = tmp_path / "again.json"
+    again.write_bytes(msgspec.json.encode(found))
+    assert parse_pools([str(again)], "--pool") == found
+    pools.write_text(
+        "pools:\n- name: a\n  machine: t4\n  devices:\n  - driver: fpga.example.com\n    devices: [{nam: x}]\n"
+    )
+    with pytest.raises(Unreadable, match=r"pools\.yaml: line 6: .*nam"):
+        parse_pools([str(pools)], "--pool")
 
 
 def test_a_file_without_classes_brings_one_for_all_its_devices() -> None:

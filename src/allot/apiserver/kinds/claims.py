@@ -14,10 +14,11 @@ from allot.apiserver.resources import Object, Resource
 from allot.apiserver.server_context import ServerContext
 from allot.core.access.claim_status import check_claim_status_write
 from allot.core.features import FeatureGates
+from allot.core.model.classic import CONTROLLER
 from allot.core.validation import claim, claim_status
 from allot.core.validation.builtin.values import members
 from allot.core.validation.fast_path import accepts_metadata
-from allot.core.validation.fields import FieldError
+from allot.core.validation.fields import FieldError, invalid
 
 _STATUS_GATE = "DRAResourceClaimGranularStatusAuthorization"
 _EMPTY: Object = {}
@@ -100,7 +101,9 @@ class ClaimStrategy(TypedStrategy):
             if old is None or not _is_any_admin(members(object_, "status", "allocation", "devices").get("results")):
                 return errors
             return errors + self.admin_status_errors(object_, old, await _namespace_labels(context, request))
-        if old is not None or not asks_for_admin_access(members(object_, "spec")):
+        if old is not None:
+            return _controller_errors(object_, old)
+        if not asks_for_admin_access(members(object_, "spec")):
             return ()
         return self.admin_access_errors(object_, await _namespace_labels(context, request))
 
@@ -135,6 +138,12 @@ class ClaimTemplateStrategy(TypedStrategy):
         """Errors of a new template that asks for admin access in a namespace not labelled for it."""
         requests = decode_typed(object_, self._kind).spec.spec.devices.requests
         return errors_of(claim.check_admin_access(requests, namespace_labels))
+
+
+def _controller_errors(object_: Object, old: Object) -> tuple[FieldError, ...]:
+    """Who allocates a claim is part of its spec in v1alpha3, and does not change."""
+    new, before = (members(each, "metadata", "annotations").get(CONTROLLER) for each in (object_, old))
+    return () if new == before else (invalid("spec.controller", new or "", "field is immutable").error,)
 
 
 def asks_for_admin_access(spec: Object) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from allot.apiserver.kinds.classic_definitions import classic_definitions
 from allot.core.schema import Schemas
 
 _FOLDER = re.compile(r"v(\d+)\.(\d+)\.(\d+)-local")
@@ -41,6 +42,7 @@ def _versions(folders: Iterator[Path]) -> Iterator[tuple[tuple[int, ...], Path]]
 
 
 @cache
-def builtin_schemas() -> Schemas:
-    """Schemas of all built-in kinds."""
-    return Schemas(builtin_definitions())
+def builtin_schemas(*, with_classic: bool = False) -> Schemas:
+    """Schemas of all built-in kinds. with_classic: also of those that Kubernetes 1.31 had in resource.k8s.io/v1alpha3."""
+    definitions = builtin_definitions()
+    return Schemas({**classic_definitions(definitions), **definitions} if with_classic else definitions)

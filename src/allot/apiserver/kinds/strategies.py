@@ -34,6 +34,8 @@ def strategy_for(
             return ClaimStrategy(resource, gates, clock)
         case ("resource.k8s.io", "ResourceClaimTemplate"):
             return ClaimTemplateStrategy(resource, gates, clock)
+        case ("resource.k8s.io", "PodSchedulingContext"):
+            return GenericStrategy(resource, gates=gates)
         case ("resource.k8s.io", _) | (_, "Workload" | "PodGroup" | "CompositePodGroup"):
             return TypedStrategy(resource, gates, clock)
         case ("", "Pod"):

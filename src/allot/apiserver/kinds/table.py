@@ -12,6 +12,7 @@ import msgspec
 
 from allot.apiserver.kinds import fields
 from allot.apiserver.resources import Resource, Subresource
+from allot.core.model import classic
 from allot.core.model.kinds import deprecation_of
 
 _ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -249,6 +250,26 @@ def _warning(api_version: str, kind: str) -> str:
     if (api_version, kind) == ("v1", "Endpoints"):
         return "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
     return deprecation_of(api_version, kind) or ""
+
+
+# Kinds that Kubernetes 1.31 had in v1alpha3.
+_CLASSIC_KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+
+
+@cache
+def classic_resources() -> tuple[Resource, ...]:
+    """What is served besides where drivers' controllers allocate claims (feature gate DRAControlPlaneController)."""
+    context = _Row(
+        _RESOURCE, "PodSchedulingContext", "podschedulingcontexts", versions=("v1alpha3",), subresources=_WITH_STATUS
+    )
+    rows = [*(row for row in _ROWS if row.group == _RESOURCE and row.kind in _CLASSIC_KINDS), context]
+    return tuple(
+        msgspec.structs.replace(
+            _expanded(row, "v1alpha3"),
+            warning=f"{classic.API_VERSION} {row.kind} is of Kubernetes 1.31, and served because feature gate {classic.GATE} is on",
+        )
+        for row in rows
+    )
 
 
 @cache

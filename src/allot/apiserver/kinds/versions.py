@@ -55,8 +55,9 @@ def convert_to(object_: Object, kind: str, api_version: str, wanted: str) -> Obj
 
 def _device_kind(object_: Object, wanted: str) -> Object:
     try:
-        hub: dict[str, Any] = to_hub(object_)
+        # Versions that are served keep what they say; the old one only is where its gate is on.
+        hub: dict[str, Any] = to_hub(object_, keeps_classic=True)
         kind = kind_of(str(object_["apiVersion"]), str(object_["kind"]))
-        return hub if wanted == kind.hub_api_version else from_hub(hub, wanted)
+        return hub if wanted == kind.hub_api_version else from_hub(hub, wanted, keeps_classic=True)
     except (ConversionError, UnknownKind) as error:
         raise Refused(str(error)) from error

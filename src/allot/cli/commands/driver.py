@@ -49,7 +49,10 @@ def driver() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where to write it; must not exist or be empty.  [default: the first part of the name]",
 )
-def new(name: str, directory: Path | None) -> None:
+@click.option(
+    "--controller", is_flag=True, help="For devices that are on no node until a controller attaches them to one."
+)
+def new(name: str, directory: Path | None, controller: bool) -> None:
     """Write a driver called NAME that works, with a test and the manifests for a cluster.
 
     NAME is the driver's name in the API, a DNS name such as dice.example.com.
@@ -58,15 +61,17 @@ def new(name: str, directory: Path | None) -> None:
     Examples:
       allot driver new dice.example.com
       allot driver new dice.example.com --directory drivers/dice
+      allot driver new fabric.example.com --controller
     """
     target = directory or Path(name.partition(".")[0] or name)
     try:
-        files = write_skeleton(name, target)
+        files = write_skeleton(name, target, with_controller=controller)
     except SkeletonError as error:
         raise Unreadable(str(error)) from None
     for path in files:
         write(str(path))
-    talk(f"next: allot driver test {target / 'driver.py'}")
+    # Checks need devices that the driver itself publishes.
+    talk(f"next: see {target / 'README.md'}" if controller else f"next: allot driver test {target / 'driver.py'}")
 
 
 @driver.command(short_help="Check what a driver does.", context_settings={"ignore_unknown_options": True})
@@ -155,6 +160,11 @@ async def _examine(
         description = await describe(command)
     except ProcessError as error:
         raise Unreadable(str(error)) from None
+    if description.has_controller:
+        raise Unreadable(
+            f"driver {description.name}: its devices come from a controller, and checks need some that it publishes itself",
+            "see docs/guides/write-a-driver.md on testing a driver with a controller",
+        )
     findings = []
     settings = Settings(directory=folder / "pki", port=0)
     async with control_plane(settings, MemoryStore()) as plane:

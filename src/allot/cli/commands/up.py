@@ -68,7 +68,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Devices of your own for the simulated nodes, described by a YAML file (see the guide for driver authors); repeatable.",
+    help="Devices of your own for the nodes, described by a YAML file (see the guide for driver authors); repeatable.",
 )
 @click.option(
     "--pool",

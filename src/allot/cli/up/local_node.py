@@ -1,6 +1,6 @@
 """This machine as a node of `allot up --node local`: the agent and the drivers for what the machine has, each a process.
 
-Network cards and CPUs are always there; the drivers of GPUs, AMD's too, and TPUs run where such devices are found. Class objects that come with
+Network cards and CPUs are always there; the drivers of GPUs, AMD's and Intel's too, and TPUs run where such devices are found. Class objects that come with
 the drivers are made unless others of their names exist.
 """
 
@@ -18,10 +18,14 @@ from allot.cli.server_options import CannotServe
 from allot.cli.up.node_sets import local_name
 from allot.core.model.resource_v1 import DeviceClass
 from allot.devices.amd import classes as amd_classes
-from allot.devices.amd.hardware import KernelGpus
+from allot.devices.amd.hardware import KernelGpus as AmdGpus
 from allot.devices.cpu import classes as cpu_classes
+from allot.devices.file.definition import DeviceFile
 from allot.devices.gpu import classes as gpu_classes
+from allot.devices.intel import classes as intel_classes
+from allot.devices.intel.hardware import KernelGpus as IntelGpus
 from allot.devices.nic import classes as nic_classes
+from allot.devices.simulation import file_kind
 from allot.devices.tpu import classes as tpu_classes
 from allot.devices.tpu.chips import KernelChips
 from allot.process.short_names import SOCKET_BYTES_MAX
@@ -48,7 +52,8 @@ _DRIVERS = (
     _Driver("gpu", lambda: ctypes.util.find_library("nvidia-ml") is not None, gpu_classes.device_classes),
     _Driver("nic", lambda: True, nic_classes.device_classes),
     _Driver("cpu", lambda: True, cpu_classes.device_classes),
-    _Driver("amd", lambda: bool(KernelGpus(Path("/sys")).read()), amd_classes.device_classes),
+    _Driver("amd", lambda: bool(AmdGpus(Path("/sys")).read()), amd_classes.device_classes),
+    _Driver("intel", lambda: bool(IntelGpus(Path("/sys")).read()), intel_classes.device_classes),
     _Driver("tpu", lambda: bool(KernelChips(Path("/sys"), Path("/dev")).read()), tpu_classes.device_classes),
 )
 
@@ -56,13 +61,17 @@ _DRIVERS = (
 class LocalNode:
     """Which processes there are. folder: the agent's."""
 
-    def __init__(self, options: LocalOptions, folder: Path, kubeconfig: Path, gates: str) -> None:
+    def __init__(
+        self, options: LocalOptions, folder: Path, kubeconfig: Path, gates: str, devices: Sequence[DeviceFile] = ()
+    ) -> None:
+        """devices: what device files describe."""
         self.name = local_name()
         self._options = options
         self._folder = folder.absolute()
         self._kubeconfig = kubeconfig.absolute()
         self._gates = gates
         self._drivers = tuple(each for each in _DRIVERS if each.is_needed())
+        self._devices = tuple(devices)
         if options.runtime == "cri":
             _require_runtime(options.endpoint)
         if len(bytes(self._folder)) + _SOCKETS_BELOW > SOCKET_BYTES_MAX:
@@ -72,7 +81,8 @@ class LocalNode:
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
         """Those that come with the drivers."""
-        return tuple(made for each in self._drivers for made in each.device_classes())
+        own = (made for each in self._drivers for made in each.device_classes())
+        return (*own, *(made for file in self._devices for made in file.classes))
 
     def agent(self) -> list[str]:
         """The command of the agent."""
@@ -86,10 +96,16 @@ class LocalNode:
         return command
 
     def drivers(self) -> dict[str, list[str]]:
-        """The commands of the drivers, by name."""
+        """The commands of the drivers, by kind; what describes those of device files is written for them."""
         common = ["--kubeconfig", str(self._kubeconfig), "--node-name", self.name, "--kubelet-root", str(self._folder)]
         common += ["--cdi-dir", str(self._cdi)]
-        return {each.name: [sys.executable, "-m", f"allot.devices.{each.name}", *common] for each in self._drivers}
+        own = {each.name: [sys.executable, "-m", f"allot.devices.{each.name}", *common] for each in self._drivers}
+        for file in self._devices:
+            path = self._folder / "devices" / f"{file.driver}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.encode(file))
+            own[file_kind(file)] = [sys.executable, "-m", "allot.devices.file", str(path), *common]
+        return own
 
     @property
     def _cdi(self) -> Path:

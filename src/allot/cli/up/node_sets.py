@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 
 from allot.cli.errors import Unreadable
+from allot.core.scheduling import HOSTNAME
 from allot.devices.catalogue import UnknownProfile, find_profile
 from allot.devices.class_pools import PREFIX
-from allot.devices.file.definition import read_device_file
+from allot.devices.file.definition import DeviceFile, read_device_file
 from allot.devices.node_files import (
     NODES_MAX,
     NodeFile,
@@ -36,6 +37,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     simulated: tuple[NodeSet, ...] = ()
     local: bool = False
+    # Of this machine.
+    local_devices: tuple[DeviceFile, ...] = ()
     # Of the simulated cloud.
     pools: PoolFile = PoolFile()
 
@@ -105,8 +108,8 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
 
 
 def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
-    """The same nodes with the devices of files. Unreadable."""
-    simulated = nodes.simulated
+    """The same nodes, pools of them and this machine, with the devices of files. Unreadable if nothing has the devices of one."""
+    simulated, pools, local = nodes.simulated, nodes.pools.pools, nodes.local_devices
     drivers: set[str] = set()
     for path in paths:
         file = read_device_file(path)
@@ -114,7 +117,16 @@ def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
             raise Unreadable(f"--devices {path}: driver {file.driver} is in an earlier --devices, too")
         drivers.add(file.driver)
         simulated = with_device_file(simulated, file)
-    return msgspec.structs.replace(nodes, simulated=simulated)
+        pools = tuple(pool.with_device_file(file) for pool in pools)
+        if nodes.local and file.selects({HOSTNAME: local_name()}):
+            local = (*(each for each in local if each.driver != file.driver), file)
+        devices = [local, *(each.devices for each in simulated), *(pool.devices for pool in pools)]
+        if not any(file in each for each in devices):
+            wanted = ", ".join(f"{key}={value}" for key, value in file.node_selector.items())
+            missing = f"nodeSelector {wanted}: no node has these labels" if wanted else "there are no nodes"
+            raise Unreadable(f"device file of driver {file.driver}: {missing}")
+    of_pools = msgspec.structs.replace(nodes.pools, pools=pools)
+    return msgspec.structs.replace(nodes, simulated=simulated, pools=of_pools, local_devices=local)
 
 
 def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:

@@ -266,7 +266,8 @@ class _Cluster:
         gates = gates_text(options.server.gates)
         local = None
         if options.nodes.local:
-            local = LocalNode(options.local, node_folder(options.folder, "local"), self._kubeconfig, gates)
+            folder = node_folder(options.folder, "local")
+            local = LocalNode(options.local, folder, self._kubeconfig, gates, options.nodes.local_devices)
         socket = self._cloud_socket()
         await self._forget_others(kept_nodes(options.folder) or Nodes())
         keep_nodes(options.folder, options.nodes)

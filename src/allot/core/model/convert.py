@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.model import classic
 from allot.core.model.kinds import Kind, UnknownKind, kind_of
 from allot.core.model.resource_v1 import Device, ExactDeviceRequest
 from allot.core.model.schema import schema_of
@@ -23,7 +24,14 @@ _BASIC_FIELDS = frozenset(field.wire_name for field in schema_of(Device).fields)
 _UNSET = {"deviceClassName": "", "allocationMode": "", "count": 0}
 
 _V1BETA1 = "resource.k8s.io/v1beta1"
-_V1ALPHA3 = "resource.k8s.io/v1alpha3"
+_V1ALPHA3 = classic.API_VERSION
+_Change = Callable[[dict[str, Any]], dict[str, Any]]
+# To v1 and back, for the v1alpha3 of Kubernetes 1.31.
+_CLASSIC: dict[str, tuple[_Change, _Change]] = {
+    "DeviceClass": (classic.class_to_v1, classic.class_from_v1),
+    "ResourceClaim": (classic.claim_to_v1, classic.claim_from_v1),
+    "ResourceClaimTemplate": (classic.template_to_v1, classic.template_from_v1),
+}
 
 
 class ConversionError(ValueError):
@@ -38,8 +46,11 @@ class Converted(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def to_hub(value: dict[str, Any]) -> dict[str, Any]:
-    """The object in the hub version of its kind."""
+def to_hub(value: dict[str, Any], *, keeps_classic: bool = False) -> dict[str, Any]:
+    """The object in the hub version of its kind. keeps_classic: what v1alpha3 says of allocation by a driver's controller becomes
+    annotations (`model.classic`); otherwise it is left behind."""
+    if keeps_classic and value.get("apiVersion") == _V1ALPHA3 and value.get("kind") in _CLASSIC:
+        value = _CLASSIC[value["kind"]][0](value)
     return convert_to_hub(value).value
 
 
@@ -56,20 +67,25 @@ def convert_to_hub(value: dict[str, Any]) -> Converted:
     return Converted(converted, tuple(conversion.unknown_fields), tuple(conversion.warnings))
 
 
-def from_hub(value: dict[str, Any], api_version: str) -> dict[str, Any]:
-    """The object, given in its hub version, in another version of its kind."""
+def from_hub(value: dict[str, Any], api_version: str, *, keeps_classic: bool = False) -> dict[str, Any]:
+    """The object, given in its hub version, in another version of its kind. keeps_classic: also in v1alpha3 as Kubernetes 1.31 had it."""
     own_version, kind = _kind(value)
     if own_version != kind.hub_api_version:
         raise ConversionError(
             f"{kind.name} is in version {own_version}: expected the hub version {kind.hub_api_version}"
         )
-    if api_version not in kind.api_versions:
+    is_classic = keeps_classic and api_version == _V1ALPHA3 and kind.name in _TO_HUB
+    if api_version not in kind.api_versions and not is_classic:
         raise ConversionError(
             f"{kind.name} cannot be written as {api_version!r}: expected {' or '.join(kind.api_versions)}"
         )
     converted = {**value, "apiVersion": api_version}
-    if api_version == _V1BETA1 and kind.name in _FROM_HUB:
+    if (api_version == _V1BETA1 or is_classic) and kind.name in _FROM_HUB:
         converted = _FROM_HUB[kind.name](converted)
+    if is_classic and kind.name == "ResourceSlice":
+        converted = _at(converted, ("spec", "devices"), lambda devices: _each(devices, _plain_capacity))
+    if is_classic and kind.name in _CLASSIC:
+        converted = _CLASSIC[kind.name][1](converted)
     return converted
 
 
@@ -232,6 +248,16 @@ def _flat_request(_index: int, request: dict[str, Any]) -> dict[str, Any]:
 def _nested_device(_index: int, device: dict[str, Any]) -> dict[str, Any]:
     nested = {name: device[name] for name in ("name",) if name in device}
     return {**nested, "basic": _without(device, "name")}
+
+
+def _plain_capacity(_index: int, device: dict[str, Any]) -> dict[str, Any]:
+    def plain(capacity: Any) -> Any:
+        if not isinstance(capacity, dict):
+            return capacity
+        return {key: item.get("value") if isinstance(item, dict) else item for key, item in capacity.items()}
+
+    changed: dict[str, Any] = _at(device, ("basic", "capacity"), plain)
+    return changed
 
 
 def _flat_requests(path: tuple[str, ...]) -> Callable[[Any], Any]:

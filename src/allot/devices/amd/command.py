@@ -18,7 +18,8 @@ from allot.devices.amd.classes import device_classes
 from allot.devices.amd.driver import AmdDriver
 from allot.devices.amd.hardware import KernelGpus, SimulatedGpus
 from allot.devices.command import UsageError, run_command
-from allot.devices.profiles.amd import UnknownAmdMachine, find_amd_machine
+from allot.devices.profiles.amd import amd_tables
+from allot.devices.profiles.cards import UnknownCardMachine
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -35,8 +36,8 @@ def make_driver(arguments: Sequence[str]) -> tuple[AmdDriver, list[str]]:
             raise UsageError("--partitions: only simulated cards (--profile) are partitioned by the driver")
         return AmdDriver(KernelGpus(given.sys_root)), rest
     try:
-        gpus = SimulatedGpus(find_amd_machine(given.profile), given.partitions)
-    except (UnknownAmdMachine, ValueError) as error:
+        gpus = SimulatedGpus(amd_tables().find(given.profile), given.partitions)
+    except (UnknownCardMachine, ValueError) as error:
         raise UsageError(str(error.args[0])) from None
     return AmdDriver(gpus, given.state_dir.absolute()), rest
 

@@ -9,8 +9,9 @@ import msgspec
 
 from allot.devices.amd.hardware import Gpu, Gpus
 from allot.devices.amd.inventory import DRIVER_NAME, as_device, gpu_name
-from allot.devices.container_programs import program_mounts, write_information, write_programs
-from allot.driver import Claim, ConfigKind, Device, DeviceNode, Driver, Edits, Mount, Prepared, PrepareError
+from allot.devices.container_programs import information_mount, program_mounts, write_programs
+from allot.devices.lost_devices import read_lost
+from allot.driver import Claim, ConfigKind, Device, DeviceNode, Driver, Edits, Prepared, PrepareError
 
 PROGRAMS = ("amd-smi", "rocm-smi")
 CONTAINER_GPUS = "/run/amd-simulated"
@@ -40,7 +41,7 @@ class AmdDriver(Driver):
 
     def devices(self) -> Iterable[Device]:
         """All cards and partitions."""
-        return [as_device(gpu) for gpu in self._gpus.read()]
+        return [as_device(gpu) for gpu in self._present().values()]
 
     def edits_for_all(self) -> Edits:
         """What AMD's driver sets, and the programs of simulated cards."""
@@ -49,7 +50,7 @@ class AmdDriver(Driver):
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
         """Device files; nothing is changed about a card."""
-        gpus = {gpu_name(gpu): gpu for gpu in self._gpus.read()}
+        gpus = self._present()
         gone = [device.name for device in claim.devices if device.name not in gpus]
         if gone:
             raise PrepareError(
@@ -57,15 +58,16 @@ class AmdDriver(Driver):
             )
         return [Prepared(device, self._edits(gpus[device.name])) for device in claim.devices]
 
+    def _present(self) -> dict[str, Gpu]:
+        lost = read_lost(self._folder)
+        return {name: gpu for gpu in self._gpus.read() if (name := gpu_name(gpu)) not in lost}
+
     def _edits(self, gpu: Gpu) -> Edits:
         if self._folder is None:
             return Edits(device_nodes=tuple(DeviceNode(path=path, permissions="rwm") for path in gpu.device_files))
         name = gpu_name(gpu)
-        folder = self._folder / "gpus" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_information(folder / "info", _information(gpu))
         target = f"{CONTAINER_GPUS}/{gpu.render:04d}-{name}"
-        return Edits(mounts=(Mount(host_path=str(folder), container_path=target, options=("ro", "rbind")),))
+        return Edits(mounts=(information_mount(self._folder / "gpus" / name, _information(gpu), target),))
 
 
 def _information(gpu: Gpu) -> dict[str, str]:

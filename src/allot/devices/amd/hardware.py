@@ -15,10 +15,9 @@ from typing import Protocol
 import msgspec
 
 from allot.devices.profiles.amd import DRIVER_VERSION, AmdMachine
-from allot.devices.sysfs import PciPlace, children, pci_place, read_int, read_line
+from allot.devices.sysfs import PciPlace, children, drm_nodes, pci_place, read_int, read_line
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
-_NODE = re.compile(r"(card|renderD)([0-9]{1,6})")
 _SIMDS_PER_UNIT = 4
 _FIRST_RENDER = 128
 _RENDERS_PER_CARD = 8
@@ -76,7 +75,7 @@ class KernelGpus:
             if is_partitioned:
                 drms += self._further_partitions(address, kfd)
             for number, drm in enumerate(drms):
-                nodes = _drm_nodes(drm)
+                nodes = drm_nodes(drm)
                 if "card" in nodes and "renderD" in nodes:
                     found.append(self._gpu(folder, nodes, kfd, profile, number, is_partitioned))
         return tuple(sorted(found, key=lambda gpu: (gpu.card, gpu.render)))
@@ -118,7 +117,7 @@ class KernelGpus:
         for folder in children(self._sys / "devices" / "platform"):
             if not folder.name.startswith("amdgpu_xcp"):
                 continue
-            properties = kfd.get(_drm_nodes(folder / "drm").get("renderD", 0), {})
+            properties = kfd.get(drm_nodes(folder / "drm").get("renderD", 0), {})
             location = properties.get("location_id", -1)
             if location >> 3 == (bus << 8 | slot << 3) >> 3 and properties.get("domain", 0) == domain:
                 found.append((location & 7, folder.name, folder / "drm"))
@@ -175,11 +174,6 @@ class SimulatedGpus:
                     )
                 )
         return tuple(found)
-
-
-def _drm_nodes(folder: Path) -> dict[str, int]:
-    matches = (_NODE.fullmatch(each.name) for each in children(folder))
-    return {match[1]: int(match[2]) for match in matches if match is not None}
 
 
 def _read_properties(path: Path) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """A driver to begin with: code that works, its test, an image, and the manifests that run it in a cluster.
 
-Knows which files there are; their texts are in `files`, with the driver's names left open.
+Knows which files there are; their texts are in `files`, with the driver's names left open. `with_controller` has those that are other or
+more for a driver whose devices are attached to nodes by a controller.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class SkeletonError(ValueError):
     """The skeleton cannot be written."""
 
 
-def write_skeleton(name: str, directory: Path) -> tuple[Path, ...]:
+def write_skeleton(name: str, directory: Path, *, with_controller: bool = False) -> tuple[Path, ...]:
     """Write a driver of that name; the files. SkeletonError if the name is no driver name or something is there."""
     problems = check_driver_name(name, "name")
     if problems:
@@ -33,9 +34,11 @@ def write_skeleton(name: str, directory: Path) -> tuple[Path, ...]:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise SkeletonError(f"{directory}: is there already, expected a new or empty folder")
         written = []
-        texts = _texts(resources.files(__name__) / "files", Path())
-        texts.append((Path(_REQUIREMENTS), (resources.files(allot) / _REQUIREMENTS).read_text()))
-        for path, text in sorted(texts):
+        texts = dict(_texts(resources.files(__name__) / "files", Path()))
+        if with_controller:
+            texts |= _texts(resources.files(__name__) / "with_controller", Path())
+        texts[Path(_REQUIREMENTS)] = (resources.files(allot) / _REQUIREMENTS).read_text()
+        for path, text in sorted(texts.items()):
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(_filled(text, name))

@@ -96,6 +96,17 @@ def test_a_claim_with_too_many_users() -> None:
     assert found.changes[0].text.startswith("create a second claim")
 
 
+def test_a_claim_that_a_controller_has_to_allocate() -> None:
+    classic = claim("slots", asks())
+    classic["metadata"]["annotations"] = {"allot.dev/allocation-controller": "slots.example.com"}
+    found = explained(GPU_NODE, classic, wanting("train", "slots"))
+    assert found.reason is Reason.CLAIM_CONTROLLER
+    assert "has to be allocated by controller slots.example.com, which has not done so" in found.cause
+    assert "DRAControlPlaneController" in found.changes[1].text
+    allocated = {**classic, "status": holding("n", "gpu-0")}
+    assert explained(GPU_NODE, allocated, wanting("train", "slots")).reason is Reason.FITS
+
+
 def test_a_quota_that_is_used_up() -> None:
     name = "gpu.deviceclass.resource.k8s.io/devices"
     quota = {

@@ -132,15 +132,32 @@ DRIVERS: tuple[Driver, ...] = (
     ),
     Driver(
         name="gpu.amd.com",
-        attributes={"type": Type.TEXT, "deviceID": Type.TEXT, "productName": Type.TEXT},
-        capacities=("memory",),
+        attributes={
+            "type": Type.TEXT,
+            "deviceID": Type.TEXT,
+            "productName": Type.TEXT,
+            "driverVersion": Type.VERSION,
+            "partitionProfile": Type.TEXT,
+            "numaNode": Type.INT,
+        },
+        capacities=("memory", "computeUnits", "simdUnits"),
         class_name="gpu.amd.com",
         class_condition="device.attributes['gpu.amd.com'].type == 'amdgpu'",
         extended_resources=("amd.com/gpu",),
     ),
     Driver(
         name="gpu.intel.com",
-        attributes={"model": Type.TEXT, "pciId": Type.TEXT, "pciAddress": Type.TEXT},
+        attributes={
+            "model": Type.TEXT,
+            "family": Type.TEXT,
+            "driver": Type.TEXT,
+            "type": Type.TEXT,
+            "sriov": Type.BOOL,
+            "pciId": Type.TEXT,
+            "health": Type.TEXT,
+            "pciAddress": Type.TEXT,
+            "pciRoot": Type.TEXT,
+        },
         capacities=("memory", "millicores"),
         class_name="gpu.intel.com",
         parameter_groups=("gpu.resource.intel.com", "gpu.dra.intel.com"),
@@ -166,7 +183,11 @@ DRIVERS: tuple[Driver, ...] = (
 _BY_NAME = {driver.name: driver for driver in DRIVERS}
 _BY_GROUP = {group: driver for driver in DRIVERS for group in driver.parameter_groups}
 # Classes that charts of known drivers install besides the one of whole devices.
-_OTHER_CLASSES = {"mig.nvidia.com": _NVIDIA, "vfio.gpu.nvidia.com": _NVIDIA}
+_OTHER_CLASSES = {
+    "mig.nvidia.com": _NVIDIA,
+    "vfio.gpu.nvidia.com": _NVIDIA,
+    "gpu-vfio.intel.com": _BY_NAME["gpu.intel.com"],
+}
 _BY_CLASS = {driver.class_name: driver for driver in DRIVERS if driver.class_name} | _OTHER_CLASSES
 
 

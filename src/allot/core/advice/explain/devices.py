@@ -25,6 +25,7 @@ from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import ClaimFit, NodeInfo, Variant
+from allot.core.selectors import nodes_named
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5
@@ -288,20 +289,7 @@ def _removed(tally: Tally) -> Removed:
 def nodes_of(claim: api.ResourceClaim) -> tuple[str, ...]:
     """The nodes that an allocation names."""
     allocation = claim.status.allocation
-    selector = allocation.node_selector if allocation is not None else None
-    if selector is None:
-        return ()
-    return tuple(
-        sorted(
-            {
-                value
-                for term in selector.node_selector_terms
-                for field in term.match_fields
-                if field.key == "metadata.name" and field.operator == "In"
-                for value in field.values
-            }
-        )
-    )
+    return tuple(sorted(nodes_named(allocation.node_selector))) if allocation is not None else ()
 
 
 def find_claim(what_if: WhatIfCluster, name: str) -> api.ResourceClaim | None:

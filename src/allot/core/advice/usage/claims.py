@@ -13,6 +13,7 @@ from allot.core.allocation import claim_id
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.selectors import nodes_named
 
 
 class ClaimState(StrEnum):
@@ -98,15 +99,7 @@ def claim_state(claim: api.ResourceClaim, *, used: bool, wanted: bool) -> ClaimS
 
 def nodes_of(allocation: api.AllocationResult | None) -> tuple[str, ...]:
     """The nodes that an allocation names; none if it can be used by others too."""
-    if allocation is None or allocation.node_selector is None:
-        return ()
-    names: list[str] = []
-    for term in allocation.node_selector.node_selector_terms:
-        fields = [field for field in term.match_fields if field.key == "metadata.name" and field.operator == "In"]
-        if not fields:
-            return ()
-        names += [name for field in fields for name in field.values]
-    return tuple(dict.fromkeys(names))
+    return nodes_named(allocation.node_selector) if allocation is not None else ()
 
 
 def _seconds_since(time: str | None, now: float | None) -> float | None:

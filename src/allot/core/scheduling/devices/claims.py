@@ -19,6 +19,7 @@ from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model import scheduling_v1 as scheduling
+from allot.core.model.classic import GATE, controller_of
 from allot.core.scheduling.devices import group_claims
 from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
 from allot.core.scheduling.devices.claim_fit import ClaimFit, refusal
@@ -59,6 +60,7 @@ class Claims:
         self.extended = ExtendedResources()
         self.workload_claims = "DRAWorkloadResourceClaims" in gates
         self.node_allocatable = "DRANodeAllocatableResources" in gates
+        self._has_controllers = GATE in gates
         self._records: dict[ClaimID, ClaimRecord] = {}
         # Claims for extended resources by the uid of the pod that they were made for.
         self._special: dict[str, ClaimID] = {}
@@ -305,11 +307,36 @@ class Claims:
                 raise LookupFailure(f'resourceclaim "{name}" is being deleted')
             if check_owner:
                 group_claims.check_owner(pod, claim, self.workload_claims)
+            controller = controller_of(claim)
+            if controller and claim.status.allocation is None:
+                raise LookupFailure(self._awaited(f"{namespace}/{name}", controller))
             if record.is_full() and not self._is_user(pod, record):
                 raise LookupFailure(
                     f'resourceclaim "{name}" is reserved for {api.RESERVED_FOR_MAX} consumers, which is the limit'
                 )
             found.append((entry, record))
+        return found
+
+    def _awaited(self, claim: str, controller: str) -> str:
+        waiting = f"resource claim {claim}: waiting for controller {controller} to allocate it"
+        # Also true where nobody has told which gates the cluster has.
+        return waiting if self._has_controllers else f"{waiting}, for which feature gate {GATE} has to be on"
+
+    def awaited(self, pod: core_v1.Pod) -> dict[str, api.ResourceClaim]:
+        """The claims of a pod that controllers have to allocate, by their names in the pod; none if anything else is missing."""
+        found = {}
+        for entry in pod.spec.resource_claims if self._has_controllers else ():
+            try:
+                name, _ = group_claims.claim_name(pod, entry)
+            except LookupFailure:
+                return {}
+            record = self._records.get(ClaimID(pod.metadata.namespace, name)) if name is not None else None
+            claim = record.current if record is not None else None
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                if name is not None:
+                    return {}
+            elif controller_of(claim) and claim.status.allocation is None:
+                found[entry.name] = claim
         return found
 
     def _is_user(self, pod: core_v1.Pod, record: ClaimRecord) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from allot.core.model.classic import POTENTIAL_NODES_MAX
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import IMMUTABLE_TEXT, immutable, json_conditions, named
 from allot.core.validation.builtin.pod_defaults import canonical_quantities
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import Object, fill, items, members, present, text
-from allot.core.validation.fields import Findings, invalid, required
+from allot.core.validation.fields import Findings, duplicate, invalid, required, too_many
 
 
 def _fixed(*paths: str) -> Callable[[Object, Object, str], Findings]:
@@ -109,6 +110,39 @@ def _is_true(status: Object, type_: str) -> bool:
     return text(found, "status") == "True"
 
 
+# --- where pods with classic claims could run ---
+
+
+def _check_context(context: Object) -> Findings:
+    return _check_nodes(members(context, "spec").get("potentialNodes"), "spec.potentialNodes")
+
+
+def _check_context_update(new: Object, _old: Object, subresource: str) -> Findings:
+    found: Findings = []
+    seen: set[str] = set()
+    for position, claim in enumerate(items(members(new, "status"), "resourceClaims") if subresource else ()):
+        where, name = f"status.resourceClaims[{position}]", text(claim, "name")
+        found += named(name, f"{where}.name", formats.dns_label)
+        if name in seen:
+            found.append(duplicate(f"{where}.name", name))
+        seen.add(name)
+        found += _check_nodes(claim.get("unsuitableNodes"), f"{where}.unsuitableNodes")
+    return found
+
+
+def _check_nodes(nodes: object, path: str) -> Findings:
+    listed = nodes if isinstance(nodes, list) else []
+    found: Findings = []
+    if len(listed) > POTENTIAL_NODES_MAX:
+        found.append(too_many(path, len(listed), POTENTIAL_NODES_MAX))
+    for position, node in enumerate(listed[:POTENTIAL_NODES_MAX]):
+        found += named(str(node), f"{path}[{position}]", formats.dns_subdomain)
+        if node in listed[:position]:
+            found.append(duplicate(f"{path}[{position}]", node))
+    return found
+
+
+POD_SCHEDULING_CONTEXT = Rules(initial_status=lambda _: {}, check=_check_context, check_update=_check_context_update)
 STORAGE_VERSION_MIGRATION = Rules(
     initial_status=lambda _: {}, check=_check_migration, check_update=_check_migration_update
 )

@@ -51,6 +51,7 @@ _RULES: Mapping[tuple[str, str], Rules] = {
     ("batch", "CronJob"): batch.CRON_JOB,
     ("batch", "Job"): batch.JOB,
     ("policy", "PodDisruptionBudget"): policies.DISRUPTION_BUDGET,
+    ("resource.k8s.io", "PodSchedulingContext"): other_kinds.POD_SCHEDULING_CONTEXT,
     ("scheduling.k8s.io", "PriorityClass"): policies.PRIORITY_CLASS,
     ("coordination.k8s.io", "Lease"): policies.LEASE,
     (policies.RBAC_GROUP, "Role"): policies.ROLE,

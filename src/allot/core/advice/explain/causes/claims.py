@@ -14,11 +14,12 @@ from allot.core.advice.explain.trial import pod_subject, would_help
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import Journal, WhatIfCluster, as_json
+from allot.core.advice.what_if import Journal, WhatIfCluster, as_json, full_name
 from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.classic import GATE, controller_of
 
 QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
@@ -47,6 +48,8 @@ def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourc
         return None
     if claim.metadata.deletion_timestamp is not None:
         return _being_deleted(pod, claim)
+    if controller_of(claim) and claim.status.allocation is None:
+        return _awaits_controller(pod, claim)
     return _full(pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
 
 
@@ -335,6 +338,17 @@ def _being_deleted(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     # One that nobody uses is gone as soon as its finalizer is: then the name is free again.
     second = second_claim(pod, claim) if users else ()
     return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(*second, candidate))
+
+
+def _awaits_controller(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
+    controller, namespace = controller_of(claim), pod.metadata.namespace
+    text = f"ResourceClaim {full_name(claim)} has to be allocated by controller {controller}, which has not done so"
+    advice = (
+        f"see whether controller {controller} runs and what its log says; PodSchedulingContext {namespace}/{pod.metadata.name} says "
+        "which nodes do not suit it",
+        f"API server and scheduler take part in this only with feature gate {GATE}",
+    )
+    return Diagnosis(reason=Reason.CLAIM_CONTROLLER, text=text, advice=advice)
 
 
 def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:

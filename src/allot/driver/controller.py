@@ -1,0 +1,95 @@
+"""The base of a driver's controller: the part that runs once in a cluster, for devices that are on no node until they are attached to one.
+
+It says which devices there are and how one is attached and detached. Everything else is done for it (`attaching`): the devices are published
+for the nodes that could have them, a device that the scheduler has chosen is attached to the pod's node while the pod waits, and detached
+when no claim holds it any more. On the node the same driver runs with `has_controller = True`.
+
+Each method may be a plain function, which runs in a thread, or `async def`, which runs on the event loop and must not block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from allot.client.api import Client
+from allot.core.lifecycle.slice_publishing import Pool
+from allot.driver.claims import AllocatedDevice
+from allot.driver.configuration import ConfigKind
+
+
+class Attachment(msgspec.Struct, frozen=True, order=True):
+    """A device that is attached to a node."""
+
+    pool: str
+    device: str
+    node: str
+
+
+class AttachError(Exception):
+    """Raised by a controller that cannot attach or detach a device: the text is shown in the claim's status, without a traceback.
+
+    blames_device: the device is offered to nobody for a while (`Controller.retry_s`), so that the pod gets another one.
+    """
+
+    def __init__(self, text: str, *, blames_device: bool = True) -> None:
+        super().__init__(text)
+        self.blames_device = blames_device
+
+
+class Cluster(Protocol):
+    """What a running controller can do. Safe to use from any thread."""
+
+    @property
+    def client(self) -> Client:
+        """The way to the API server, with the controller's own rights. Only on the event loop, so from `async` methods."""
+
+    def changed(self) -> None:
+        """Devices, or what is attached, have changed: look at them now."""
+
+
+class Controller:
+    """A controller for devices that are attached to nodes."""
+
+    # The driver's name, the same as that of its part on the nodes.
+    name: ClassVar[str] = ""
+    # The kinds of parameters that claims and classes may give.
+    configs: ClassVar[tuple[ConfigKind, ...]] = ()
+    # How often `pools` and `attached` are asked without being told to; 0: never.
+    rescan_s: ClassVar[float] = 60.0
+    # The conditions in a claim's status that a pod waits for, and that make it give up. Every device gets them.
+    attached_condition: ClassVar[str] = "Attached"
+    failed_condition: ClassVar[str] = "AttachFailed"
+    # After so long an attachment has failed. The scheduler gives up by itself after ten minutes.
+    attach_timeout_s: ClassVar[float] = 300.0
+    # For so long a device that could not be attached or detached is offered to nobody.
+    retry_s: ClassVar[float] = 60.0
+    # So many devices are attached or detached at a time.
+    workers: ClassVar[int] = 8
+
+    cluster: Cluster
+
+    def pools(self) -> Iterable[Pool] | Awaitable[Iterable[Pool]]:
+        """What there is, attached or not: pools for all nodes, or for those that a selector names. Best first."""
+        raise NotImplementedError(f"{type(self).__name__}.pools")
+
+    def attached(self) -> Iterable[Attachment] | Awaitable[Iterable[Attachment]]:
+        """What is attached now, as the hardware says. What no claim holds is detached."""
+        raise NotImplementedError(f"{type(self).__name__}.attached")
+
+    def attach(self, device: AllocatedDevice, node: str) -> Any:
+        """Attach a device to a node. May be called again after a failure or a crash. AttachError refuses. What is returned, any JSON
+        value of at most 10 KiB, is found by the part on the node (`AllocatedDevice.data`)."""
+        raise NotImplementedError(f"{type(self).__name__}.attach")
+
+    def detach(self, attachment: Attachment) -> Awaitable[None] | None:
+        """Undo `attach`, all or part of it. AttachError: it is tried again later."""
+        raise NotImplementedError(f"{type(self).__name__}.detach")
+
+    def start(self) -> Awaitable[None] | None:
+        """This instance leads now, and nothing was asked of it yet."""
+
+    def stop(self) -> Awaitable[None] | None:
+        """Nothing will be asked of it any more. What is attached stays attached."""
