@@ -159,7 +159,7 @@ async def test_a_pod_without_node_has_no_logs_yet_and_cannot_run_commands(server
     pod = {"metadata": {"name": "p1"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
     await server.post("/api/v1/namespaces/default/pods", pod)
     answer = await server.get(LOG)
-    assert (answer.status, answer.raw) == (200, b"")
+    assert (answer.status, answer.raw) == (204, b"")
     answer = await server.post("/api/v1/namespaces/default/pods/p1/exec?command=sh", None)
     assert (answer.status, answer.json["message"]) == (400, "pod p1 does not have a host assigned")
 
