@@ -22,7 +22,9 @@ from pathlib import Path
 from aiohttp import web
 
 from allot.node.runtimes.cri import CriOptions, CriRuntime
+from allot.node.runtimes.port import RuntimeFailure
 from allot.process.clock import SystemClock
+from waiting import WAIT_S
 
 IMAGE = "allot.test/busybox:1"
 _PROGRAMS = ("sh", "cat", "echo", "sleep", "id", "nc", "head", "stty", "test", "true", "tail", "readlink", "tar")
@@ -182,8 +184,18 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     async def _remove_containers(self) -> None:
         if self._process is None:
             self.start()
-        runtime = CriRuntime(SystemClock(), CriOptions(socket=str(self.socket)))
-        await runtime.open()
+        clock = SystemClock()
+        runtime = CriRuntime(clock, CriOptions(socket=str(self.socket)))
+        until = clock.monotonic() + WAIT_S
+        while True:
+            try:
+                await runtime.open()
+                break
+            except RuntimeFailure:
+                # It ends containers of a kubelet that was stopped just now.
+                if clock.monotonic() > until:
+                    raise
+                await clock.sleep(1.0)
         for sandbox in (await runtime.list())[0]:
             await runtime.remove_sandbox(sandbox.id)
         await runtime.close()

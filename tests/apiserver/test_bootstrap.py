@@ -25,6 +25,7 @@ async def changed(server: LiveServer, path: str, **fields: Any) -> dict[str, Any
     return found
 
 
+@pytest.mark.slow
 async def test_a_store_of_an_older_version_gets_what_default_roles_lack(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,6 +63,7 @@ async def test_a_store_of_an_older_version_gets_what_default_roles_lack(
         assert (await server.get(f"{RBAC}/clusterroles/cluster-admin")).json == untouched
 
 
+@pytest.mark.slow
 async def test_more_feature_gates_bring_their_rights_to_a_store_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     role = f"{RBAC}/clusterroles/system:controller:podgroup-protection-controller"
@@ -84,6 +86,7 @@ async def test_more_feature_gates_bring_their_rights_to_a_store_that_is_there(tm
         assert answer.json["status"]["allowed"]
 
 
+@pytest.mark.slow
 async def test_a_second_start_of_the_same_version_changes_no_role(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     kinds = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
@@ -93,6 +96,7 @@ async def test_a_second_start_of_the_same_version_changes_no_role(tmp_path: Path
         assert [(await server.get(f"{RBAC}/{kind}")).json["items"] for kind in kinds] == before
 
 
+@pytest.mark.slow
 async def test_the_servers_own_service_leads_to_where_it_listens_now(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from allot.wire.kubernetes.wire import Wire
 from apiserver.live import LiveServer
@@ -42,6 +43,7 @@ async def published(server: LiveServer, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 async def test_custom_resources_come_and_go_with_their_definition(server: LiveServer) -> None:
     before = await server.get("/openapi/v2")
     etag = {"If-None-Match": before.headers["ETag"]}
@@ -107,6 +109,7 @@ def texts(wire: Wire, places: list[tuple[int, int]]) -> set[str]:
     return {wire.text(*parts(wire, *place, 1)[0]) for place in places}
 
 
+@pytest.mark.slow
 async def test_protobuf_has_what_json_has(server: LiveServer) -> None:
     assert (await server.post(DEFINITIONS, definition(SCHEMA, "v1"))).status == 201
     await published(server, NAME)

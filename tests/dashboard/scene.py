@@ -12,6 +12,7 @@ DRIVER = "gpu.example.com"
 RESOURCE = "resource.k8s.io/v1"
 CREATED = "2026-11-17T08:00:00Z"
 NOW = "2026-11-17T10:30:00Z"
+ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 SCHEDULER = "0/{nodes} nodes are available: {nodes} cannot allocate all claims."
 
 
@@ -217,6 +218,7 @@ def _waiting(nodes: int) -> list[Object]:
         found.append(made)
     big = next(each for each in found if each["kind"] == "Pod")
     found.append(event("big-0.1", "FailedScheduling", said, big, warns=True))
+    found.append(event("big-0.2", "Said", ATTACK, big))
     return found
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from allot.core.advice.snapshot import Snapshot, read_object
+from allot.dashboard import analysis
 from allot.dashboard.assets import read_assets
 from allot.dashboard.following import Followed
 from allot.dashboard.model import Model
@@ -90,6 +91,21 @@ async def test_capacity_is_counted_by_class_and_model(inside: Visitor) -> None:
     assert [part["partition"] for part in answer["partitions"]] == ["1g.10gb"]
 
 
+async def test_devices_are_selected_by_an_expression(inside: Visitor) -> None:
+    async def select(expression: str) -> Any:
+        return await inside.get(f"api/ask/select?expression={quote(expression)}")
+
+    large = (await select(f"device.attributes['{scene.DRIVER}'].productName == 'H100 80GB'"))["answer"]
+    assert len(large["matches"]) == 4 * 8 + 1
+    assert f"{scene.DRIVER}/node-2-cut/gpu-8" in large["matches"]
+    assert (large["all"], large["failed"]) == (8 * 8 + 1, 0)
+    # Partitions say nothing of NUMA nodes.
+    numa = (await select(f"device.attributes['{scene.DRIVER}'].numa == 1"))["answer"]
+    assert (len(numa["matches"]), numa["failed"]) == (8 * 4, 1)
+    assert "numa is not published" in numa["failure"]
+    assert "undeclared reference to 'devise'" in (await select("devise.driver == 'a'"))["error"]
+
+
 async def test_a_picture_joins_pods_claims_devices_and_slices(inside: Visitor) -> None:
     graph = await inside.get("api/graph?kind=Pod&ns=team-1&name=train-1-0")
     boxes = [(box["kind"], box["name"]) for box in graph["boxes"]]
@@ -112,7 +128,7 @@ async def test_a_picture_joins_pods_claims_devices_and_slices(inside: Visitor) -
 async def test_an_object_is_shown_as_it_was_written_with_its_events(inside: Visitor) -> None:
     found = await inside.get("api/object?kind=Pod&ns=team-1&name=big-0")
     assert "image: train:1" in found["yaml"]
-    assert [event["reason"] for event in found["events"]] == ["FailedScheduling"]
+    assert [event["reason"] for event in found["events"]] == ["FailedScheduling", "Said"]
     assert found["tree"]["name"] == "team-1/big-0"
     device = await inside.get(f"api/object?kind=Device&name={scene.DRIVER}/node-1/gpu-0")
     assert device["tree"]["slice"] == "node-1"
@@ -243,3 +259,15 @@ async def test_an_analyst_that_dies_is_replaced(moving: tuple[Moving, Visitor]) 
     assert (await same)["error"]
     assert (await inside.get("api/ask/capacity?fresh=1"))["answer"]
     assert followed.analysis.pid not in (0, before)
+
+
+async def test_an_analyst_that_nobody_needs_ends(
+    moving: tuple[Moving, Visitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed, inside = moving
+    monkeypatch.setattr(analysis, "IDLE_S", 0.01)
+    first = await inside.get("api/ask/queues")
+    await until(lambda: followed.analysis.pid == 0)
+    # What it has said is still known; what it has not said is asked of another one.
+    assert (await inside.get("api/ask/queues"))["at"] == first["at"]
+    assert (await inside.get("api/ask/capacity"))["answer"]

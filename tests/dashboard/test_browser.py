@@ -42,7 +42,8 @@ PAGES = {
     "nodes": ("", "No autoscaler reports here"),
     "capacity": ("", "The next one is blocked"),
     "timeline": ("", "FailedScheduling"),
-    "events": ("", "FailedScheduling"),
+    # What objects say stays text.
+    "events": ("", scene.ATTACK),
     "object": ("kind=Pod&ns=team-1&name=big-0", "image: train:1"),
     "graph": ("kind=Pod&ns=team-1&name=train-1-0", "pool node-1"),
 }
@@ -97,6 +98,9 @@ def test_every_page_of_a_dump_at_three_widths_light_and_dark(browser: Browser, t
                 page.colour("dark" if (place + round_) % 2 else "light")
                 page.resize(width, 800)
                 is_well(page, f"{name} at {width}")
+        to(page, "cluster", "q=device.driver+==+'nobody'")
+        page.shows("0 of 65 devices match")
+        is_well(page, "a selection")
         page.press("?")
         page.shows("From device to device")
         is_well(page, "the help")
@@ -125,7 +129,7 @@ def test_the_keyboard_alone_reaches_everything(browser: Browser, tmp_path: Path)
             "Skip to the page",
             "Cluster",
             "Events",
-            "Filter nodes by name, model, holder or label",
+            "Filter nodes by name, model, holder or label, or select devices by a CEL expression",
             "Table",
         ):
             assert wanted in seen, (wanted, seen)

@@ -161,6 +161,7 @@ def test_the_whole(world: World) -> None:
     kubectl.apply("".join(pod(name, name.rpartition("-")[0], "sleep 1") for name in names))
     world.wait_for_phase("Succeeded", *names)
     assert seen_twice.finish() == []
+    kubectl("delete", "resourceclaim", "the-end")
     # An update of the driver while pods come: one instance or the other answers, all the time.
     with watched_registration(world) as gaps:
         world.install("drivers", "gpu", "--simulate", "h100x8", "--set", "drivers.gpu.podAnnotations.round=second")

@@ -87,7 +87,7 @@ UNSEEN = frozenset(("DRAResourceClaimGranularStatusAuthorization", "DRAScheduler
 
 
 # What makes pods, how many, and in which order they are tried: explained by tests of their own.
-OF_WORKLOADS = ("apps", "batch", "autoscaling")
+OF_WORKLOADS = ("apps", "batch", "autoscaling", "cloud.google.com")
 # What other schedulers' topologies decide is held to their own vectors and tests.
 OF_OTHER_SCHEDULERS = ("Topology",)
 

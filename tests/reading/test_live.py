@@ -7,17 +7,26 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from allot.controlplane.installation import install
 
 from allot.apiserver.assembly import Settings
-from allot.client.api import ResourceClient
+from allot.client.api import Client, ResourceClient
 from allot.client.connection import Connection, Impersonation
+from allot.client.http import HttpTransport
+from allot.client.informer import Change
 from allot.client.kubeconfig import connection_from_environment
 from allot.controlplane.plane import control_plane
+from allot.core.advice.snapshot import KINDS, snapshot_kind
 from allot.core.model.core_v1 import Node
+from allot.core.model.meta import APIStruct
+from allot.core.model.team_queues import KaiQueue
+from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
 from allot.reading.errors import Denied, NotReached
 from allot.reading.listener import Notes
-from allot.reading.live import fetch_snapshot, watch_snapshots
+from allot.reading.live import fetch_snapshot, watch_snapshots, watching
 from allot.store.memory import MemoryStore
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +85,26 @@ async def test_a_server_that_is_away_is_not_reached() -> None:
     with pytest.raises(NotReached) as caught:
         await fetch_snapshot(Connection(server="http://127.0.0.1:1"), Notes())
     assert "127.0.0.1:1" in caught.value.message
+
+
+async def test_kinds_that_are_installed_later_are_watched_from_then_on(cluster: Cluster) -> None:
+    seen: list[str] = []
+
+    def tell(change: Change[APIStruct]) -> None:
+        seen.append(f"{type(change.object).__name__} {change.key}")
+
+    admin = Client(HttpTransport(cluster.connection, SystemClock(), SystemIds()))
+    try:
+        async with watching(cluster.connection, Notes(), KINDS, tell, user_agent="test", late_every_s=0.05) as watched:
+            assert "Node a" in seen
+            assert not watched.watches(snapshot_kind(KaiQueue))
+            await install(admin, SystemClock())
+            free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+            spec = {"resources": dict.fromkeys(("gpu", "cpu", "memory"), free)}
+            queue = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "q"}, "spec": spec}
+            await admin.resource("scheduling.run.ai", "v2", "queues", namespaced=False).create(queue)
+            await until(lambda: "KaiQueue q" in seen)
+            with pytest.raises(PermissionError):
+                await watched.client.resource("", "v1", "nodes", namespaced=False).delete("a")
+    finally:
+        await admin.close()

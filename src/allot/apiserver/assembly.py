@@ -22,6 +22,7 @@ from allot.apiserver.admission.mutating_policies import MutatingPolicies
 from allot.apiserver.admission.plugins import default_chain
 from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.queue_use import QueueUse
+from allot.apiserver.admission.webhook_calls import WebhookCalls
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
@@ -143,6 +144,8 @@ async def running(
             verifying_key_files=settings.verifying_key_files,
             gates=settings.gates,
         )
+        dialler = _dialler(settings, access)
+        calls = WebhookCalls(lookup, dialler)
         guard = AllocationGuard(store, settings.gates)
         attendance = Attendance(clock)
         chain = default_chain(
@@ -158,11 +161,11 @@ async def running(
                 ComputeClasses(lookup),
                 ServiceAddresses(lookup, ids),
                 MutatingPolicies(lookup, registry, access.authorizer.authorize),
-                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
             ),
             last_validating=(
                 ValidatingPolicies(lookup, registry, access.authorizer.authorize),
-                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids),
+                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
                 guard,
                 KaiRules(lookup),
                 QueueUse(lookup, access.authorizer.authorize),
@@ -200,9 +203,8 @@ async def running(
             state.ready_checks(),
             metrics_apis,
         )
-        dialler = _dialler(settings, access)
         http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
-        conversions = Conversions(lookup, ids)
+        conversions = Conversions(calls, ids)
         custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions)
         await state.load()
         await custom.load()

@@ -24,6 +24,8 @@ _log = logging.getLogger("allot.dashboard")
 
 ANSWER_S_MAX = 120.0
 ANSWERS_MAX = 500
+# It has a copy of the cluster: whoever looks at other pages for so long does not need that.
+IDLE_S = 600.0
 WAITING_MAX = 64
 # Beyond so many changes it is quicker to begin anew.
 _CHANGES_MAX = 50_000
@@ -58,6 +60,7 @@ class Analysis:
         self._answers: OrderedDict[Key, Answer] = OrderedDict()
         self._asking: dict[Key, asyncio.Task[Answer]] = {}
         self._turn = asyncio.Lock()
+        self._resting: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -90,10 +93,28 @@ class Analysis:
         if asking is None:
             if len(self._asking) >= WAITING_MAX:
                 raise TooMany(f"{WAITING_MAX} questions wait already: try again in a while")
+            self._stay()
             asking = self._asking[key] = asyncio.ensure_future(self._asked(key))
-            asking.add_done_callback(lambda _done: self._asking.pop(key, None))
+            asking.add_done_callback(lambda _done: self._answered(key))
         # Who leaves must not take the answer away from the others.
         return await asyncio.shield(asking)
+
+    def _answered(self, key: Key) -> None:
+        self._asking.pop(key, None)
+        if not self._asking:
+            self._stay()
+            self._resting = asyncio.ensure_future(self._end_when_idle())
+
+    def _stay(self) -> None:
+        """The analyst is needed."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+
+    async def _end_when_idle(self) -> None:
+        await self._clock.sleep(IDLE_S)
+        # Once begun it is done, also if a question comes meanwhile, which then starts another one.
+        await asyncio.shield(self._end())
 
     async def _asked(self, key: Key) -> Answer:
         async with self._turn:
@@ -163,6 +184,7 @@ class Analysis:
         for task in tuple(self._asking.values()):
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        self._stay()
         await self._end()
 
 

@@ -5,7 +5,7 @@ Answers are plain values: what the commands print as JSON, and what pages need b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import msgspec
@@ -27,9 +27,14 @@ from allot.core.advice.planning.outcome import PlanResult, outcome_of
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.devices import By, device_usage
 from allot.core.advice.usage.partitions import partition_usage
+from allot.core.advice.usage.published import published_pools, units_of
 from allot.core.advice.usage.queues import queue_usage, resources_shown, strays
 from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.allocation.devices import DeviceEntry
+from allot.core.cel.data.values import EvaluationError
+from allot.core.cel.selector import CompiledSelector, EnvironmentOptions, SelectorCompileError, compile_selector
 from allot.core.explain import numbered
+from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.core_v1 import Pod
@@ -41,6 +46,7 @@ COPIES_MAX = 2000
 NODES_MAX = 500
 _DEVICES_MAX = 64
 _WAITING_MAX = 300
+_EVERY_FIELD = EnvironmentOptions(list_type_attributes=True, consumable_capacity=True, stored=False)
 
 
 class BadQuestion(ValueError):
@@ -90,6 +96,40 @@ def _capacity(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
         for row in report["rows"]:
             row["holders"] = row["holders"][:20]
     return {**by, "partitions": msgspec.to_builtins(partition_usage(what_if))}
+
+
+def _select(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+    """Which cells have a device that an expression selects."""
+    try:
+        selector = compile_selector(_needed(arguments, "expression"), _EVERY_FIELD)
+    except SelectorCompileError as error:
+        raise BadQuestion(error.message) from None
+    if selector.max_cost > api.CEL_COST_MAX:
+        raise BadQuestion(f"the expression may cost {selector.max_cost}: expected at most {api.CEL_COST_MAX}")
+    # One answer serves all devices that look the same to the expression.
+    known: dict[Hashable, bool | str] = {}
+    matches: list[str] = []
+    failures: list[str] = []
+    units = [unit for pool in published_pools(what_if) for unit in units_of(pool, pool.entries)]
+    for unit in units:
+        name = f"{unit.pool.id.driver}/{unit.pool.id.pool}/{unit.counter_set or unit.entries[0].id.device}"
+        answers = [_selected(selector, entry, known) for entry in unit.entries]
+        if any(each is True for each in answers):
+            matches.append(name)
+        failures += [f"{name}: {each}" for each in answers if isinstance(each, str)][:1]
+    return {"matches": matches, "all": len(units), "failed": len(failures), "failure": next(iter(failures), "")}
+
+
+def _selected(selector: CompiledSelector, entry: DeviceEntry, known: dict[Hashable, bool | str]) -> bool | str:
+    """Whether, or what the expression fails with."""
+    try:
+        key = selector.projection.key(entry.view)
+        if key not in known:
+            explanation = selector.explain(entry.view)
+            known[key] = explanation.sentence() if explanation.outcome == "error" else explanation.outcome == "match"
+        return known[key]
+    except EvaluationError as error:
+        return str(error)
 
 
 def _queues(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
@@ -188,5 +228,6 @@ QUESTIONS: Mapping[str, Callable[[WhatIfCluster, Arguments], Any]] = {
     "explain": _explain,
     "capacity": _capacity,
     "queues": _queues,
+    "select": _select,
     "plan": _plan,
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from apiserver.live import LiveServer
 from apiserver.webhook_server import Webhook
 
@@ -74,11 +72,12 @@ async def created(server: LiveServer, object_: Object, path: str = MAPS) -> Obje
     return found
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_an_apply_configuration_is_merged_and_nobody_owns_it(server: LiveServer, version: str) -> None:
-    await put_up(server, policy(applied('Object{metadata: Object.metadata{labels: {"a": "b"}}}')), version=version)
+async def test_an_apply_configuration_is_merged_and_nobody_owns_it(server: LiveServer) -> None:
+    for version in ("v1", "v1beta1"):
+        expression = f'Object{{metadata: Object.metadata{{labels: {{"{version}": "b"}}}}}}'
+        await put_up(server, policy(applied(expression), name=version), version=version)
     found = await created(server, config_map(labels={"mine": "1"}, x="y"))
-    assert found["metadata"]["labels"] == {"a": "b", "mine": "1"}
+    assert found["metadata"]["labels"] == {"v1": "b", "v1beta1": "b", "mine": "1"}
     assert found["data"] == {"x": "y"}
     assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["Python"]
 
@@ -168,51 +167,43 @@ async def test_parameters_that_are_missing_refuse_or_let_pass(server: LiveServer
     assert not (await created(server, config_map()))["metadata"].get("labels")
 
 
-@pytest.mark.parametrize(
-    ("mutation", "told"),
-    [
-        (
-            applied("Object{data: Object.data{x: object.data.missing}}"),
-            "expression 'Object{data: Object.data{x: object.data.missing}}' resulted in error: no such key: missing",
-        ),
-        (
-            applied("Object{metadata: Object.spec{labels: {'a': 'b'}}}"),
-            'type mismatch: unexpected type name "Object.spec", expected "Object.metadata", which matches field name path '
-            "from root Object type",
-        ),
-        (
-            applied("Object{nothing: 1}"),
-            "error applying patch: failed to convert patch object to typed object: .nothing: field not declared in schema",
-        ),
-        (
-            patched('[JSONPatch{op: "remove", path: "/data/missing"}]'),
-            "JSON Patch: error in remove for path: '/data/missing': Unable to remove nonexistent key: missing: missing value",
-        ),
-    ],
-)
-async def test_what_cannot_be_done_refuses_unless_failures_are_ignored(
-    server: LiveServer, mutation: Object, told: str
-) -> None:
-    await put_up(server, policy(mutation))
-    refused = await server.post(MAPS, config_map(x="y"))
-    assert (refused.status, refused.json["reason"]) == (403, "Invalid")
-    assert refused.json["message"].startswith("policy 'change' with binding 'bind-change' denied request: ")
-    assert refused.json["message"].partition("denied request: ")[2].startswith(told)
-    path = f"{GROUP}/v1/mutatingadmissionpolicies/change"
-    assert (await server.patch(path, {"spec": {"failurePolicy": "Ignore"}})).status == 200
-    assert (await created(server, config_map(x="y")))["data"] == {"x": "y"}
+FAILING = {
+    "key": (
+        applied("Object{data: Object.data{x: object.data.missing}}"),
+        "expression 'Object{data: Object.data{x: object.data.missing}}' resulted in error: no such key: missing",
+    ),
+    "name": (
+        applied("Object{metadata: Object.spec{labels: {'a': 'b'}}}"),
+        'type mismatch: unexpected type name "Object.spec", expected "Object.metadata", which matches field name path '
+        "from root Object type",
+    ),
+    "field": (
+        applied("Object{nothing: 1}"),
+        "error applying patch: failed to convert patch object to typed object: .nothing: field not declared in schema",
+    ),
+    "patch": (
+        patched('[JSONPatch{op: "remove", path: "/data/missing"}]'),
+        "JSON Patch: error in remove for path: '/data/missing': Unable to remove nonexistent key: missing: missing value",
+    ),
+}
 
 
-async def test_atomic_lists_cannot_be_applied(server: LiveServer) -> None:
-    expression = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'a', operator: 'Exists'}]}}"
-    await put_up(server, policy(applied(expression), resource="pods"))
+async def test_what_cannot_be_done_refuses_unless_failures_are_ignored(server: LiveServer) -> None:
+    for name, (mutation, told) in FAILING.items():
+        only = [{"name": "only", "expression": f"object.metadata.name == '{name}'"}]
+        await put_up(server, policy(mutation, name=name, matchConditions=only))
+        refused = await server.post(MAPS, config_map(name, x="y"))
+        assert (refused.status, refused.json["reason"]) == (403, "Invalid")
+        assert refused.json["message"] == f"policy '{name}' with binding 'bind-{name}' denied request: {told}"
+        path = f"{GROUP}/v1/mutatingadmissionpolicies/{name}"
+        assert (await server.patch(path, {"spec": {"failurePolicy": "Ignore"}})).status == 200
+        assert (await created(server, config_map(name, x="y")))["data"] == {"x": "y"}
+    atomic = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'a', operator: 'Exists'}]}}"
+    await put_up(server, policy(applied(atomic), name="atomic", resource="pods"))
     refused = await server.post(PODS, pod())
     told = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.tolerations"
     assert refused.json["message"].endswith(told)
-
-
-async def test_an_unknown_field_of_a_patch_is_an_error_of_the_policy(server: LiveServer) -> None:
-    await put_up(server, policy(patched('[JSONPatch{op: "add", path: "/nothing", value: 1}]')))
+    await put_up(server, policy(patched('[JSONPatch{op: "add", path: "/nothing", value: 1}]'), name="unknown"))
     refused = await server.post(MAPS, config_map())
     assert refused.status == 500
     assert 'strict decoding error: unknown field "nothing"' in refused.json["message"]

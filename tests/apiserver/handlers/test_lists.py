@@ -70,16 +70,18 @@ async def test_pods_are_selected_by_node_and_phase(server: LiveServer) -> None:
     assert names(await server.get("/api/v1/pods?fieldSelector=spec.nodeName=,status.phase=Pending")) == ["b"]
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_slices_are_selected_by_their_pool(server: LiveServer, version: str) -> None:
-    path = f"/apis/resource.k8s.io/{version}/resourceslices"
-    device = {"name": "d"} if version != "v1beta1" else {"name": "d", "basic": {}}
+async def test_slices_are_selected_by_their_pool_in_every_version(server: LiveServer) -> None:
+    group = "/apis/resource.k8s.io"
     for name in ("a", "b"):
         pool = {"name": f"pool-{name}", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": [device]}
-        assert (await server.post(path, {"metadata": {"name": name}, "spec": spec})).status == 201
-    assert names(await server.get(f"{path}?fieldSelector=spec.pool.name=pool-a")) == ["a"]
-    assert names(await server.get(f"{path}?fieldSelector=spec.pool.name!=pool-a,spec.driver=d.example.com")) == ["b"]
+        spec = {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": [{"name": "d"}]}
+        assert (
+            await server.post(f"{group}/v1/resourceslices", {"metadata": {"name": name}, "spec": spec})
+        ).status == 201
+    for version in ("v1", "v1beta2", "v1beta1"):
+        path = f"{group}/{version}/resourceslices?fieldSelector=spec.pool.name"
+        assert names(await server.get(f"{path}=pool-a")) == ["a"]
+        assert names(await server.get(f"{path}!=pool-a,spec.driver=d.example.com")) == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""One call of an admission webhook: where it is, how it is asked, and what its answer means.
+"""One call of a webhook: where it is, how it is asked, and what its answer means.
 
-Services are reached at the addresses of their endpoints, since this process need not be able to use the cluster's network;
-the certificate has to be the service's all the same.
+Services are reached at the addresses of their endpoints, those of pods through the pods' network if they have one of their own: this
+process need not be able to use the cluster's. The certificate has to be the service's all the same.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ import asyncio
 import base64
 import binascii
 import os
+import socket
 import ssl
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from allot.apiserver.admission.attributes import Lookup, Object
 from allot.apiserver.admission.objects import field, mapping, sequence, text
 from allot.core.access.addresses import parse_address
-
-if TYPE_CHECKING:
-    import aiohttp
+from allot.http1.answers import read_body, read_head
+from allot.http1.heads import BadHead
+from allot.network.client import PodNetwork, dial_address
 
 TIMEOUT_S = 10
+HEAD_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _DEFAULT_PORT = 443
 
@@ -46,57 +48,134 @@ class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a webhook is asked. shown: what it is called in messages, which is not where the endpoint of a service is."""
+    """Where a webhook is asked. shown: what it is called in messages; server_name: the name in its certificate. Both are of the
+    service where it has one, and not of the endpoint that is asked."""
 
-    url: str
+    host: str
+    port: int
+    path: str
     shown: str
-    # The name in the certificate, if it is another than the address'.
-    server_name: str | None = None
+    server_name: str
 
 
-async def call(lookup: Lookup, webhook: Mapping[str, Any], review: Object) -> WebhookAnswer:
-    """Ask a webhook; CallFailed if that fails."""
-    asked = webhook.get("timeoutSeconds")
-    seconds = asked if isinstance(asked, int) and 1 <= asked <= 30 else TIMEOUT_S
-    raw = await post(lookup, mapping(webhook.get("clientConfig")), review, seconds)
-    return _answer(raw, text(field(review, "request", "uid")))
+class HasPodNetwork(Protocol):
+    """Who knows the way to pods."""
+
+    pod_network: PodNetwork | None
 
 
-async def post(lookup: Lookup, configuration: Mapping[str, Any], review: Object, seconds: int) -> bytes:
-    """What a webhook answers to a review; CallFailed with Go's words if it does not. It is told how long it may take."""
-    place = await _place(lookup, configuration, f"timeout={seconds}s")
+class WebhookCalls:
+    """Makes calls."""
+
+    def __init__(self, lookup: Lookup, route: HasPodNetwork) -> None:
+        self._lookup = lookup
+        self._route = route
+
+    async def call(self, webhook: Mapping[str, Any], review: Object) -> WebhookAnswer:
+        """Ask an admission webhook; CallFailed if that fails."""
+        asked = webhook.get("timeoutSeconds")
+        seconds = asked if isinstance(asked, int) and 1 <= asked <= 30 else TIMEOUT_S
+        raw = await self.post(mapping(webhook.get("clientConfig")), review, seconds)
+        return _answer(raw, text(field(review, "request", "uid")))
+
+    async def post(self, configuration: Mapping[str, Any], review: Object, seconds: int) -> bytes:
+        """What a webhook answers to a review; CallFailed with Go's words if it does not. It is told how long it may take."""
+        place = await self._place(configuration, f"timeout={seconds}s")
+        context = _context(configuration)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(place, context, msgspec.json.encode(review))
+        except TimeoutError:
+            why = "context deadline exceeded"
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead) as error:
+            why = _told(error, place)
+        raise CallFailed(f'failed to call webhook: Post "{place.shown}": {why}')
+
+    async def _place(self, configuration: Mapping[str, Any], query: str) -> Place:
+        url = text(configuration.get("url"))
+        if url:
+            return _place_of(url, query)
+        service = mapping(configuration.get("service"))
+        namespace, name = text(service.get("namespace")), text(service.get("name"))
+        port = service.get("port") if isinstance(service.get("port"), int) else _DEFAULT_PORT
+        found = await self._lookup.get("services", "", namespace, name)
+        if found is None:
+            raise CallFailed(f'failed to call webhook: service "{name}" not found')
+        address, number = await _endpoint(self._lookup, namespace, name, port, found)
+        path = text(service.get("path"))
+        rest = f"{path if path.startswith('/') else '/' + path}?{query}"
+        host = f"{name}.{namespace}.svc"
+        return Place(address, number, rest, f"https://{host}:{port}{rest}", host)
+
+    async def _exchange(self, place: Place, context: ssl.SSLContext, body: bytes) -> bytes:
+        reader, writer = await self._connect(place, context)
+        # A connection of its own for each call: webhooks are few and far between, and nothing is left open.
+        try:
+            lines = (
+                f"POST {place.path} HTTP/1.1",
+                f"Host: {urlsplit(place.shown).netloc}",
+                "Content-Type: application/json",
+                "Accept: application/json",
+                f"Content-Length: {len(body)}",
+                "Connection: close",
+            )
+            writer.write("\r\n".join((*lines, "", "")).encode() + body)
+            await writer.drain()
+            status, received = await read_head(reader)
+            if status != 200:
+                raise CallFailed(f"failed to call webhook: the server responded with the status code {status}")
+            raw = bytearray()
+            async for piece in read_body(reader, received):
+                raw += piece
+                if len(raw) > ANSWER_BYTES_MAX:
+                    raise CallFailed(f"failed to call webhook: the answer is larger than {ANSWER_BYTES_MAX} bytes")
+            return bytes(raw)
+        finally:
+            writer.close()
+
+    async def _connect(
+        self, place: Place, context: ssl.SSLContext
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = parse_address(place.host)
+        if address is None:
+            return await asyncio.open_connection(
+                place.host, place.port, ssl=context, server_hostname=place.server_name, limit=HEAD_BYTES_MAX
+            )
+        made = await dial_address(self._route.pod_network, str(address), place.port)
+        return await asyncio.open_connection(
+            sock=made, ssl=context, server_hostname=place.server_name, limit=HEAD_BYTES_MAX
+        )
+
+
+def _place_of(url: str, query: str) -> Place:
     try:
-        async with asyncio.timeout(seconds):
-            return await _post(place, _context(configuration), review)
-    except TimeoutError:
-        raise CallFailed(f'failed to call webhook: Post "{place.shown}": context deadline exceeded') from None
-    except OSError as error:
-        raise CallFailed(f'failed to call webhook: Post "{place.shown}": {error}') from error
-
-
-async def _place(lookup: Lookup, configuration: Mapping[str, Any], query: str) -> Place:
-    url = text(configuration.get("url"))
-    if url:
         parts = urlsplit(url)
-        if parts.scheme != "https":
-            raise CallFailed(f"failed to call webhook: url {url!r} is not https")
-        timed = parts._replace(query=query).geturl()
-        return Place(timed, timed)
-    service = mapping(configuration.get("service"))
-    namespace, name = text(service.get("namespace")), text(service.get("name"))
-    port = service.get("port") if isinstance(service.get("port"), int) else _DEFAULT_PORT
-    found = await lookup.get("services", "", namespace, name)
-    if found is None:
-        raise CallFailed(f'failed to call webhook: service "{name}" not found')
-    address = await _endpoint(lookup, namespace, name, port, found)
-    path = text(service.get("path"))
-    rest = f"{path if path.startswith('/') else '/' + path}?{query}"
-    host = f"{name}.{namespace}.svc"
-    return Place(f"https://{address}{rest}", f"https://{host}:{port}{rest}", host)
+        host, port = parts.hostname or "", parts.port or _DEFAULT_PORT
+    except ValueError as error:
+        raise CallFailed(f"failed to call webhook: url {url!r}: {error}") from None
+    if parts.scheme != "https" or not host:
+        raise CallFailed(f"failed to call webhook: url {url!r} is not https")
+    # What else is in a path stays as it is; it must not end the line.
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    return Place(host, port, f"{path}?{query}", parts._replace(query=query).geturl(), host)
 
 
-async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, service: Object) -> str:
-    """host:port of a ready endpoint, else of the service itself."""
+def _told(error: Exception, place: Place) -> str:
+    """What went wrong, in Go's words where they are known."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"tls: failed to verify certificate: x509: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"tls: {error.reason or error}"
+    if isinstance(error, socket.gaierror):
+        return f"dial tcp: lookup {place.host}: {error.strerror}"
+    if isinstance(error, OSError):
+        why = os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
+        return f"dial tcp {place.host}:{place.port}: connect: {why}"
+    return "EOF" if isinstance(error, asyncio.IncompleteReadError) else f"malformed HTTP response: {error}"
+
+
+async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, service: Object) -> tuple[str, int]:
+    """Address and port of a ready endpoint, else of the service itself."""
     port_name = next(
         (
             text(one.get("name"))
@@ -115,11 +194,11 @@ async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, servic
                 # Only the first is used, as upstream; what is no address could be anything of a URL.
                 found = next(map(parse_address, sequence(mapping(endpoint).get("addresses"))), None)
                 if found is not None:
-                    return f"[{found}]:{target}" if found.version == 6 else f"{found}:{target}"
+                    return str(found), int(target)
     address = text(field(service, "spec", "clusterIP"))
     if not address or address == "None":
         raise CallFailed(f'failed to call webhook: no endpoints available for service "{name}"')
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return address, port
 
 
 def _context(configuration: Mapping[str, Any]) -> ssl.SSLContext:
@@ -130,49 +209,6 @@ def _context(configuration: Mapping[str, Any]) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=base64.b64decode(bundle).decode("ascii"))
     except (ValueError, binascii.Error, ssl.SSLError) as error:
         raise CallFailed(f"failed to call webhook: unable to load root certificates: {error}") from error
-
-
-async def _post(place: Place, context: ssl.SSLContext, review: Object) -> bytes:
-    # Imported when the first webhook is called: that is a quarter of a server's start.
-    import aiohttp
-
-    try:
-        return await _exchange(place, aiohttp.TCPConnector(ssl=context), review)
-    except aiohttp.ClientError as error:
-        raise CallFailed(f'failed to call webhook: Post "{place.shown}": {_told(error)}') from error
-
-
-def _told(error: aiohttp.ClientError) -> str:
-    """What went wrong, in Go's words where they are known."""
-    import aiohttp
-
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"tls: failed to verify certificate: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
-        return f"dial tcp {error.host}:{error.port}: connect: {os.strerror(error.os_error.errno).lower()}"
-    return str(error)
-
-
-async def _exchange(place: Place, connector: aiohttp.TCPConnector, review: Object) -> bytes:
-    import aiohttp
-
-    # A session of its own for each call: webhooks are few and far between, and nothing is left open.
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.post(
-            place.url,
-            data=msgspec.json.encode(review),
-            headers={"Content-Type": "application/json", "Accept": "application/json"},
-            server_hostname=place.server_name,
-            allow_redirects=False,
-        ) as response,
-    ):
-        raw = await response.content.read(ANSWER_BYTES_MAX + 1)
-        if response.status != 200:
-            raise CallFailed(f"failed to call webhook: the server responded with the status code {response.status}")
-    if len(raw) > ANSWER_BYTES_MAX:
-        raise CallFailed(f"failed to call webhook: the answer is larger than {ANSWER_BYTES_MAX} bytes")
-    return raw
 
 
 def _answer(raw: bytes, uid: str) -> WebhookAnswer:

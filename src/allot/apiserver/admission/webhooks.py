@@ -15,7 +15,7 @@ import msgspec
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
 from allot.apiserver.admission.cases import Case, Cases, admission_request
 from allot.apiserver.admission.objects import metadata, sequence, text
-from allot.apiserver.admission.webhook_calls import CallFailed, WebhookAnswer, call
+from allot.apiserver.admission.webhook_calls import CallFailed, WebhookAnswer, WebhookCalls
 from allot.apiserver.errors import StatusError, bad_request, internal
 from allot.apiserver.registry import Registry
 from allot.apiserver.resources import Refused, Resource
@@ -34,8 +34,9 @@ class _Webhooks:
 
     plural = ""
 
-    def __init__(self, lookup: Lookup, registry: Registry, authorize: Authorize, ids: Ids) -> None:
+    def __init__(self, lookup: Lookup, registry: Registry, authorize: Authorize, ids: Ids, calls: WebhookCalls) -> None:
         self._lookup = lookup
+        self._calls = calls
         self._registry = registry
         self._cases = Cases(lookup, registry, authorize)
         self._ids = ids
@@ -67,7 +68,7 @@ class _Webhooks:
                 return False
             if admission.dry_run and webhook.get("sideEffects") not in _HARMLESS:
                 raise bad_request(f"admission webhook {name!r} does not support dry run".replace("'", '"'))
-            answer = await call(self._lookup, webhook, self._review(admission, case))
+            answer = await self._calls.call(webhook, self._review(admission, case))
             for key, value in answer.audit_annotations.items():
                 admission.audit_annotations[f"{name}/{key}"] = value
             admission.warnings.extend(answer.warnings)

@@ -15,8 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from allot.apiserver.admission.attributes import Lookup
-from allot.apiserver.admission.webhook_calls import CallFailed, post
+from allot.apiserver.admission.webhook_calls import CallFailed, WebhookCalls
 from allot.apiserver.errors import internal
 from allot.apiserver.resources import Object
 from allot.core.customresources.conversion import ConversionFailed, converted, kind_text, review
@@ -32,9 +31,9 @@ _THREADS = 16
 class Conversions:
     """Makes the calls, for all definitions."""
 
-    def __init__(self, lookup: Lookup, ids: Ids) -> None:
+    def __init__(self, calls: WebhookCalls, ids: Ids) -> None:
         """In the event loop that is to make them."""
-        self._lookup = lookup
+        self._calls = calls
         self._ids = ids
         self._loop = asyncio.get_running_loop()
         self._home = threading.current_thread()
@@ -64,7 +63,7 @@ class Conversions:
         versions = webhook.get("conversionReviewVersions") or ()
         try:
             asked = review(versions, objects, api_version, self._ids.new_uid())
-            raw = await post(self._lookup, webhook.get("clientConfig") or {}, asked, _TIMEOUT_S)
+            raw = await self._calls.post(webhook.get("clientConfig") or {}, asked, _TIMEOUT_S)
             return converted(asked, msgspec.json.decode(raw))
         except (CallFailed, msgspec.DecodeError) as error:
             why = str(error).removeprefix("failed to call webhook: ")

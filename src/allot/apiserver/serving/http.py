@@ -315,7 +315,8 @@ class _Exchange:
         found, query = await admit_connection(context, served, request, found, head.path, parse_query(head.query))
         to = await upstream(context, found, head.path, query)
         if to is None:
-            return await self._bytes(b"", 200, "text/plain")
+            await self._connection.answer(204, self._headers, b"")
+            return 204
         if found.subresource == "log" and head.upgrade == "websocket":
             return await stream_by_websocket(self._connection, head, to, self._http._dialler, self._headers)
         upgrade = wanted_protocol(head, to)

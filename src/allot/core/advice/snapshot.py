@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from allot.core.features import ALL_GATES
 from allot.core.model import (
@@ -32,7 +33,7 @@ from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
-from allot.core.scheduling import DIALECTS, Dialect
+from allot.core.scheduling import BIND_COMPLETED, DIALECTS, Dialect
 from allot.core.validation.defaults import with_defaults
 
 T = TypeVar("T", bound=APIStruct)
@@ -143,6 +144,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("batch", "jobs", batch_v1.Job),
     _plain("batch", "cronjobs", batch_v1.CronJob),
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
+    _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
     _plain("", "events", observed_v1.Event),
     _kueue("Workload", observed_v1.KueueWorkload),
@@ -222,7 +224,16 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
         except UnknownKind as error:
             raise NotInSnapshots(str(error)) from None
     plain = _in_default_namespace(plain) if kind.namespaced else plain
-    return decode_served(plain, kind.type)
+    found = decode_served(plain, kind.type)
+    return _bound(found) if isinstance(found, core_v1.PersistentVolumeClaim) else found
+
+
+def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClaim:
+    """A claim that is bound by its status is bound: who tidies a dump takes the annotations, which schedulers look at, away."""
+    metadata = claim.metadata
+    if claim.status.phase != "Bound" or not claim.spec.volume_name or BIND_COMPLETED in metadata.annotations:
+        return claim
+    return replace(claim, metadata=replace(metadata, annotations={**metadata.annotations, BIND_COMPLETED: "yes"}))
 
 
 def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from allot.core.advice.patches import Patch
 from allot.core.advice.snapshot import Snapshot, read_object, snapshot_kind
+from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -65,7 +66,7 @@ class WhatIfCluster:
 
     def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, settings: Settings = SETTINGS) -> None:
         """settings: of the scheduler, by whatever name pods call it."""
-        self.gates = _with_groups(gates, snapshot)
+        self.gates = _with_operations(_with_groups(gates, snapshot), snapshot)
         self.settings = under(self.gates, settings)
         self.now = snapshot.taken_at or 0.0
         self.taken_at = snapshot.taken_at
@@ -88,8 +89,11 @@ class WhatIfCluster:
         for rule in snapshot.of(api.DeviceTaintRule):
             self._put(rule)
         for object_ in snapshot.objects:
-            if object_.__class__ is not api.DeviceTaintRule:
+            if object_.__class__ not in (api.DeviceTaintRule, core_v1.Pod):
                 self._put(object_)
+        # What a pod takes of its queue is charged when it comes: its claims are there by then.
+        for pod in snapshot.of(core_v1.Pod):
+            self._put(pod)
 
     # --- objects ---
 
@@ -271,3 +275,13 @@ def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
         if isinstance(group, PodGroup) and group.spec.resource_claims:
             proved.append("DRAWorkloadResourceClaims")
     return gates.changed(proved)
+
+
+def _with_operations(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
+    """Kubelets that do without node operations, and slices that say so, are only there if the feature is on."""
+    if OPTIONAL_NODE_OPERATIONS in gates or all(
+        not each.spec.skip_node_operations for each in snapshot.of(api.ResourceSlice)
+    ):
+        return gates
+    declared = any(OPTIONAL_NODE_OPERATIONS in node.status.declared_features for node in snapshot.of(core_v1.Node))
+    return gates.changed([OPTIONAL_NODE_OPERATIONS]) if declared else gates

@@ -142,10 +142,25 @@ class LocalQueueSpec(PartialStruct, frozen=True, kw_only=True):
     stop_policy: str = ""
 
 
+class FlavorTotal(PartialStruct, frozen=True, kw_only=True):
+    """How much of a resource has been given away in one flavor."""
+
+    name: str = ""
+    total: Quantity = Quantity.ZERO
+
+
+class FlavorUse(PartialStruct, frozen=True, kw_only=True):
+    """A flavor, and what has been given away of it."""
+
+    name: str = ""
+    resources: tuple[FlavorTotal, ...] = ()
+
+
 class QueueStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether a queue is active."""
+    """Whether a queue is active, and what it has given away."""
 
     conditions: tuple[Condition, ...] = ()
+    flavors_reservation: tuple[FlavorUse, ...] = ()
 
 
 class LocalQueue(PartialStruct, frozen=True, kw_only=True):
@@ -200,3 +215,32 @@ class KueueWorkload(PartialStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: KueueWorkloadSpec = KueueWorkloadSpec()
     status: KueueWorkloadStatus = KueueWorkloadStatus()
+
+
+class ServiceReference(PartialStruct, frozen=True, kw_only=True):
+    """A Service that serves an API."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
+    """An API, and who serves it; without a service the API server itself does."""
+
+    group: str = ""
+    version: str = ""
+    service: ServiceReference | None = None
+
+
+class APIServiceStatus(PartialStruct, frozen=True, kw_only=True):
+    """Whether anybody answers."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class APIService(PartialStruct, frozen=True, kw_only=True):
+    """apiregistration.k8s.io's entry of an API."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: APIServiceSpec = APIServiceSpec()
+    status: APIServiceStatus = APIServiceStatus()

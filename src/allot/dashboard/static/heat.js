@@ -51,7 +51,7 @@ export class Heat {
     this.cards = new Map();
     /** Names of namespaces or models, by which is coloured. @type {Map<string, string>} */
     this.named = new Map();
-    this.settings = { by: "", colour: "state", size: "", keep: (/** @type {string} */ _name, /** @type {any} */ _row) => true, states: "" };
+    this.settings = { by: "", colour: "state", size: "", keep: (/** @type {string} */ _name, /** @type {any} */ _row) => true, states: "", /** @type {Set<string> | null} */ only: null };
     /** @type {any[]} */
     this.sections = [];
     /** @type {{card: any, row: number, place: number} | null} */
@@ -251,8 +251,8 @@ export class Heat {
 
   /** @param {CanvasRenderingContext2D} context @param {any} found @param {number} x @param {number} y @param {number} size */
   paintCell(context, found, x, y, size) {
-    const { cell, model } = found, styles = /** @type {any} */ (this.styles), { colour, states } = this.settings;
-    context.globalAlpha = states && !states.includes(cell.s) ? 0.15 : 1;
+    const { cell, model } = found, styles = /** @type {any} */ (this.styles), { colour, states, only } = this.settings;
+    context.globalAlpha = (states && !states.includes(cell.s)) || (only && !only.has(found.name)) ? 0.15 : 1;
     const held = (colour === "namespace" && cell.h ? this.named.get(cell.h[0].split("/")[0]) : colour === "model" ? this.named.get(model) : "") || styles["cell-used"];
     context.fillStyle = styles["cell-free"];
     context.fillRect(x, y, size, size);

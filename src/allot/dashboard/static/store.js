@@ -53,7 +53,8 @@ export class Store {
 
   /** Have these tables, and follow them from now on. @param {string[]} names @param {boolean} live */
   async want(names, live) {
-    const missing = names.filter((name) => !this.tables[name] || !this.wanted.includes(name));
+    // What was not followed meanwhile may be old; a dump never is.
+    const missing = names.filter((name) => !this.tables[name] || (live && !this.wanted.includes(name)));
     await Promise.all(missing.map((name) => this.load(name)));
     this.wanted = names;
     this.live = live;

@@ -153,7 +153,9 @@ ASKED = {
     "finalizer": Asked(
         "pod/app", (leaving(finalizers=["a.b/c"]),), "terminating since.*kept by finalizer a.b/c", "see to"
     ),
-    "grace period": Asked("pod/app", (leaving(deletionGracePeriodSeconds=30),), r"terminating.*\(grace period 30s\)"),
+    "overdue": Asked(
+        "pod/app", (leaving(),), r"should have been gone .* ago, and its containers still run", "see the kubelet"
+    ),
     "evicted": Asked(
         "pod/app",
         (

@@ -246,6 +246,18 @@ def test_pods_move_so_that_a_larger_one_fits() -> None:
     assert world.why[world.evicted[0]].startswith("moved to make room for ns/large")
 
 
+def test_what_is_left_over_of_what_was_reclaimed_is_for_the_next_one() -> None:
+    large = [team_pod(f"a{number}", "a", 2, age=number) for number in range(4)]
+    world = World(gpu_node("n"), kai_queue("a", quota=4), kai_queue("b", quota=4), *large)
+    world.rest()
+    for number in range(2):
+        world.put(team_pod(f"b{number}", "b", age=30 + number))
+    look = world.machine.look(1_000_000.0 + world.now)
+    assert [len(takeover.evicted) for takeover in look.takeovers] == [1, 0], "one pod of two GPUs makes room for both"
+    world.rest()
+    assert world.evicted == ["a3"] and world.running("b") == ["b0", "b1"]
+
+
 def test_what_is_held_on_a_cordoned_node_is_not_part_of_what_there_is() -> None:
     first = [team_pod(f"a{number}", "a", age=number) for number in range(4)]
     world = World(gpu_node("m", 4), kai_queue("a", quota=2), kai_queue("b", quota=2), *first)

@@ -15,7 +15,9 @@ import pytest
 
 from allot.core.features import ALL_GATES
 from allot.core.model import resource_v1 as api
+from allot.core.model.codec import decode
 from allot.core.model.core_v1 import Pod
+from allot.core.model.foreign_groups import KAI, KaiPodGroup
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import Bound, Decision, Machine, ObjectChange, Settings
 from allot.core.scheduling.groups.shape import minimum_of
@@ -53,10 +55,13 @@ class World:
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
         self.machine = Machine({"s": Settings()}.get, ALL_GATES)
+        self.machine.serve(KAI)
         self.now = 0.0
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, api.ResourceClaim] = {}
         self.groups: dict[str, PodGroup] = {}
+        # Groups of KAI: what each of their parts needs.
+        self.in_parts: dict[str, dict[str, int]] = {}
         self.evicted = 0
         self.numbers = iter(range(10_000))
         for name in ("whole", "shared", "half"):
@@ -97,6 +102,8 @@ class World:
             self._delete(self.dice.choice(names))
         elif what == 2:
             self._add_gang()
+        elif what == 3:
+            self._add_gang_in_parts()
         else:
             self._add(self.dice.choice(LEAVES), self._request())
 
@@ -115,18 +122,35 @@ class World:
             ]
         )
 
-    def _add(self, queue: str, request: dict[str, Any] | int, group: str = "") -> None:
+    def _add(self, queue: str, request: dict[str, Any] | int, group: str = "", part: str = "") -> None:
         number = next(self.numbers)
         name = f"{queue}{number}"
-        spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
+        spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group and not part else {}
         count = request if isinstance(request, int) else 0
         if not isinstance(request, int):
             self.claims[name] = claim(name, request)
             self._apply(None, self.claims[name])
             spec["resourceClaims"] = [{"name": "d", "resourceClaimName": name}]
         priority = 50 if group else self.dice.choice([50, 50, 60, 100])
-        self.pods[name] = team_pod(name, queue, count, priority=priority, age=number % 60, **spec)
-        self._apply(None, self.pods[name])
+        made = team_pod(name, queue, count, priority=priority, age=number % 60, **spec)
+        if part:
+            labels = {**made.metadata.labels, "kai.scheduler/subgroup-name": part}
+            metadata = msgspec.structs.replace(made.metadata, labels=labels, annotations={"pod-group-name": group})
+            made = msgspec.structs.replace(made, metadata=metadata)
+        self.pods[name] = made
+        self._apply(None, made)
+
+    def _add_gang_in_parts(self) -> None:
+        """A leader and workers, all of which have to be there; workers beyond the minimum may come or not."""
+        queue, name, least = self.dice.choice(LEAVES), f"k{next(self.numbers)}", self.dice.choice([1, 2])
+        parts = [{"name": "leader", "minMember": 1}, {"name": "worker", "minMember": least}]
+        body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"queue": queue, "subGroups": parts}}
+        self.in_parts[name] = {"leader": 1, "worker": least}
+        self._apply(None, decode(body, KaiPodGroup).object)
+        self._add(queue, self.dice.choice([1, exactly(class_name="half-gpu")]), name, "leader")
+        request = self.dice.choice([1, exactly(class_name="whole-gpu")])
+        for _ in range(self.dice.randint(least, least + 1)):
+            self._add(queue, request, name, "worker")
 
     def _add_gang(self) -> None:
         queue, name, least = self.dice.choice(LEAVES), f"g{next(self.numbers)}", self.dice.choice([2, 2, 3])
@@ -265,14 +289,24 @@ def _nothing_is_held_in_vain(world: World) -> None:
             counts[pod.spec.scheduling_group.pod_group_name or ""] += 1
     for name, count in counts.items():
         assert count == 0 or count >= minimum_of(world.groups[name]), f"gang {name} holds {count} pods"
+    for name, parts in world.in_parts.items():
+        bound = [
+            pod.metadata.labels["kai.scheduler/subgroup-name"]
+            for pod in world.pods.values()
+            if pod.spec.node_name and pod.metadata.annotations.get("pod-group-name") == name
+        ]
+        assert not bound or all(bound.count(part) >= least for part, least in parts.items()), f"gang {name}: {bound}"
 
 
 def _nobody_waits_in_vain(world: World) -> None:
     machine = world.machine
     waiting = machine.queue.waiting_pods()
     for unit in machine.waiting():
-        pod = unit.pods[0]
-        key = group_key(group_name_of(unit.group)) if unit.group is not None else f"ns/{pod.metadata.name}"
+        key = f"ns/{unit.pods[0].metadata.name}"
+        if unit.group is not None:
+            key = group_key(group_name_of(unit.group))
+        elif unit.tree is not None:
+            key = group_key(unit.tree.key)
         outcome = machine.ask(key, SECONDS + world.now)
         assert outcome is None or not machine.has_enough(outcome), f"{key} could be placed"
     book, cluster = machine.book, machine.cluster

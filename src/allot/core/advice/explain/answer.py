@@ -10,7 +10,7 @@ from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.holding import FINISHED
-from allot.core.advice.explain.node_supply import expected_of_pools, told_by_autoscaler
+from allot.core.advice.explain.node_supply import at_maximum, expected_of_pools, gets_node, told_by_autoscaler
 from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.report import Explanation, Reason, State
@@ -81,7 +81,10 @@ class Explainer:
             found = explain_pod(what_if, pod, briefly=briefly)
         if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):
             return found
-        return replace(found, autoscaler=self._node_supply(pod))
+        supply = self._node_supply(pod)
+        if not self._pools and not gets_node(supply):
+            found = at_maximum(found, supply)
+        return replace(found, autoscaler=supply)
 
     def _node_supply(self, pod: core_v1.Pod) -> tuple[str, ...]:
         if self._pools:

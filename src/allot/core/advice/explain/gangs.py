@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,8 +14,9 @@ from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of
-from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.holding import FINISHED, comes_back
+from allot.core.advice.explain.moving import other_place
 from allot.core.advice.explain.remedies.templates import in_template
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
@@ -29,6 +30,7 @@ from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, min
 # Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
 _PODS_TRIED_MAX = 2000
 _DOMAINS_MIN = 4
+_OTHERS_MAX = 4
 
 
 def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> Explanation:
@@ -165,6 +167,8 @@ class _Tried(NamedTuple):
     diagnosis: Diagnosis | None
     placing: Placing | None
     report: Explanation | None
+    # The only nodes that were looked at, if it was not all.
+    among: tuple[str, ...] = ()
 
 
 def _pass(
@@ -210,6 +214,7 @@ def _refused(
     if key:
         done, text = _in_one_domain(what_if, group, waiting, key)
         candidates = [_without_domain(group, key)]
+        candidates += [] if briefly else _cleared(what_if, group, waiting[0], done.among)
     else:
         done = _pass(what_if, group, waiting, briefly=briefly)
         some = f"only {done.placed}" if done.placed else "none"
@@ -274,10 +279,34 @@ def _in_one_domain(
     passes = {value: _pass(what_if, group, waiting, frozenset(domains[value])) for value in some}
     best = max(passes, key=lambda value: passes[value].placed)
     done = passes[best]
-    return done, (
+    return done._replace(among=tuple(domains[best])), (
         f"{rule}, and no value of it has room for {minimum_of(group)} of them: {best} has the most, for {done.placed} "
         f"({named('node', domains[best])})"
     )
+
+
+def _cleared(what_if: WhatIfCluster, group: PodGroup, pod: core_v1.Pod, names: Collection[str]) -> Iterator[Candidate]:
+    """Pods of others in the domain that has most room, one at a time; those first that fit elsewhere, too."""
+    own = pod.spec.priority or 0
+    others = [
+        each.pod
+        for name in sorted(names)
+        for each in what_if.cluster.nodes[name].pods.values()
+        if each.priority <= own
+        and not comes_back(each.pod)
+        and each.pod.metadata.deletion_timestamp is None
+        and what_if.group_of(each.pod) is not group
+        and bool(each.pod.spec.resource_claims) >= bool(pod.spec.resource_claims)
+    ]
+    others.sort(key=lambda each: (each.spec.priority or 0, full_name(each)))
+    for other in others[:_OTHERS_MAX]:
+        place = other_place(what_if, other, names)
+        fits_too = f" (it fits on node {place}, too)" if place else ""
+        yield Candidate(
+            rank=Rank.OTHERS - 1 if place else Rank.ADMIN,
+            text=f"delete pod {full_name(other)} on node {other.spec.node_name}{fits_too}, or wait until it ends",
+            patches=(delete_of("Pod", other.metadata.name, other.metadata.namespace),),
+        )
 
 
 def _without_domain(group: PodGroup, key: str) -> Candidate:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from allot.core.advice.compute_classes import classes_of, reason_line
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.report import Explanation
+from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import PRICE, Expander
 from allot.core.autoscaling.pools import Pool, price_text
@@ -16,6 +20,17 @@ from allot.core.model.compute_classes import ComputeClass
 TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
 _BOUGHT = "pod triggered scale-up: "
 _NONE = "pod didn't trigger scale-up: "
+_COMING = "a node is coming"
+_AT_MAXIMUM = "max node group size reached"
+# Where clouds and their tools write which group a node is of.
+_GROUP_LABELS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "karpenter.sh/nodepool",
+)
 
 
 def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
@@ -26,8 +41,31 @@ def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, .
     last = events[0]
     at = f" (said at {last.seen_at})" if last.seen_at else ""
     if last.reason == TRIGGERED:
-        return (f"a node is coming: it was asked for {last.message.removeprefix(_BOUGHT)}{at}",)
+        return (f"{_COMING}: it was asked for {last.message.removeprefix(_BOUGHT)}{at}",)
     return (f"no node is coming: {last.message.removeprefix(_NONE)}{at}",)
+
+
+def gets_node(supply: Sequence[str]) -> bool:
+    """Whether what was told is that a node is coming."""
+    return any(each.startswith(_COMING) for each in supply)
+
+
+def at_maximum(found: Explanation, supply: Sequence[str]) -> Explanation:
+    """The answer about a pod that one more node would help, where the autoscaler may not add one: that is what to change first."""
+    added = next((change for change in found.changes if any(map(_is_new_node, change.patches))), None)
+    if added is None or not any(_AT_MAXIMUM in each for each in supply):
+        return found
+    labels = next(patch.object for patch in added.patches if _is_new_node(patch))["metadata"].get("labels", {})  # type: ignore[index]
+    group = next((labels[label] for label in _GROUP_LABELS if label in labels), "")
+    which = f"node group {group}" if group else "the node group"
+    cause = f"{found.cause}; and the autoscaler adds no node, as {which} is at its maximum size"
+    raised = replace(added, text=f"raise the maximum size of {which}, so that the autoscaler adds a node")
+    others = [change for change in found.changes if change is not added]
+    return replace(found, cause=cause, changes=(raised, *others))
+
+
+def _is_new_node(patch: Patch) -> bool:
+    return patch.action == "create" and patch.object is not None and patch.object.get("kind") == "Node"
 
 
 def expected_of_pools(what_if: WhatIfCluster, pools: Sequence[Pool], pod: core_v1.Pod) -> tuple[str, ...]:

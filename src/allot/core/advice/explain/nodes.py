@@ -19,6 +19,7 @@ from allot.core.scheduling import (
     SCHEDULE_ANYWAY,
     ClaimFit,
     NodeInfo,
+    PodInfo,
     Profile,
     Status,
     TopologyTerms,
@@ -232,15 +233,19 @@ def taint_text(taint: core_v1.Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
+def asks(info: PodInfo, resource: str) -> int:
+    """How much of a resource a pod that has a node takes there, as the scheduler counts it."""
+    named = {"cpu": info.cpu, "memory": info.memory, "ephemeral-storage": info.storage}
+    return named[resource] if resource in named else info.scalars.get(resource, 0)
+
+
+def missing(profile: Profile, info: NodeInfo, resource: str) -> int:
+    """How much of a resource a node has too little."""
+    return next(wanted - (there - used) for name, wanted, there, used in _amounts(profile, info) if name == resource)
+
+
 def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
     """What a node has too little of for a pod."""
-    amounts = [
-        ("cpu", profile.cpu, info.allocatable_cpu, info.cpu),
-        ("memory", profile.memory, info.allocatable_memory, info.memory),
-        ("ephemeral-storage", profile.storage, info.allocatable_storage, info.storage),
-    ]
-    for name, wanted in sorted(profile.scalars.items()):
-        amounts.append((name, wanted, info.allocatable_scalars.get(name, 0), info.scalars.get(name, 0)))
     return [
         Shortage(
             name,
@@ -250,9 +255,21 @@ def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
             never=wanted > there,
             much=2 * (there - used) < wanted,
         )
-        for name, wanted, there, used in amounts
+        for name, wanted, there, used in _amounts(profile, info)
         if wanted > there - used and wanted > 0
     ]
+
+
+def _amounts(profile: Profile, info: NodeInfo) -> list[tuple[str, int, int, int]]:
+    """Resources: what a pod wants, what a node has, and what is taken of it."""
+    amounts = [
+        ("cpu", profile.cpu, info.allocatable_cpu, info.cpu),
+        ("memory", profile.memory, info.allocatable_memory, info.memory),
+        ("ephemeral-storage", profile.storage, info.allocatable_storage, info.storage),
+    ]
+    for name, wanted in sorted(profile.scalars.items()):
+        amounts.append((name, wanted, info.allocatable_scalars.get(name, 0), info.scalars.get(name, 0)))
+    return amounts
 
 
 def amount(resource: str, value: int) -> str:

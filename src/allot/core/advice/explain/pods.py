@@ -15,17 +15,17 @@ from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
-from allot.core.advice.explain.causes.waiting import fits, missing_gate, not_ready, room_is_made
+from allot.core.advice.explain.causes.waiting import binding_failed, fits, missing_gate, not_ready, room_is_made
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.moving import unplaced
 from allot.core.advice.explain.remedies.templates import in_template
 from allot.core.advice.explain.report import Change, Explanation, NodeGroup, Reason, State
 from allot.core.advice.explain.trial import pod_subject, try_out, would_help
 from allot.core.advice.explain.wording import named
 from allot.core.advice.outlook import outlook_of
 from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
-from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import ClaimFit, Failure
@@ -98,8 +98,9 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         return Diagnosed(unread)
     if outcome.schedulable:
         ended_before = failed_before(what_if, pod, _scheduler_said(pod))
-        if ended_before is not None:
-            return Diagnosed(ended_before)
+        not_bound = ended_before or binding_failed(what_if, pod, _scheduler_said(pod))
+        if not_bound is not None:
+            return Diagnosed(not_bound)
         node = outcome.node_of(subject)
         refused_before = bool(_scheduler_said(pod)) and not briefly
         return Diagnosed(
@@ -251,16 +252,7 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
 
 def _elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[NodeGroup, ...]:
     """What other nodes say to a pod like this one, whose claims have no devices yet."""
-
-    def unplace(changed: WhatIfCluster, journal: Journal) -> None:
-        changed.put(replace(pod, spec=replace(pod.spec, node_name="")), journal)
-        for key in claim_keys(pod):
-            namespace, _, name = key.partition("/")
-            claim = changed.get(api.ResourceClaim, name, namespace)
-            if claim is not None and {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
-                changed.put(replace(claim, status=api.ResourceClaimStatus()), journal)
-
-    with what_if.changed((), unplace):
+    with what_if.changed((), unplaced(pod)):
         fit = what_if.claims.fit(pod, None, what_if.now)
         placing = Placing(what_if, pod, Failure(fit=fit if isinstance(fit, ClaimFit) else None))
         return placing.groups(without=pod.spec.node_name, nothing_wrong=_AS_GOOD)

@@ -75,6 +75,8 @@ class Reason(StrEnum):
     # Others are leaving, and then it fits.
     WAITS_FOR_ROOM = "WaitsForRoom"
     BINDING_CONDITIONS = "BindingConditions"
+    # A node was found, but what has to be written before could not be.
+    NOT_BOUND = "NotBound"
     CORDONED = "NodeCordoned"
     NODE_TAINT = "NodeTaint"
     NODE_NOT_READY = "NodeNotReady"

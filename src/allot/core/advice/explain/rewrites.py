@@ -63,7 +63,7 @@ def rewrites(expression: str, published: Published, devices: Sequence[DeviceEntr
         *_drivers(parsed, published),
         *_comparisons_fixed(parsed, published),
         *_names(parsed, published),
-        *_guards(parsed, devices),
+        *_guards(parsed, published, devices),
         *_lowered(parsed, published),
         *_other_values(parsed, published),
         *_without_parts(parsed),
@@ -286,7 +286,7 @@ def _likeness(one: str, other: str) -> int:
     return count
 
 
-def _guards(parsed: Parsed, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]:
+def _guards(parsed: Parsed, published: Published, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]:
     """Attributes that only some devices have, asked about first."""
     missing: dict[Place, str] = {}
     for node in walk(parsed.root):
@@ -304,6 +304,17 @@ def _guards(parsed: Parsed, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]
     body = f"({whole})" if isinstance(parsed.root, Call) and parsed.root.function in ("_||_", "_?_:_") else whole
     place, device = next(iter(missing.items()))
     word = "attribute" if place.kind == ATTRIBUTES else "capacity"
+    domains = {each.domain for each in missing}
+    if len(domains) == 1 and all(entry.id.driver not in domains for entry in devices):
+        driver = next(iter(domains))
+        if driver in published.drivers:
+            # Attributes without a domain are their driver's: devices of others are not meant at all.
+            yield Rewrite(
+                expression=f"device.driver == {quoted(driver)} && {body}",
+                text=f"check first that device.driver is {driver}",
+                problem=f"reads {word} {place.name} of {driver} without a check of device.driver, and device {device} does not have it",
+            )
+            return
     yield Rewrite(
         expression=" && ".join([*guards, body]),
         text=f"check first that there is {'an' if word[0] == 'a' else 'a'} {word} {place.name}",

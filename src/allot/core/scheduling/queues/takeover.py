@@ -153,6 +153,8 @@ class Takeovers:
         )
         # Whoever could be helped by moves alone has been.
         self.has_consolidated = False
+        # More has become free than those needed for whom that was.
+        self._has_left_over = False
         # When the first of those ends that may not be taken yet only because they have not run for long enough; None: none was met.
         self.earliest_s: float | None = None
         # Sets that were tried so far for the job at hand, and for all that have failed.
@@ -197,6 +199,9 @@ class Takeovers:
         refusal = may_try(reclaimer)
         if refusal:
             return Nothing(refusal)
+        found = self._left_over(job)
+        if found is not None:
+            return found
         nobody = "no other queue holds more than its share"
         worth = _Worth(reclaimer, self._tree)
         # Who may lose nothing could still move; but moves alone have been tried for all who may ask for them.
@@ -219,6 +224,20 @@ class Takeovers:
             return (may_try(taker) if more else "") or objection(taker, losses, self._tree.all(), self._multiplier)
 
         return self._search(job, order, _Way(RECLAIM, judge, nobody, worth.may_lose, moves=moves))
+
+    def _left_over(self, job: Job) -> Takeover | None:
+        """A place in what others have left for a job before, beyond what that needed."""
+        tasks, queue = job.to_start(), self._queue(job)
+        if not self._has_left_over or not self._lack(tasks, lambda _: False).is_none():
+            return None
+        if excess(queue, asked(tasks), is_preemptible=job.is_preemptible) is not None:
+            return None
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        if found is None:
+            return None
+        self._in_force.placed(found)
+        self._settled(job)
+        return Takeover(action=RECLAIM, placed=tuple(found.items()))
 
     def preempt(self, job: Job) -> Takeover | Nothing:
         """Jobs of lower priority in its queue go."""
@@ -380,6 +399,8 @@ class Takeovers:
     def _carried_out(self, way: _Way, tried: _Tried) -> Takeover:
         """In force: who goes is gone, who moves is where it is to be, the job has its place."""
         found = Takeover(action=way.action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
+        given, taken = asked(found.evicted), asked([task for task, _ in found.placed])
+        self._has_left_over |= any(amount > taken.get(resource, 0) for resource, amount in given.items())
         moved = [task for task, _ in found.moved]
         if not tried.is_in_force:
             self._in_force.without([task.pod for task in (*found.evicted, *moved)])

@@ -2,7 +2,7 @@
 // The cluster: every device by node, and the numbers that matter, each with the list behind it.
 import { badge, byId, copyButton, h, href, link, objectLink, plural, say } from "../dom.js";
 import { cellsOf, Heat, STATES } from "../heat.js";
-import { get } from "../store.js";
+import { ask, get } from "../store.js";
 import { List, matcher } from "../table.js";
 
 export const title = "Cluster";
@@ -23,12 +23,13 @@ export class Page {
       ...[["state", "Colour: state"], ["namespace", "Colour: namespace"], ["model", "Colour: model"]].map(([value, text]) => h("option", { value }, text)));
     this.size = h("select", { "aria-label": "Size of devices", onchange: () => this.choose({ size: this.size.value }) },
       ...[["", "Size: fitting"], ["s", "small"], ["m", "middle"], ["l", "large"]].map(([value, text]) => h("option", { value }, text)));
-    this.filter = h("input", { type: "search", placeholder: "Filter nodes, models, holders", "aria-label": "Filter nodes by name, model, holder or label", spellcheck: "false", oninput: () => this.choose({ q: this.filter.value }) });
+    this.filter = h("input", { type: "search", placeholder: "Filter: words, or CEL: device.…", "aria-label": "Filter nodes by name, model, holder or label, or select devices by a CEL expression", spellcheck: "false", oninput: () => this.choose({ q: this.filter.value }) });
     this.legend = h("div", { class: "legend", role: "group", "aria-label": "States to show" });
     this.as = h("button", { type: "button", class: "small", onclick: () => this.choose({ as: this.app.params.as === "table" ? "" : "table" }) });
+    this.match = h("p", { class: "note", role: "status", hidden: true });
     this.stage = h("div", { class: "stage" });
     this.empty = h("p", { class: "empty", hidden: true }, "No driver publishes devices here. ResourceSlices appear when a DRA driver runs on a node.");
-    root.append(h("h1", {}, "Cluster"), this.tiles, h("div", { class: "controls" }, this.filter, this.by, this.colour, this.size, this.as), this.legend, this.empty, h("div", { class: "beside" }, this.stage, this.drawer));
+    root.append(h("h1", {}, "Cluster"), this.tiles, h("div", { class: "controls" }, this.filter, this.by, this.colour, this.size, this.as), this.legend, this.match, this.empty, h("div", { class: "beside" }, this.stage, this.drawer));
     this.settle();
     this.update();
   }
@@ -38,7 +39,9 @@ export class Page {
     this.filter.value = params.q || ""; this.by.value = params.by || ""; this.colour.value = params.colour || "state"; this.size.value = params.size || "";
     this.filter.hidden = params.as === "table";
     this.as.textContent = params.as === "table" ? "Map" : "Table";
-    const matches = matcher(params.q || ""), any = (params.q || "").trim() !== "";
+    const expression = /\bdevice\./.test(params.q || "") ? params.q : "";
+    const matches = matcher(params.q || ""), any = (params.q || "").trim() !== "" && !expression;
+    if (expression !== this.expression) { this.expression = expression; this.select(400); }
     this.heat.set({ by: params.by || "", colour: params.colour || "state", size: params.size || "", states: params.states || "",
       keep: (/** @type {string} */ name, /** @type {any} */ row) => !any || matches(this.hay(name, row)) });
     if (params.as === "table") {
@@ -48,6 +51,22 @@ export class Page {
     }
     this.drawLegend();
     if (params.device) { if (params.device !== this.shown) this.fillDrawer(params.node, params.device); } else this.close(false);
+  }
+
+  /** Devices that an expression selects are told from the others, by the engine that schedulers use. @param {number} wait */
+  select(wait) {
+    clearTimeout(this.selecting);
+    const { expression } = this;
+    this.match.hidden = !expression;
+    if (!expression) { this.heat.set({ only: null }); return; }
+    this.selecting = setTimeout(async () => {
+      const shown = (/** @type {any} */ answer) => {
+        if (expression !== this.expression) return;
+        this.heat.set({ only: new Set(answer.matches) });
+        this.match.textContent = `${answer.matches.length.toLocaleString("en")} of ${plural(answer.all, "device")} match${answer.failed ? `; the expression fails on ${plural(answer.failed, "device")}: ${answer.failure}` : ""}`;
+      };
+      try { await ask("select", { expression }, shown); } catch (error) { if (expression === this.expression) { this.heat.set({ only: new Set() }); this.match.textContent = /** @type {any} */ (error).message; } }
+    }, wait);
   }
 
   /** @param {string} name @param {any} row */
@@ -75,6 +94,7 @@ export class Page {
       if (this.list) this.showList();
       if (names && this.shown && names.has(this.app.params.node)) this.fillDrawer(this.app.params.node, this.shown, true);
     }
+    if (changed && this.expression) this.select(3000);
     this.drawTiles();
     this.drawLegend();
   }
@@ -202,5 +222,5 @@ export class Page {
   }
 
   escape() { return this.close(true); }
-  end() { this.heat.end(); this.list?.end(); byId("main").classList.remove("wide"); }
+  end() { clearTimeout(this.selecting); this.heat.end(); this.list?.end(); byId("main").classList.remove("wide"); }
 }

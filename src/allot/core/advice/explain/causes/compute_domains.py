@@ -16,7 +16,6 @@ from allot.core.model.compute_domains import (
     CHANNEL_CONFIG,
     DOMAIN_LABEL,
     DRIVER,
-    DRIVER_NAMESPACE,
     KIND,
     READY,
     ComputeDomain,
@@ -25,6 +24,9 @@ from allot.core.model.compute_domains import (
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 _FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unhealthy")
 _SHOWN_MAX = 3
+# What the daemon says if the host's own has its port.
+_TAKEN = "Address already in use"
+_HOST_IMEX = "the host's own daemon, if it runs (systemctl disable --now nvidia-imex.service)"
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -50,7 +52,8 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
-        f"see the pods of the domain's daemons: kubectl get pods -n {DRIVER_NAMESPACE} -l {DOMAIN_LABEL}={uid} -o wide",
+        *([f"stop what listens there on node {node}: {_HOST_IMEX}"] if _TAKEN in text else []),
+        f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
 
@@ -60,7 +63,7 @@ def _domain_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
         claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None or claim.status.allocation is None:
             continue
-        for config in claim.status.allocation.devices.config:
+        for config in claim.status.allocation.devices.config or claim.spec.devices.config:
             if config.opaque is not None and config.opaque.driver == DRIVER and config.opaque.parameters is not None:
                 try:
                     found = msgspec.json.decode(config.opaque.parameters.data, type=_Parameters)
@@ -82,9 +85,7 @@ def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
             else f"driver {DRIVER} has not brought the node into the domain yet"
         )
     for pod in what_if.all(core_v1.Pod):
-        if pod.metadata.namespace != DRIVER_NAMESPACE or pod.metadata.labels.get(DOMAIN_LABEL) != joined:
-            continue
-        if pod.spec.node_name != node:
+        if pod.metadata.labels.get(DOMAIN_LABEL) != joined or pod.spec.node_name != node:
             continue
         trouble = container_trouble(pod)
         said = events_of(what_if, pod, *_FAILED)

@@ -13,7 +13,7 @@ from allot.core.model import core_v1
 IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 CRASHED = "CrashLoopBackOff"
 _NOT_CREATED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
-_OOM = "OOMKilled"
+OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _FORBIDDEN = re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE)
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
@@ -29,6 +29,21 @@ _EXITS = {
     139: ("it violated memory, SIGSEGV", ""),
 }
 _OTHER_CPU = "exec format error"
+# What programs say when they end, and what helps. {} stands for the node.
+_LAST_WORDS = (
+    (re.compile(r"certificate has expired"), "renew the certificate that has expired"),
+    (
+        re.compile(r"Driver/library version mismatch"),
+        "reboot node {}, or reload its NVIDIA kernel modules: they are of another version than the libraries",
+    ),
+    (
+        re.compile(r"NVML.*(?:library.not.found|could not load|ERROR_LIBRARY_NOT_FOUND)", re.IGNORECASE),
+        "install the NVIDIA driver on node {}, or tell the plugin where it is (nvidiaDriverRoot)",
+    ),
+    (re.compile(r"is forbidden: User \"(?P<who>[^\"]+)\" cannot (?P<what>[^:]+)"), ""),
+    (re.compile(r"address already in use", re.IGNORECASE), "stop what listens on that port of node {}"),
+    (re.compile(r"no space left on device", re.IGNORECASE), "free disk space on node {}"),
+)
 _NO_FILE = re.compile(r'exec:? "(?P<command>[^"]+)"[^:]*: (?:executable file not found|no such file|permission denied)')
 _LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
 _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
@@ -75,8 +90,8 @@ def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
     if _CDI in said:
         node = pod.spec.node_name
         return (
-            f"restart the plugin of the driver on node {node}, which writes its CDI files again (a reboot may have removed them)",
-            "delete the pod, so that its devices are prepared again",
+            "delete the pod, so that its devices are prepared again: a reboot may have removed the driver's CDI files",
+            f"restart the plugin of the driver on node {node}, if it writes its CDI files again when it starts",
         )
     return ()
 
@@ -145,13 +160,23 @@ def _image(pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) 
     return Diagnosis(reason=Reason.IMAGE, text=f"{text}: {said}" if said else text, advice=(advice,))
 
 
+def _remedy_of(said: str, node: str) -> list[str]:
+    """What helps against what a program said when it ended; nothing if that is not known."""
+    for pattern, remedy in _LAST_WORDS:
+        found = pattern.search(said)
+        if found is not None:
+            groups = found.groupdict()
+            return [f"let {groups['who']} {groups['what']} (RBAC)" if groups else remedy.format(node)]
+    return []
+
+
 def _crashed(
     pod: core_v1.Pod, status: core_v1.ContainerStatus, last: core_v1.ContainerStateTerminated | None
 ) -> Diagnosis:
     times = count(status.restart_count, "restart")
     is_init = any(each.name == status.name for each in pod.spec.init_containers)
     what = f"{'init ' if is_init else ''}container {status.name}"
-    if last is not None and last.reason == _OOM:
+    if last is not None and last.reason == OOM:
         container = next((each for each in _containers(pod) if each.name == status.name), None)
         limit = container.resources.limits.get("memory") if container is not None else None
         than = f"its limit of {limit}" if limit is not None else "the node could give it"
@@ -184,6 +209,7 @@ def _crashed(
         first = [
             f"use an image of container {status.name} that is built for the architecture of node {pod.spec.node_name}"
         ]
+    first += _remedy_of(said, pod.spec.node_name)
     log = f"see what it said: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
     unused = unused_claims(pod)
     if not unused:

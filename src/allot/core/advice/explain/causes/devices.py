@@ -20,7 +20,7 @@ from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver
 from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.lint.expressions import read_expression
 from allot.core.advice.what_if import WhatIfCluster
-from allot.core.allocation.devices import DeviceEntry
+from allot.core.allocation.devices import DeviceEntry, DeviceID
 from allot.core.allocation.reasons import FRACTIONS
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.lifecycle.claim_owners import group_name
@@ -50,7 +50,11 @@ _ALLOWED = re.compile(r"allow (?P<name>\S+) (?P<allowed>.*) per claim, not \S+")
 _TOO_MANY = re.compile(
     r"claim (?P<claim>\S+): number of requested devices (?P<asked>\d+) exceeds the claim limit of (?P<most>\d+)"
 )
+_ALL_UNSURE = re.compile(
+    r"request (?P<request>\S+): asks for all devices, but resource pool (?P<driver>[^/\s]+)/(?P<pool>\S+) is currently"
+)
 _NO_KEY = "no such key"
+_NO_CAPACITY = "have no capacity "
 _NODES_TRIED_MAX = 16
 _HOLDERS_MAX = 5
 # Of more than so many, only those that have held the longest are told about.
@@ -430,12 +434,12 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
         advice = (f"the pool is driver {pool.driver}'s to fix: see its log",)
         candidates = (*pool.once(), *freed)
         return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=candidates, advice=advice)
-    return Diagnosis(
-        reason=Reason.POOL_INCOMPLETE,
-        text=f"{pool.sentence()}, {lost}",
-        candidates=(*pool.candidates(), *freed),
-        advice=("the driver's log on the node says why it has not published the rest",),
-    )
+    homes = [each.spec.node_name for each in pool.current if each.spec.node_name]
+    complaint = driver_pods.complaint(placing.what_if, pool.driver, homes[0]) if homes else None
+    text = f"{pool.sentence()}, {lost}" + (f"; {complaint.text}" if complaint is not None else "")
+    log = ("the driver's log on the node says why it has not published the rest",) if complaint is None else ()
+    candidates = (*pool.candidates(complaint.advice if complaint is not None else ""), *freed)
+    return Diagnosis(reason=Reason.POOL_INCOMPLETE, text=text, candidates=candidates, advice=log)
 
 
 def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
@@ -492,15 +496,22 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         rules = drivers.taint_rules(what_if, wanted)
         text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
         text += drivers.near_toleration(what_if, placing.pod, wanted)
-        text += f" (set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])})" if rules else ""
+        text += drivers.rules_text(rules)
         candidates += drivers.device_taint(what_if, placing.pod, place, wanted)
     elif obstacle is Obstacle.FEATURE:
         text = f"{subject} cannot be used: {_numbered(wanted, tally)}"
+        if drivers.UNDECLARED in tally.reason.text:
+            names = [name for name, there in found.nodes.items() if there.count(obstacle)]
+            do = "does" if len(names) == 1 else "do"
+            text = text.replace(drivers.UNDECLARED, f"{named('node', names)} {do} not declare")
+            candidates += drivers.declared(what_if, tally, names)
         candidates += drivers.gates(what_if)
     else:
         text = _used_up(placing, wanted, obstacle, subject, verb)
         if place is not None:
             candidates += requests.less_capacity(what_if, place, wanted)
+        if obstacle is Obstacle.CAPACITY:
+            candidates += holders.with_amount(what_if, wanted)
         if FRACTIONS in text:
             candidates += drivers.gate(what_if, FRACTIONS)
     unpublished, repairs = _unpublished(placing, wanted)
@@ -520,6 +531,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             requests.not_all(place, wanted) if wanted.leaf.all_devices else requests.lower_count(place, wanted, {free})
         )
     if found.count(Obstacle.SELECTOR):
+        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE else ""
         problem, more = _own_selectors(placing, wanted)
         candidates += more
         if problem:
@@ -541,6 +553,21 @@ def _in_use(placing: Placing, wanted: Wanted) -> str:
     subject, verb = _subject(placing, wanted, Obstacle.IN_USE, fewer=own)
     text = f"{subject} {verb} in use by {_holders(placing, wanted)}"
     return f"{text}, and {others}" if own else text
+
+
+def _fall_short(placing: Placing, wanted: Wanted) -> str:
+    """Devices that nobody has, and that the request's selectors rule out."""
+    held = {
+        DeviceID(result.driver, result.pool, result.device)
+        for claim in placing.what_if.all(api.ResourceClaim)
+        if claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results
+    }
+    tally = wanted.found.of(Obstacle.SELECTOR)[0]
+    if len(wanted.found.of(Obstacle.SELECTOR)) > 1 or not tally.reason.needed:
+        return ""
+    free = [device for device in tally.devices if device_id(device) not in held]
+    return f"; the other {numbered(tally.count, tally.reason.text)}" if free else ""
 
 
 def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]]:
@@ -573,10 +600,11 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     tallies = wanted.found.of(obstacle)
     first = tallies[0]
     where = f" on node {next(iter(first.nodes))}" if len(first.nodes) > 1 else ""
-    held = _rest_held_by(placing, tallies)
+    held = _rest_held_by(placing, tallies) + (_whole(placing, wanted) if obstacle is Obstacle.CAPACITY else "")
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
+    phrases[0] += _other_name(placing, wanted, first)
     more = sum(tally.count for tally in tallies[_SENTENCES_MAX:])
     phrases += [f"and {more} more"] if more else []
     if obstacle is Obstacle.CAPACITY and len(tallies) == 1 and (allowed := _ALLOWED.fullmatch(first.reason.text)):
@@ -585,10 +613,31 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
         return f"{placing.request_name(wanted)} asks for {allowed['name']} {first.reason.needed}, but {subject} {gives} {most}"
     if obstacle is Obstacle.CAPACITY and _accepted(wanted) == 1:
         return f"{subject} {phrases[0].removeprefix('it ')}{held}"
+    if len(tallies) == 1 and first.reason.text.startswith(_NO_CAPACITY):
+        return f"{subject} {phrases[0].partition(' ')[2]}{held}"
     what = "too little to give" if obstacle is Obstacle.CAPACITY else "too little left"
     if obstacle is Obstacle.COMPATIBILITY_GROUP:
         return f"{subject} cannot be used now: {'; '.join(phrases)}{held.replace('the rest', 'that')}"
     return f"{subject} {'has' if verb == 'is' else 'have'} {what}: {'; '.join(phrases)}{where}{held}"
+
+
+def _other_name(placing: Placing, wanted: Wanted, tally: Tally) -> str:
+    """What devices call a capacity that they do not have under the name that is asked for; empty if they have nothing like it."""
+    for name in requests.requested(wanted):
+        meant = requests.published_as(placing.what_if, tally, name)
+        if meant is not None:
+            return f" (they call it {meant})"
+    return ""
+
+
+def _whole(placing: Placing, wanted: Wanted) -> str:
+    """Claims that have all of a shared device because they name no amount; empty if there are none."""
+    found = holders.without_amount(placing.what_if, wanted)
+    if not found:
+        return ""
+    where = dict.fromkeys(each.place.spoken for each in found)
+    verb = "names" if len(where) == 1 else "name"
+    return f": {listed(where)} {verb} no amount of {found[0].capacity}, so each claim takes a whole device"
 
 
 def _accepted(wanted: Wanted) -> int:
@@ -727,6 +776,9 @@ def _together(placing: Placing) -> Diagnosis:
         return Diagnosis(reason=reason, text=text, candidates=tuple(candidates))
     status = placing.failure.status
     text = "; ".join(status.reasons) if status is not None else _split(placing, info)
+    unsure = _ALL_UNSURE.search(text)
+    if unsure is not None:
+        return _all_of_unsure_pool(placing, unsure["request"], unsure["driver"], unsure["pool"])
     over = _TOO_MANY.search(text)
     if over is not None:
         return _over_limit(placing, over["claim"], int(over["asked"]), int(over["most"]))
@@ -734,6 +786,21 @@ def _together(placing: Placing) -> Diagnosis:
     if off is not None:
         return off
     return Diagnosis(reason=Reason.TOGETHER, text=text, candidates=tuple(candidates))
+
+
+def _all_of_unsure_pool(placing: Placing, request: str, driver: str, name: str) -> Diagnosis:
+    """A request for all devices while a pool that the nodes see is not complete or not valid: upstream refuses it, whatever is in
+    the pool."""
+    pool = drivers.Pool.find(placing.what_if, driver, name)
+    wanted = next((each for each in placing.wanted if each.leaf.name == request), placing.wanted[0])
+    asks = f"{placing.request_name(wanted)} asks for all devices"
+    place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
+    fewer = tuple(requests.not_all(place, wanted)) if place is not None else ()
+    if pool.is_invalid:
+        text = f"{asks}, which is refused while any pool that its nodes see is invalid, as pool {name} of driver {driver} is"
+        return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=(*pool.once(), *fewer))
+    text = f"{asks}, which is refused while any pool that its nodes see is incomplete, and {pool.sentence()}"
+    return Diagnosis(reason=Reason.POOL_INCOMPLETE, text=text, candidates=(*pool.candidates(), *pool.deleted(), *fewer))
 
 
 def _over_limit(placing: Placing, claim: str, asked: int, most: int) -> Diagnosis:

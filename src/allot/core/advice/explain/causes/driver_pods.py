@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
-from allot.core.advice.explain.wording import listed
+from allot.core.advice.explain.daemons import lacking_labels, left_out
+from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
+from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.codec import DecodeError
+from allot.core.workloads.daemonset_nodes import Placement, placement_of
+from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
+_COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
+_PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
+_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: (?P<why>.*)')
 
 
 class FailingPod(NamedTuple):
@@ -23,13 +33,13 @@ class FailingPod(NamedTuple):
     advice: str
 
 
-def failing(what_if: WhatIfCluster, driver: str, node: str = "") -> list[FailingPod]:
-    """What is wrong with the pods of a driver. node: only there."""
+def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers: bool = False) -> list[FailingPod]:
+    """What is wrong with the pods of a driver. node: only there; controllers: also those that work for all nodes."""
     found = []
     for pod in what_if.all(core_v1.Pod):
         if node and pod.spec.node_name != node:
             continue
-        trouble = container_trouble(pod) if _is_plugin(pod, driver) else None
+        trouble = container_trouble(pod) if _is_of_driver(pod, driver, controllers=controllers) else None
         if trouble is not None:
             advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
             found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))
@@ -41,12 +51,68 @@ def failing_text(found: Sequence[FailingPod]) -> str:
     return listed([each.text for each in found], _SHOWN_MAX)
 
 
-def _is_plugin(pod: core_v1.Pod, driver: str) -> bool:
-    """Whether a pod looks like the kubelet plugin of a driver: a daemon with the vendor's name and the word for it."""
-    if not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+def complaint(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | None:
+    """What was said last of a pod of a driver that runs on a node and is not ready; None if nothing was."""
+    for pod in what_if.all(core_v1.Pod):
+        if pod.spec.node_name != node or not _is_of_driver(pod, driver):
+            continue
+        ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
+        events = events_of(what_if, pod, *_COMPLAINTS)
+        if not events or (ready is not None and ready.status == "True"):
+            continue
+        said = _PROBE.sub("", one_line(events[0].message))
+        refused = _WEBHOOK.search(said)
+        if refused is not None:
+            name, why = refused["name"], refused["why"]
+            text = f'admission webhook "{name}" refuses what pod {full_name(pod)} publishes: {why}'
+            return FailingPod(node, text, f"fix what admission webhook {name} refuses ({why})")
+        advice = (
+            f"see to pod {full_name(pod)} on node {node}: kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
+        )
+        return FailingPod(node, f"pod {full_name(pod)} is not ready ({said})", advice)
+    return None
+
+
+def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | None:
+    """The DaemonSet of a driver that leaves a node out; None if none does."""
+    info = what_if.cluster.nodes.get(node)
+    for set_, placement in _daemon_sets(what_if, driver) if info is not None else ():
+        assert info is not None
+        for why in left_out(placement, info.node):
+            name = f"DaemonSet {full_name(set_)}"
+            labels = lacking_labels(placement, info.node)
+            advice = f"label node {node} with {', '.join(labels)}" if labels else f"let {name} run on node {node}"
+            return FailingPod(node, f"{name} leaves the node out, as one {why}", advice)
+    return None
+
+
+def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSet, Placement]]:
+    for set_ in what_if.all(DaemonSet):
+        template = set_.spec.template
+        if template is None:
+            continue
+        try:
+            placement = placement_of(template)
+        except DecodeError:
+            continue
+        containers = (template_value(template).get("spec") or {}).get("containers") or ()
+        images = [str(each.get("image", "")) for each in containers if isinstance(each, dict)]
+        if _is_about(driver, [full_name(set_), *set_.metadata.labels.values(), *images]):
+            yield set_, placement
+
+
+def _is_of_driver(pod: core_v1.Pod, driver: str, *, controllers: bool = False) -> bool:
+    """Whether a pod looks like the kubelet plugin of a driver, which is a daemon, or like its controller."""
+    makers = ("DaemonSet", "ReplicaSet", "StatefulSet") if controllers else ("DaemonSet",)
+    if not any(owner.kind in makers for owner in pod.metadata.owner_references):
         return False
     images = (container.image for container in pod.spec.containers)
-    text = " ".join([full_name(pod), *pod.metadata.labels.values(), *images]).lower()
+    return _is_about(driver, [full_name(pod), *pod.metadata.labels.values(), *images])
+
+
+def _is_about(driver: str, texts: Sequence[str]) -> bool:
+    """Whether names have the driver's in them, or its vendor's and the word for a driver."""
+    text = " ".join(texts).lower()
     labels = driver.split(".")
     vendor = labels[-2] if len(labels) > 1 else driver
     return driver in text or (vendor in text and any(word in text for word in _WORDS))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, is_seen, schedulers_that_placed
 from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.advice.what_if import WhatIfCluster, as_json, meta
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
@@ -24,6 +25,7 @@ from allot.core.scheduling import (
     DIALECTS,
     GANG_SCHEDULING,
     SCHEDULING_GATES,
+    Dialect,
     ForeignGroup,
     Status,
     dialect_of,
@@ -165,7 +167,14 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         text = (
             f"it belongs to {key.partition('/')[2].partition(':')[0]} PodGroup {namespace}/{name}, which does not exist"
         )
-        return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
+        known = [meta(found) for found in what_if.all(dialect.type)] if dialect is not None else []
+        meant = nearest(name, [each.name for each in known if each.namespace == namespace])
+        right = _renamed_group(pod, name, meant) if meant is not None else None
+        return Diagnosis(
+            reason=Reason.GROUP_MISSING,
+            candidates=(right.candidate(meant),) if right is not None and meant is not None else (),
+            text=text + (f' (did you mean "{meant}"?)' if meant is not None else ""),
+        )
     if group is None:
         others = [found.metadata.name for found in what_if.all(PodGroup) if found.metadata.namespace == namespace]
         meant = nearest(name, others)
@@ -186,6 +195,14 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     over = [pod for pod in members if pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None]
     if over:
         text = f"{text}: {_how_over(over)}"
+    astray = _astray(what_if, namespace, name, dialect)
+    if astray is not None and not over:
+        label = f"{astray.label}: {astray.written}"
+        return Diagnosis(
+            reason=Reason.GROUP_INCOMPLETE,
+            text=f"{text}: pod {astray.pod.metadata.name} names another one, which does not exist ({label})",
+            candidates=(astray.candidate(name),),
+        )
     stopped = _stopped_by_quota(what_if, members)
     if stopped is not None:
         return replace(stopped, text=f"{text}: {stopped.text}")
@@ -208,6 +225,48 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         ),
         advice=() if over or anew else ("create the missing pods",),
     )
+
+
+class _Astray(NamedTuple):
+    """A pod that belongs to a group by all but the name that it gives. patch: with the right one."""
+
+    pod: core_v1.Pod
+    label: str
+    written: str
+    patch: Patch
+
+    def candidate(self, name: str) -> Candidate:
+        """The pod names the right group."""
+        text = f"set {self.label}: {name} instead of {self.written} on pod {self.pod.metadata.name}"
+        return Candidate(rank=Rank.FIX, text=text, patches=(self.patch,))
+
+
+def _astray(what_if: WhatIfCluster, namespace: str, name: str, dialect: Dialect | None) -> _Astray | None:
+    """A pod of the namespace that names a group which does not exist, and whose name is like this one's."""
+    for pod in what_if.all(core_v1.Pod):
+        key = what_if.cluster.membership.key(pod) if pod.metadata.namespace == namespace else ""
+        written = key.partition("/")[2].rpartition(":")[2]
+        if not key or dialect_of(key) is not dialect or what_if.group_of(pod) is not None or written == name:
+            continue
+        if pod.spec.node_name or nearest(written, [name]) is None:
+            continue
+        return _renamed_group(pod, written, name)
+    return None
+
+
+def _renamed_group(pod: core_v1.Pod, written: str, name: str) -> _Astray | None:
+    """A pod that names another group; None if it is not seen where it says so."""
+    metadata = pod.metadata
+    for member, words in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        label = next((label for label, value in words.items() if value == written and "group" in label), None)
+        if label is not None:
+            operation = {"op": "replace", "path": f"/metadata/{member}/{pointer(label)}", "value": name}
+            return _Astray(pod, label, written, patch_of("Pod", metadata.name, operation, namespace=metadata.namespace))
+    if pod.spec.scheduling_group is None:
+        return None
+    operation = {"op": "replace", "path": "/spec/schedulingGroup/podGroupName", "value": name}
+    patch = patch_of("Pod", metadata.name, operation, namespace=metadata.namespace, recreate=True)
+    return _Astray(pod, "spec.schedulingGroup.podGroupName", written, patch)
 
 
 def _tree_incomplete(what_if: WhatIfCluster, group: PodGroup) -> Diagnosis:

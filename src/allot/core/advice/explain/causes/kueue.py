@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -10,12 +11,15 @@ from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.meta import ObjectMeta
-from allot.core.quantity import Quantity
+from allot.core.quantity import Quantity, QuantityError
 
 KUEUE = "Kueue"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _QUEUED_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 _ADMISSION = ("QuotaReserved", "Admitted")
+_INSUFFICIENT = re.compile(
+    r"insufficient (?:unused )?quota (?:in cohort )?for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), (?P<more>\S+) more needed"
+)
 
 
 class Held(NamedTuple):
@@ -51,7 +55,7 @@ def held_by_kueue(
     return (
         _no_queue(what_if, kind, metadata, name)
         or _stopped(what_if, metadata.namespace, name)
-        or _said(workload)
+        or _said(what_if, workload, metadata.namespace, name)
         or _too_much(what_if, metadata.namespace, name, containers)
         or Held("", _ask(metadata.namespace, workload))
     )
@@ -103,17 +107,55 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
     return None
 
 
-def _said(workload: observed_v1.KueueWorkload | None) -> Held | None:
+def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, namespace: str, name: str) -> Held | None:
     if workload is None:
         return None
     for condition in workload.status.conditions:
         if condition.type in _ADMISSION and condition.status == "False" and condition.message:
             said = one_line(condition.message)
             advice = _ask(workload.metadata.namespace, workload)
+            counted = _counted(what_if, namespace, name, said)
+            if counted is not None:
+                return counted
             if "quota" in said:
                 advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
             return Held(said, advice)
     return None
+
+
+def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> Held | None:
+    """What Kueue says of a quota, with the numbers of the ClusterQueue; None if they are not known."""
+    local = what_if.get(observed_v1.LocalQueue, name, namespace)
+    found = what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
+    short = _INSUFFICIENT.search(said)
+    if found is None or short is None:
+        return None
+    resource, flavor = short["resource"], short["flavor"]
+    quotas = [
+        row.nominal_quota
+        for group in found.spec.resource_groups
+        for each in group.flavors
+        for row in each.resources
+        if (each.name, row.name) == (flavor, resource)
+    ]
+    used = [
+        row.total
+        for each in found.status.flavors_reservation
+        for row in each.resources
+        if (each.name, row.name) == (flavor, resource)
+    ]
+    try:
+        more = Quantity.parse(short["more"])
+    except QuantityError:
+        return None
+    if not quotas or not used:
+        return None
+    left = max(quotas[0].nano - used[0].nano, 0)
+    queue, form = f"ClusterQueue {found.metadata.name}", quotas[0].format
+    wanted = Quantity.from_nano(left + more.nano, form)
+    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are taken, and it needs {wanted}"
+    enough = Quantity.from_nano(max(quotas[0].nano, used[0].nano) + more.nano, form)
+    return Held(text, f"raise nominalQuota of {resource} in {queue} to {enough}, or wait until others of the queue end")
 
 
 def _too_much(

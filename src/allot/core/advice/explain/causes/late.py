@@ -11,6 +11,7 @@ from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, wai
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.probes import probe_trouble
 from allot.core.advice.explain.causes.starting import starting
+from allot.core.advice.explain.causes.tainted import evicting_taint
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
@@ -18,10 +19,13 @@ from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _UNHEALTHY = "Unhealthy"
+# A kubelet may be slow; longer than this it hangs.
+_OVERDUE_MIN_S = 120
 _READY = ("Ready", "Healthy")
 # What a kubelet and drivers say before they come to the point.
 _PREFIXES = re.compile(
@@ -59,6 +63,9 @@ def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     prepare = events_of(what_if, pod, FAILED_PREPARE)
     later = events_of(what_if, pod, "Pulling", "Pulled", "Created", "Started")
     if prepare and not (later and later[0].seen_at > prepare[0].seen_at):
+        missing = _NOT_REGISTERED.search(prepare[0].message)
+        if missing is not None:
+            return _unregistered(what_if, pod, missing["driver"])
         return _vanished(what_if, pod) or _prepare(what_if, pod, prepare[0].message)
     return starting(what_if, pod)
 
@@ -82,10 +89,42 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         text += f": {one_line(failed[0].message)}"
         advice = f"see the kubelet and the container runtime of node {pod.spec.node_name}"
         return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
+    overdue = _overdue(what_if, pod)
+    if overdue > _OVERDUE_MIN_S:
+        return _hangs(what_if, pod, text, overdue)
     grace = metadata.deletion_grace_period_seconds
     return Diagnosis(
         reason=Reason.BEING_DELETED,
         text=f"{text}{f' (grace period {duration(grace)})' if grace else ''}: it is about to end",
+    )
+
+
+def _overdue(what_if: WhatIfCluster, pod: core_v1.Pod) -> int:
+    """For how many seconds a pod should have been gone: its deletionTimestamp has its grace period in it."""
+    at = pod.metadata.deletion_timestamp
+    return int(what_if.taken_at - seconds_of(at)) if at is not None and what_if.taken_at is not None else 0
+
+
+def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, overdue: int) -> Diagnosis:
+    """A pod that its kubelet does not let go: its claims have to be unprepared first, by drivers that run."""
+    node, metadata = pod.spec.node_name, pod.metadata
+    used = {used.claim: used.device.partition("/")[0] for used in devices_of(what_if, pod)}
+    force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, as a way round: its devices stay prepared on the node"
+    for claim, driver in used.items():
+        left_out = driver_pods.unselected(what_if, driver, node)
+        failing = driver_pods.failing(what_if, driver, node) or ([left_out] if left_out is not None else [])
+        if failing:
+            text += f": kubelet has to unprepare claim {claim} first, and driver {driver} does not run on the node ({driver_pods.failing_text(failing)})"
+            return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(failing[0].advice, force))
+    statuses = pod.status.container_statuses
+    ended = bool(statuses) and all(each.state is not None and each.state.terminated is not None for each in statuses)
+    what = "although its containers have ended" if ended else "and its containers still run"
+    text += f" and should have been gone {duration(overdue)} ago, {what}"
+    drivers = f", and the log of {named('driver', sorted(set(used.values())))}" if used and ended else ""
+    return Diagnosis(
+        reason=Reason.BEING_DELETED,
+        text=text,
+        advice=(f"see the kubelet and the container runtime of node {node}{drivers}",),
     )
 
 
@@ -94,7 +133,13 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
 
 def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     """What is wrong with the devices or containers of a pod that has a node; None if its status says nothing of the kind."""
-    found = _node_away(what_if, pod) or _unhealthy(pod) or _said_by_driver(what_if, pod) or container_trouble(pod)
+    found = (
+        _node_away(what_if, pod)
+        or evicting_taint(what_if, pod)
+        or _unhealthy(pod)
+        or _said_by_driver(what_if, pod)
+        or container_trouble(pod)
+    )
     if found is None or found.reason is not Reason.CRASH:
         return found
     killed = probe_trouble(what_if, pod, "Liveness", "Startup")
@@ -179,18 +224,6 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     while (shorter := _PREFIXES.sub("", said)) != said:
         said = shorter
     advice: tuple[str, ...]
-    missing = _NOT_REGISTERED.search(message)
-    if missing is not None:
-        driver = missing["driver"]
-        failing = driver_pods.failing(what_if, driver, node)
-        text = (
-            f"DRA driver {driver} is not registered with the kubelet of node {node}, so the pod's devices cannot be prepared: "
-            f"{driver_pods.failing_text(failing) or 'its plugin does not run there'}"
-        )
-        advice = tuple(each.advice for each in failing) or (
-            f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
-        )
-        return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
     wrong = _UNKNOWN_FIELD.search(message)
     if wrong is not None:
         return _misspelt(what_if, pod, said, wrong["path"])
@@ -221,6 +254,21 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
     advice = (f"see the log of {named('driver', drivers)} on node {node}",) if drivers else ()
     return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod), advice=advice)
+
+
+def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diagnosis:
+    """A kubelet that does not know the driver of a claim: its plugin fails there, or is not there at all."""
+    node = pod.spec.node_name
+    left_out = driver_pods.unselected(what_if, driver, node)
+    failing = driver_pods.failing(what_if, driver, node) or ([left_out] if left_out is not None else [])
+    text = (
+        f"DRA driver {driver} is not registered with the kubelet of node {node}, so the pod's devices cannot be prepared: "
+        f"{driver_pods.failing_text(failing) or 'its plugin does not run there'}"
+    )
+    advice = tuple(each.advice for each in failing) or (
+        f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
+    )
+    return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 
 def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) -> Diagnosis:

@@ -7,17 +7,19 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import volumes
-from allot.core.advice.explain.causes.placing import Placing
-from allot.core.advice.explain.devices import nodes_of, users_of
+from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish
+from allot.core.advice.explain.devices import Wanted, find_claim, nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import comes_back, controller_of
-from allot.core.advice.explain.nodes import Check, Shortage, shortages
+from allot.core.advice.explain.nodes import Check, Shortage, asks, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import full_name
+from allot.core.explain import Obstacle
 from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 from allot.core.quantity import Quantity
 from allot.core.scheduling import HOSTNAME, Held, NodeInfo
 from allot.core.workloads.ownership import selector_of
@@ -69,6 +71,10 @@ def node_cause(placing: Placing) -> Diagnosis:
         text = f"{_these(placing)}: {'; '.join(parts)}" + (f"; and {more} more for other reasons" if more else "")
     if Reason.AFFINITY in reasons:
         text += _matching(placing) or _gone_host(placing)
+    if Reason.VOLUME not in reasons:
+        text += _volume_elsewhere(placing)
+    if Reason.NEIGHBOURS in reasons and placing.wanted:
+        text += _full_elsewhere(placing, reasons)
     candidates = [
         each
         for found, infos in groups.items()
@@ -78,6 +84,10 @@ def node_cause(placing: Placing) -> Diagnosis:
         rivals = volumes.other_users(placing.what_if, placing.pod)
         near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
         candidates += nodes.gone(placing.pod, near)
+    if Reason.NEIGHBOURS in reasons:
+        candidates += [
+            each for wanted in placing.wanted for each in holders.freed(placing.what_if, placing.pod, wanted)
+        ]
     # One like a node that the pod cannot have for its taints would not help, and one like a broken one says little.
     sound = [info for info in placing.nearest if not _UNSOUND & {check.reason for check in placing.checks[info.name]}]
     candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
@@ -121,6 +131,58 @@ def _matching(placing: Placing) -> str:
     return f"; {named('node', names)}, which {verb}, {has} no devices of {named('class', lacking)}"
 
 
+def _volume_elsewhere(placing: Placing) -> str:
+    """Nodes that are out of the question because they do not reach the pod's volumes."""
+    found = {
+        name: check
+        for name, checks in placing.checks.items()
+        for check in checks
+        if check.reason is Reason.VOLUME and is_wish(check)
+    }
+    if not found or set(found) & set(placing.near):
+        return ""
+    infos = [placing.what_if.cluster.nodes[name] for name in found]
+    return f"; {named('node', found)} {_group_text(placing, list(found.values())[:1], infos)}"
+
+
+def _full_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
+    """Nodes that other pods do not keep the pod from, and that have too few free devices."""
+    for wanted in placing.wanted:
+        there = {
+            name: found
+            for name, found in wanted.found.nodes.items()
+            if found.in_class > found.count(*SELECTING)
+            and found.free < max(wanted.leaf.count, 1)
+            and not any(check.reason in reasons for check in placing.checks[name])
+        }
+        if not there:
+            continue
+        most = max(found.free for found in there.values())
+        free = f"at most {most} of the {wanted.leaf.count} that it needs free" if most else "none free"
+        verb = "has" if len(there) == 1 else "have"
+        who = [] if most else users_on(placing, wanted, there)
+        by = f" (in use by {named('pod', who)})" if who else ""
+        return f"; {named('node', there)}, where it may go, {verb} {free}{by}"
+    return ""
+
+
+def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
+    """The pods on some nodes that have devices which a request could use."""
+    users = [
+        user
+        for tally in wanted.found.of(Obstacle.IN_USE)
+        for name in tally.claims
+        if (claim := find_claim(placing.what_if, name)) is not None
+        for user in users_of(placing.what_if, claim)
+        if user.spec.node_name in names
+    ]
+    alike = placing.pod.metadata.labels
+    # Those first that are no replicas of the pod: they can go where these may not.
+    return [
+        full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
+    ]
+
+
 def _gone_host(placing: Placing) -> str:
     """A node that the pod asks for by its name, and that is not there."""
     host = placing.pod.spec.node_selector.get(HOSTNAME)
@@ -133,9 +195,16 @@ def ruled_out(placing: Placing) -> str:
     infos = placing.elsewhere
     if not infos:
         return ""
-    has, verb = ("has", "does") if len(infos) == 1 else ("have", "do")
+    wishes = {check.reason: check for info in infos for check in placing.checks[info.name] if is_wish(check)}
     names = named("node", [info.name for info in infos])
-    return f"; {names} {has} free ones, but {verb} not match {nodes.node_terms(placing.pod, infos)}"
+    phrases = joined(_phrases(placing, infos, list(wishes.values())))
+    return f"; {names} {'has' if len(infos) == 1 else 'have'} free ones, but {phrases}"
+
+
+def moved_advice(placing: Placing) -> tuple[str, ...]:
+    """What can be done about volumes that keep the pod from nodes with free devices."""
+    held = any(check.reason is Reason.VOLUME for info in placing.elsewhere for check in placing.checks[info.name])
+    return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.elsewhere)) if held else ()
 
 
 def let_in(placing: Placing) -> Iterator[Candidate]:
@@ -253,9 +322,25 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
         free = count(devices - held, "free device")
         return f"{text}: a device plugin offers it there, so that the {free} that DRA has for it on the node cannot be used"
     if "/" not in lacking.resource or lacking.never:
-        return text
+        return text + _not_preempted(placing, info, lacking)
     users = [full_name(each.pod) for each in info.pods.values() if lacking.resource in each.scalars]
     return f"{text} (a device plugin offers {lacking.allocatable}, in use by {named('pod', users)})"
+
+
+def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
+    """Pods of lower priority that have what the pod lacks, and that it may not preempt."""
+    pod = placing.pod
+    if pod.spec.preemption_policy != PREEMPT_NEVER or lacking.never:
+        return ""
+    own = pod.spec.priority or 0
+    others = [each for each in info.pods.values() if each.priority < own and asks(each, lacking.resource)]
+    if not others:
+        return ""
+    names = named(
+        "pod", [full_name(each.pod) for each in sorted(others, key=lambda each: -asks(each, lacking.resource))]
+    )
+    class_ = f"PriorityClass {pod.spec.priority_class_name}" if pod.spec.priority_class_name else "the pod"
+    return f"; {names} there {'has' if len(others) == 1 else 'have'} a lower priority, but {class_} has preemptionPolicy: {PREEMPT_NEVER}"
 
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:

@@ -32,11 +32,17 @@ _NEARNESS = (
     *SELECTING,
     *POOL,
 )
-# What keeps a pod from nodes by its own wish, or by the claims that it has.
+# What keeps a pod from nodes by its own wish, or by the claims and volumes that it has.
 _WISHES = (Reason.AFFINITY, Reason.PINNED)
+_VOLUME_ELSEWHERE = "PersistentVolume's node affinity"
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
+
+
+def is_wish(check: Check) -> bool:
+    """Whether it is not the node that refuses, but what the pod asks for or has already."""
+    return check.reason in _WISHES or (check.reason is Reason.VOLUME and _VOLUME_ELSEWHERE in check.text)
 
 
 class Placing:
@@ -63,7 +69,7 @@ class Placing:
 
     def _has_wishes(self) -> bool:
         """Whether the pod itself rules out nodes."""
-        return any(check.reason in _WISHES for checks in self.checks.values() for check in checks)
+        return any(is_wish(check) for checks in self.checks.values() for check in checks)
 
     @cached_property
     def elsewhere(self) -> list[NodeInfo]:
@@ -72,7 +78,7 @@ class Placing:
             return []
         found = []
         for name, info in self.what_if.cluster.nodes.items():
-            if not any(check.reason is Reason.AFFINITY for check in self.checks[name]):
+            if not any(is_wish(check) and check.reason is not Reason.PINNED for check in self.checks[name]):
                 continue
             there = [each.found.nodes.get(name) for each in self.survey.wanted]
             counts = [each.leaf.count for each in self.survey.wanted]
@@ -131,7 +137,7 @@ class Placing:
     def _is_allowed(self, name: str) -> bool:
         """Whether the pod's own selector and affinity, and the claims that it has already, admit a node that has devices of the
         classes it asks for."""
-        if any(check.reason in _WISHES for check in self.checks[name]):
+        if any(map(is_wish, self.checks[name])):
             return False
         return all((found := each.found.nodes.get(name)) is not None and found.in_class for each in self.decisive(name))
 

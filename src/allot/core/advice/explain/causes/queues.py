@@ -72,10 +72,10 @@ def _closed(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
     if here is None:
         meant = nearest(job.queue, open_)
         hint = f' (did you mean "{meant}"?)' if meant is not None else ""
-        candidates += [remedies.elsewhere(job, name) for name in ([meant] if meant is not None else open_[:2])]
+        candidates += [remedies.elsewhere(what_if, job, name) for name in ([meant] if meant is not None else open_[:2])]
     elif here.children:
         below = [name for name in open_ if any(each is here for each in known[name].path())]
-        candidates += [remedies.elsewhere(job, name) for name in below[:2]]
+        candidates += [remedies.elsewhere(what_if, job, name) for name in below[:2]]
     else:
         closed = next((each.name for each in here.path() if each.queue.closed), "")
         candidates += remedies.opened(what_if, closed) if closed else remedies.at_the_top(what_if, job.queue)

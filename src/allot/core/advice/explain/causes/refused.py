@@ -84,6 +84,7 @@ def _cause(placing: Placing) -> Diagnosis:
             found,
             text=found.text + nodes.ruled_out(placing),
             candidates=(*found.candidates, *nodes.let_in(placing)),
+            advice=(*found.advice, *nodes.moved_advice(placing)),
         )
     return nodes.node_cause(placing)
 

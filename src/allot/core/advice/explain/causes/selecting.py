@@ -10,7 +10,10 @@ from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
+from allot.core.model.apps_v1 import Deployment
 from allot.core.workloads.pod_states import is_ready
+from allot.core.workloads.pod_templates import template_value
+from allot.core.workloads.rollout import wanted_replicas
 from allot.core.workloads.service_endpoints import selects
 
 
@@ -76,6 +79,27 @@ def _listens(service: core_v1.Service, pod: core_v1.Pod) -> bool:
     )
 
 
+def scaled_to_nothing(
+    what_if: WhatIfCluster, namespace: str, selector: Mapping[str, str], name: str = ""
+) -> Deployment | None:
+    """The Deployment whose pods a Service selects, or that has its name, and that is to have none; None if there is none such."""
+    for found in what_if.all(Deployment):
+        labels = (
+            (template_value(found.spec.template).get("metadata") or {}).get("labels") or {}
+            if found.spec.template
+            else {}
+        )
+        meant = selects(selector, labels) if selector else found.metadata.name == name
+        if found.metadata.namespace == namespace and meant and not wanted_replicas(found.spec):
+            return found
+    return None
+
+
+def scale_up(found: Deployment) -> str:
+    """How a Deployment gets a pod again."""
+    return f"kubectl scale deployment {found.metadata.name} -n {found.metadata.namespace} --replicas=1"
+
+
 def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tuple[str, str]:
     """Why nobody answers at a Service, to be read behind its name, and what to do; empty if it has ready pods or is not known."""
     service = what_if.get(core_v1.Service, name, namespace)
@@ -84,6 +108,9 @@ def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tupl
     here = [pod for pod in what_if.all(core_v1.Pod) if pod.metadata.namespace == namespace]
     pods = [pod for pod in here if selects(service.spec.selector, pod.metadata.labels)]
     if not pods:
+        empty = scaled_to_nothing(what_if, namespace, service.spec.selector)
+        if empty is not None:
+            return f"has no endpoints: Deployment {empty.metadata.name} is scaled to 0", scale_up(empty)
         return selects_nobody(service, here)
     if any(map(is_ready, pods)):
         return "", ""

@@ -204,9 +204,31 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         waiting = what_if.get(core_v1.PersistentVolumeClaim, name, namespace)
         if waiting is not None and _made_where(what_if, waiting):
             yield f"give PersistentVolumeClaim {name} a StorageClass that makes volumes on {named('node', [info.name for info in near])}"
+    early = [
+        claim.metadata.name
+        for claim, _ in _bound(what_if, pod)
+        if claim.metadata.name in names and not _waits_for_pod(what_if, claim)
+    ]
+    if early:
+        able = sorted(
+            each.metadata.name
+            for each in what_if.all(storage_v1.StorageClass)
+            if each.volume_binding_mode == storage_v1.BINDING_WAIT
+        )
+        there = f" (there is {listed(able)})" if able else ""
+        yield (
+            f"make {named('PersistentVolumeClaim', early)} again with a StorageClass with volumeBindingMode: {storage_v1.BINDING_WAIT}{there}, so that "
+            "the volume is made where the pod runs; its data has to be copied"
+        )
     if names:
         where = "to where the devices are" if pod.spec.resource_claims else "to where the pod may run"
         yield f"copy {named('PersistentVolumeClaim', names)} {where}, or use a volume that every node reaches"
+
+
+def _waits_for_pod(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> bool:
+    """Whether the volume of a claim is made when its first pod has a node, or by hand; if not, it is made anywhere."""
+    class_ = what_if.get(storage_v1.StorageClass, claim.spec.storage_class_name or "")
+    return class_ is None or class_.volume_binding_mode == storage_v1.BINDING_WAIT
 
 
 def _why_unbound(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject, pod_subject, unready, would_help
-from allot.core.advice.explain.wording import duration, named
+from allot.core.advice.explain.wording import duration, named, one_line
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.allocation.devices import DeviceID
@@ -17,6 +20,9 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _SMALL_NODES_MAX = 100
+# What schedulers say whose decision could not be put into force.
+_WRITING = re.compile(r'running (?P<point>Reserve|Permit|PreBind|Bind) plugin "(?P<plugin>[^"]+)": (?P<why>.*)')
+_CANNOT_MODIFY = "field cannot be modified once set"
 
 
 def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -33,9 +39,10 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    done = (
-        f"wait until driver {first.driver} has made {devices} ready; if that takes long, see what its controller says"
-    )
+    failing = driver_pods.failing(what_if, first.driver, controllers=True)
+    text += f": {driver_pods.failing_text(failing)}" if failing else ""
+    done = f"see what the controller of driver {first.driver} says, if it does not make {devices} ready soon"
+    done = failing[0].advice if failing else done
     return Diagnosis(
         reason=Reason.BINDING_CONDITIONS,
         text=text,
@@ -120,6 +127,44 @@ def room_is_made(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     )
     candidate = Candidate(rank=Rank.FIX, text=f"wait until {names} {are} gone, or {how}", patches=gone)
     return Diagnosis(reason=Reason.WAITS_FOR_ROOM, text=text, candidates=(candidate,))
+
+
+def binding_failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis | None:
+    """What a scheduler says that found a node and could not write what has to be written before the pod is bound; None if it says
+    nothing of the kind."""
+    found = _WRITING.search(one_line(said))
+    if found is None:
+        return None
+    foreign = _allocated_by_another(what_if, pod) if _CANNOT_MODIFY in said else None
+    if foreign is not None:
+        return foreign
+    text = f"its scheduler found a node, but could not bind it there ({found['point']} of {found['plugin']}): {found['why']}"
+    advice = ("see to what the API server refused: the scheduler tries again by itself",)
+    return Diagnosis(reason=Reason.NOT_BOUND, text=text, advice=advice)
+
+
+def _allocated_by_another(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A claim that another scheduler has allocated without a time. kube-scheduler wants to add one when it reserves the claim for a
+    pod of its own, and an allocation may not be changed."""
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        allocation = claim.status.allocation if claim is not None else None
+        if claim is None or allocation is None or allocation.allocation_timestamp:
+            continue
+        users = [each for each in users_of(what_if, claim) if each.spec.scheduler_name != pod.spec.scheduler_name]
+        if not users:
+            continue
+        other = users[0].spec.scheduler_name
+        text = (
+            f"ResourceClaim {namespace}/{name} was allocated by another scheduler, {other}, for {named('pod', map(full_name, users))}, "
+            f"without an allocationTimestamp, which {pod.spec.scheduler_name} may not add when it reserves the claim for this pod"
+        )
+        advice = (
+            f"set schedulerName: {other} in this pod: pods that share a claim need one scheduler",
+            f"create {named('pod', map(full_name, users))} and the claim again with schedulerName: {pod.spec.scheduler_name}",
+        )
+        return Diagnosis(reason=Reason.NOT_BOUND, text=text, advice=advice)
+    return None
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:

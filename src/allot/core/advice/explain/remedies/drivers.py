@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from allot.core.advice.explain.devices import Wanted, device_id
+from allot.core.advice.explain.devices import Tally, Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, delete_of, patch_of, request_path
 from allot.core.advice.explain.remedies.nodes import is_given, toleration_of
 from allot.core.advice.explain.wording import count, joined, listed, named
@@ -21,6 +21,8 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
 from allot.core.selectors import selects_device, tolerates
 
+# Of devices that need something of a node.
+UNDECLARED = "this node does not declare"
 _SLICES_MAX = 4
 _NODES_MAX = 4
 
@@ -52,6 +54,40 @@ def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintR
     ]
 
 
+def is_for_all(rule: api.DeviceTaintRule) -> bool:
+    """Whether a rule says of no device that it is meant: it taints all of them."""
+    selector = rule.spec.device_selector
+    return selector is None or (selector.driver, selector.pool, selector.device) == (None, None, None)
+
+
+def rules_text(rules: Sequence[api.DeviceTaintRule]) -> str:
+    """Who has tainted devices; empty if no rule did."""
+    if not rules:
+        return ""
+    found = f"set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])}"
+    every = [rule for rule in rules if is_for_all(rule)]
+    if not every:
+        return f" ({found})"
+    which = "which" if len(rules) == 1 else named("DeviceTaintRule", [rule.metadata.name for rule in every])
+    return f" ({found}, {which} {'has' if len(every) == 1 else 'have'} no deviceSelector and so taint{'s' if len(every) == 1 else ''} every device)"
+
+
+def declared(what_if: WhatIfCluster, tally: Tally, names: Sequence[str]) -> Iterator[Candidate]:
+    """Kubelets that offer what the devices need. names: their nodes."""
+    feature = tally.reason.text.removeprefix("need ").partition(",")[0]
+    patches = []
+    for name in names:
+        there = what_if.cluster.nodes[name].node.status.declared_features
+        operation = {"op": "add", "path": "/status/declaredFeatures", "value": [*there, feature]}
+        patches.append(patch_of("Node", name, operation))
+    if feature not in what_if.gates:
+        patches.append(Patch(action="gate", name=feature, enabled=True))
+    kubelets = f"the {'kubelet' if len(names) == 1 else 'kubelets'} of {named('node', names)}"
+    scheduler = "" if feature in what_if.gates else ", and of the scheduler"
+    text = f"turn on feature gate {feature} of {kubelets}{scheduler}"
+    yield Candidate(rank=Rank.NODE, text=text, patches=tuple(patches))
+
+
 def _meant_for_devices(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> bool:
     """Whether the pod itself tolerates the taints of the devices, which its claim would have to do."""
     taints = _taints(what_if, wanted)
@@ -78,9 +114,10 @@ def device_taint(
     """A taint tolerated, or taken away."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
-        yield Candidate(
-            rank=Rank.ADMIN, text=f"delete DeviceTaintRule {name}", patches=(delete_of("DeviceTaintRule", name),)
-        )
+        text = f"delete DeviceTaintRule {name}"
+        if is_for_all(rule):
+            text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
+        yield Candidate(rank=Rank.ADMIN, text=text, patches=(delete_of("DeviceTaintRule", name),))
     yield from _repaired(what_if, wanted)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
@@ -167,8 +204,23 @@ class Pool(msgspec.Struct, frozen=True):
             text += f" ({count(old, 'slice')} of generation {generations} {verb} not count)"
         return text
 
-    def candidates(self) -> Iterator[Candidate]:
-        """What may help."""
+    @property
+    def is_invalid(self) -> bool:
+        """Whether a device is published twice; otherwise slices are missing."""
+        names = [device.name for each in self.current for device in each.spec.devices or ()]
+        return len(names) > len(set(names))
+
+    def deleted(self) -> Iterator[Candidate]:
+        """Without the pool: a driver that is gone has left it."""
+        names = [each.metadata.name for each in (*self.current, *self.old)]
+        yield Candidate(
+            rank=Rank.ADMIN,
+            text=f"delete {named('ResourceSlice', names)}, if driver {self.driver} is gone",
+            patches=tuple(delete_of("ResourceSlice", name) for name in names),
+        )
+
+    def candidates(self, first: str = "") -> Iterator[Candidate]:
+        """What may help. first: what has to be done before the driver can publish the rest."""
         number = len(self.current)
         operation = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": number}
         nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
@@ -176,7 +228,9 @@ class Pool(msgspec.Struct, frozen=True):
         yield Candidate(
             # Nobody loses anything by it.
             rank=Rank.NODE,
-            text=f"wait until driver {self.driver}{where} has published all of pool {self.name}, or restart it there if it hangs",
+            text=f"{first}, so that driver {self.driver}{where} publishes all of pool {self.name}"
+            if first
+            else f"let driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
             patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
         )
         if self.old:

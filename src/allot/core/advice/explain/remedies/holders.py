@@ -6,11 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
-from allot.core.advice.explain.diagnosis import Candidate, Rank, claim_object, delete_of, patch_of, place_of_claim
+from allot.core.advice.explain.diagnosis import (
+    Candidate,
+    ClaimPlace,
+    Rank,
+    claim_object,
+    delete_of,
+    patch_of,
+    place_of_claim,
+    request_path,
+)
 from allot.core.advice.explain.holding import Possessor, are_siblings, comes_back, importance, possessor
+from allot.core.advice.explain.moving import other_place
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
+from allot.core.allocation.devices import DeviceID
 from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
@@ -25,11 +36,15 @@ Held = tuple[Possessor, int]
 
 
 class _Option(NamedTuple):
-    """Claims on a node that are enough if they give their devices back. cost: how much that matters."""
+    """Claims on a node that are enough if they give their devices back. cost: how much that matters; goes_to: where their pods
+    could go instead."""
 
-    cost: tuple[int, int, int, int, int]
+    cost: tuple[int, ...]
     node: str
     chosen: tuple[Held, ...]
+    # Not those that matter least: of use only if they have somewhere else to go.
+    if_movable: bool = False
+    goes_to: tuple[str, ...] = ()
 
 
 def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
@@ -48,12 +63,28 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
             sets += [[each] for each in held]
             sets += [held[:end] for end in range(2, len(held) + 1)][:_OPTIONS_MAX]
         options += [_option(pod, node, each) for each in sets if each]
-    seen: set[tuple[str, ...]] = set()
-    for option in sorted(options, key=lambda each: (each.cost, each.node)):
+        others = [each for each in held if [each] not in sets and each[1] >= max(1, needed - free)]
+        options += [_option(pod, node, [each])._replace(if_movable=True) for each in others[:_OPTIONS_MAX]]
+    distinct: dict[tuple[str, ...], _Option] = {}
+    for option in sorted(options, key=lambda each: (each.if_movable, each.cost, each.node)):
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
-        if names not in seen and len(seen) < _OPTIONS_MAX:
-            seen.add(names)
-            yield _let_go(option)
+        if len(distinct) < _OPTIONS_MAX:
+            distinct.setdefault(names, option)
+    ranked = list(distinct.values())
+    if len(ranked) > 1 or any(each.if_movable for each in ranked):
+        asked = [_movable(what_if, each) for each in ranked]
+        ranked = [each for each in asked if each.goes_to or not each.if_movable]
+        ranked.sort(key=lambda each: (each.cost, each.node))
+    yield from map(_let_go, ranked)
+
+
+def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
+    """An option costs less if the pods that have to go can go somewhere else."""
+    pods = [pod for who, _ in option.chosen for pod in who.pods]
+    places = [other_place(what_if, pod) for pod in pods] if len(pods) == 1 else []
+    moves = bool(places) and all(places)
+    priority, *rest = option.cost
+    return option._replace(cost=(priority, int(not moves), *rest), goes_to=tuple(places) if moves else ())
 
 
 def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]) -> list[Held]:
@@ -153,7 +184,8 @@ def _let_go(option: _Option) -> Candidate:
         text = f"delete {listed(patches, 4)}, {why}"
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        text = f"delete {listed(patches, 4)}{where}, or wait until {them}"
+        other = f" (it fits on {named('node', option.goes_to)}, too)" if option.goes_to else ""
+        text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
     return Candidate(
         rank=Rank.NODE if idle else Rank.OTHERS + min(len(patches) - 1, 1), text=text, patches=tuple(patches.values())
     )
@@ -210,6 +242,63 @@ def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim, rank: int = Rank.CR
                 text=f"create a second claim, {namespace}/{name}, and name that one in the pod",
                 patches=(Patch(action="create", object=claim_object(namespace, name, spec)), point),
             )
+
+
+# --- shares of a device ---
+
+
+class Unlimited(NamedTuple):
+    """A claim that has all of a capacity of a shared device because it names no amount. place: where it could."""
+
+    claim: api.ResourceClaim
+    place: ClaimPlace
+    users: tuple[core_v1.Pod, ...]
+    request: str
+    capacity: str
+
+
+def without_amount(what_if: WhatIfCluster, wanted: Wanted) -> list[Unlimited]:
+    """Claims that hold devices which the request could have a share of, and that name no amount of what is short."""
+    names = dict.fromkeys(name for tally in wanted.found.of(Obstacle.CAPACITY) for name in tally.claims)
+    found = []
+    for name in list(names)[:_OPTIONS_MAX]:
+        claim = find_claim(what_if, name)
+        if claim is None or claim.status.allocation is None:
+            continue
+        users = users_of(what_if, claim)
+        place = place_of_claim(what_if, users[0] if users else None, claim)
+        for result in claim.status.allocation.devices.results:
+            leaf = next((each.exactly for each in claim.spec.devices.requests if each.name == result.request), None)
+            asked = leaf.capacity.requests if leaf is not None and leaf.capacity is not None else {}
+            unnamed = [each for each in result.consumed_capacity if each not in asked]
+            entries = what_if.claims.inventory.devices_named(DeviceID(result.driver, result.pool, result.device))
+            whole = [
+                each
+                for each in unnamed
+                for entry in entries
+                if each in entry.device.capacity
+                and entry.device.capacity[each].value.nano == result.consumed_capacity[each].nano
+            ]
+            if place is not None and leaf is not None and whole:
+                found.append(Unlimited(claim, place, tuple(users), result.request, whole[0]))
+    return found
+
+
+def with_amount(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
+    """Such a claim names as much as the request does, and its pods are made again."""
+    asked = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
+    for each in without_amount(what_if, wanted):
+        if each.capacity not in asked or not each.users:
+            continue
+        amount = str(asked[each.capacity])
+        path = f"{request_path(each.claim.spec, each.request)}/capacity"
+        patch = each.place.patch({"op": "add", "path": path, "value": {"requests": {each.capacity: amount}}})
+        pods = named("pod", map(full_name, each.users))
+        text = (
+            f"set capacity.requests {each.capacity} (such as {amount}) in {each.place.spoken}, and create {pods} again"
+        )
+        gone = (delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in each.users)
+        yield Candidate(rank=Rank.NODE + 3, text=text, patches=(patch, *gone))
 
 
 # --- templates that were meant to share ---

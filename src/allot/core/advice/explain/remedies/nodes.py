@@ -13,7 +13,9 @@ from allot.core.advice.explain.nodes import (
     TROUBLE,
     Check,
     Shortage,
+    asks,
     hard_spreads,
+    missing,
     shortages,
     taint_text,
     untolerated,
@@ -291,7 +293,8 @@ def _renamed_keys(selector: Mapping[str, str], wrong: Mapping[str, str], info: N
 
 def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     found = [*_without_plugin(what_if, pod, info), *_lower_requests(what_if, pod, info)]
-    return found + _others_go(pod, info.name, info.pods.values())
+    alone = _others_go(pod, info.name, info.pods.values())
+    return [*found, *alone, *_several_go(what_if, pod, info)]
 
 
 def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
@@ -309,7 +312,11 @@ def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
                 if resource in amounts
             ]
             text = f"remove the device plugin for {resource} from node {info.name}, so that DRA serves it"
-            yield _Part(Rank.RELAX, text, patch_of("Node", info.name, *operations))
+            users = [full_name(each.pod) for each in info.pods.values() if resource in each.scalars]
+            if users:
+                # Otherwise their devices would be given to others, too.
+                text = f"end {named('pod', users)} on node {info.name} and remove the device plugin for {resource} there, so that DRA serves it"
+            yield _Part(Rank.ADMIN if users else Rank.RELAX, text, patch_of("Node", info.name, *operations))
 
 
 def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
@@ -321,15 +328,47 @@ def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
     ]
 
 
+def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
+    """As few pods of a node as make room when they go together, where one is not enough."""
+    profile = what_if.cluster.profiles.of(pod)
+    lacking = {each.resource: missing(profile, info, each.resource) for each in shortages(profile, info)}
+    chosen: list[PodInfo] = []
+    # Those that matter least, and of these the largest.
+    able = [each for each in _may_go(pod, info.pods.values()) if any(asks(each, name) for name in lacking)]
+    able.sort(
+        key=lambda each: (
+            each.priority,
+            each.pod.metadata.namespace != pod.metadata.namespace,
+            -sum(asks(each, name) for name in lacking),
+        )
+    )
+    for each in able:
+        if all(sum(asks(one, name) for one in chosen) >= amount for name, amount in lacking.items()):
+            break
+        chosen.append(each)
+    enough = all(sum(asks(one, name) for one in chosen) >= amount for name, amount in lacking.items())
+    if not lacking or not enough or not 1 < len(chosen) <= _OTHERS_MAX:
+        return []
+    patches = [delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace) for each in chosen]
+    names = named("pod", [full_name(each.pod) for each in chosen])
+    text = f"delete {names} on node {info.name}, or wait until they end"
+    return [_Part(Rank.OTHERS + 1, text, patches[0], tuple(patches[1:]))]
+
+
+def _may_go(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[PodInfo]:
+    """Pods that are not more important, do not come back at once, and are not going already."""
+    own = pod.spec.priority or 0
+    return [
+        each
+        for each in there
+        if each.pod.metadata.deletion_timestamp is None and each.priority <= own and not comes_back(each.pod)
+    ]
+
+
 def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_Part]:
     """Pods of a node that may go: those that matter least first, and nobody of higher priority."""
-    own = pod.spec.priority or 0
     others = sorted(
-        (
-            each
-            for each in there
-            if each.pod.metadata.deletion_timestamp is None and each.priority <= own and not comes_back(each.pod)
-        ),
+        _may_go(pod, there),
         key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
     )
     return [

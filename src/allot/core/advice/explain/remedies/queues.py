@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, patch_of, pointer
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import WhatIfCluster, as_json
+from allot.core.advice.what_if import WhatIfCluster, as_json, meta
+from allot.core.model import apps_v1, batch_v1, core_v1
 from allot.core.model.foreign_groups import KaiPodGroup
+from allot.core.model.meta import OwnerReference
 from allot.core.model.team_queues import KaiQueue, VolcanoQueue
 from allot.core.quantity import Quantity
 from allot.core.scheduling import (
@@ -134,10 +137,11 @@ def preemptible(job: Job) -> Candidate:
     return Candidate(rank=Rank.RELAX, text=text, patches=tuple(patches))
 
 
-def elsewhere(job: Job, queue: str) -> Candidate:
+def elsewhere(what_if: WhatIfCluster, job: Job, queue: str) -> Candidate:
     """The same job in another queue."""
     group = job.group
     pod = job.tasks[0].pod
+    maker = _labelled_maker(what_if, pod)
     if QUEUE_LABEL in pod.metadata.labels:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
     elif VOLCANO_QUEUE in pod.metadata.annotations:
@@ -153,9 +157,21 @@ def elsewhere(job: Job, queue: str) -> Candidate:
         operation = {"op": "add", "path": "/spec/queue", "value": queue}
         patches = [patch_of("PodGroup", metadata.name, operation, namespace=metadata.namespace)]
         where = f"spec.queue: {queue} of PodGroup {metadata.name}"
+        if maker is not None:
+            # Its group is made from it.
+            where = f"label {QUEUE_LABEL}: {queue} on {maker.kind} {maker.name}, which has to be created again"
     else:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
     return Candidate(rank=Rank.FIX, text=f"put {job.name} into queue {queue} ({where})", patches=tuple(patches))
+
+
+def _labelled_maker(what_if: WhatIfCluster, pod: core_v1.Pod) -> OwnerReference | None:
+    """Who made a pod, if its label says which queue it is for."""
+    maker = controller_of(pod)
+    types = {each.__name__: each for each in (batch_v1.Job, apps_v1.ReplicaSet, apps_v1.StatefulSet)}
+    type_ = types.get(maker.kind) if maker is not None else None
+    found = what_if.get(type_, maker.name, pod.metadata.namespace) if type_ is not None and maker is not None else None
+    return maker if found is not None and QUEUE_LABEL in meta(found).labels else None
 
 
 def _labelled(job: Job, label: str, value: str) -> Iterator[Patch]:

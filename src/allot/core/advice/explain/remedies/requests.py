@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from allot.core.advice.explain.devices import Wanted, device_id
+from allot.core.advice.explain.devices import Tally, Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
 from allot.core.advice.explain.wording import count
+from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import DeviceReason, Obstacle
 from allot.core.model import resource_v1 as api
@@ -95,15 +96,49 @@ def _valid_below(what_if: WhatIfCluster, reasons: Sequence[DeviceReason], name: 
                 yield str(Quantity.from_nano(range_.min.nano + steps * range_.step.nano, range_.step.format))
 
 
+def requested(wanted: Wanted) -> dict[str, Quantity]:
+    """The capacities that a request names, with how much of each."""
+    capacity = wanted.leaf.request.capacity
+    return dict(capacity.requests) if capacity is not None else {}
+
+
+def published_as(what_if: WhatIfCluster, tally: Tally, name: str) -> str | None:
+    """The name under which devices have a capacity that they do not have under this one: with or without the domain, or spelled
+    otherwise."""
+    entries = [entry for device in tally.devices for entry in what_if.claims.inventory.devices_named(device_id(device))]
+    there = sorted({each for entry in entries for each in entry.device.capacity})
+    if name in there:
+        return None
+    short = name.rpartition("/")[2]
+    same = [each for each in there if each.rpartition("/")[2] == short]
+    return same[0] if same else nearest(name, there)
+
+
+def _renamed_capacity(
+    what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted, name: str, amount: Quantity
+) -> Iterator[Candidate]:
+    base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity/requests"
+    for tally in wanted.found.of(Obstacle.CAPACITY):
+        meant = published_as(what_if, tally, name) if tally.reason.text.endswith(f" capacity {name}") else None
+        if meant is not None:
+            patch = place.patch(
+                {"op": "remove", "path": f"{base}/{pointer(name)}"},
+                {"op": "add", "path": f"{base}/{pointer(meant)}", "value": str(amount)},
+            )
+            text = f"ask for capacity {meant} instead of {name} in request {wanted.leaf.full_name} of {place.spoken}"
+            yield Candidate(rank=Rank.FIX, text=text, patches=(patch,))
+
+
 def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
     """Less of a shared capacity: what devices have left or allow; or none of one that no device has."""
     base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity/requests"
     where = f"in request {wanted.leaf.full_name} of {place.spoken}"
-    requested = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
+    asked = requested(wanted)
     reasons = [tally.reason for tally in wanted.found.of(Obstacle.CAPACITY)]
     yield from _explicit(place, wanted, where, reasons)
     amounts = {(each.actual, each.needed) for each in reasons if each.actual not in ("", "0")}
-    for name, amount in requested.items():
+    for name, amount in asked.items():
+        yield from _renamed_capacity(what_if, place, wanted, name, amount)
         path = f"{base}/{pointer(name)}"
         offered = [actual for actual, needed in amounts if needed == str(amount)]
         # Where fractions are rounded up, the next whole number below.
@@ -117,7 +152,7 @@ def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> 
                 patches=(place.patch({"op": "replace", "path": path, "value": actual}),),
             )
         if any(not each.actual and each.text.endswith(f" {name}") for each in reasons):
-            removed = base.removesuffix("/requests") if len(requested) == 1 else path
+            removed = base.removesuffix("/requests") if len(asked) == 1 else path
             yield Candidate(
                 rank=Rank.RELAX,
                 text=f"do not ask for capacity {name} {where}",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 
+from allot.core.advice.explain.causes.selecting import Unselected, scale_up, scaled_to_nothing, without_endpoints
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
 from allot.core.advice.nearest import nearest
+from allot.core.advice.what_if import full_name
 from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
+from allot.core.model.core_v1 import Service
 from allot.core.model.meta import APIStruct
-from allot.core.model.observed_v1 import HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
+from allot.core.model.observed_v1 import APIService, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
 
 _NO_REQUEST = re.compile(r"missing request for (?P<resource>\S+)(?: in container (?P<container>\S+))?")
+_METRIC = re.compile(r"unable to get (?:resource |external )?metric (?P<name>[^\s:]+)")
+_RESOURCE_METRICS = "metrics.k8s.io"
 _TARGETS: dict[str, type[APIStruct]] = {"Deployment": Deployment, "ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet}
 
 
@@ -37,6 +42,14 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         text = f"does not scale {target.kind} {target.name} ({active.reason}): {active.message}"
         lacking = _NO_REQUEST.search(active.message)
         advice: tuple[str, ...] = _advice(active.reason)
+        down = _not_served(scene, active.message)
+        if down is not None:
+            metric = _METRIC.search(active.message)
+            what = f"metric {metric['name']}" if metric is not None else "its metric"
+            text = (
+                f"does not scale {target.kind} {target.name} ({active.reason}), as {what} cannot be read: {down.text}"
+            )
+            advice = (down.advice,)
         if lacking is not None:
             where = f" container {lacking['container']} of" if lacking["container"] else ""
             advice = (f"set resources.requests.{lacking['resource']} in{where} {target.kind} {target.name}",)
@@ -48,6 +61,33 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         return not_as_wanted(kind, found, Reason.AT_MAXIMUM, text, advice=advice)
     text = f"keeps {target.kind} {target.name} at {count(status.desired_replicas, 'replica')} (of {spec.min_replicas or 1} to {spec.max_replicas})"
     return as_wanted(kind, found, text)
+
+
+def _not_served(scene: Scene, said: str) -> Unselected | None:
+    """The API of metrics that a message is about, if nobody serves it; None if somebody does, or if that is not known."""
+    for entry in scene.what_if.all(APIService):
+        service, name = entry.spec.service, entry.metadata.name
+        down = next(
+            (each for each in entry.status.conditions if each.type == "Available" and each.status == "False"), None
+        )
+        named = entry.spec.group in said or (entry.spec.group == _RESOURCE_METRICS and "resource metrics API" in said)
+        if service is None or down is None or not named:
+            continue
+        why, fix = without_endpoints(scene.what_if, service.namespace, service.name)
+        there = scene.what_if.get(Service, service.name, service.namespace)
+        empty = scaled_to_nothing(
+            scene.what_if, service.namespace, there.spec.selector if there is not None else {}, service.name
+        )
+        text = f"APIService {name} is not available"
+        if empty is not None:
+            return Unselected(f"{text}: Deployment {full_name(empty)} is scaled to 0", scale_up(empty))
+        if why:
+            return Unselected(
+                f"{text}: Service {service.namespace}/{service.name} {why}",
+                fix or f"see kubectl describe apiservice {name}",
+            )
+        return Unselected(f"{text} ({down.message or down.reason})", f"see kubectl describe apiservice {name}")
+    return None
 
 
 def _condition(found: HorizontalPodAutoscaler, type_: str) -> HorizontalPodAutoscalerCondition | None:

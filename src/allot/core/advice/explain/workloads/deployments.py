@@ -36,6 +36,7 @@ from allot.core.workloads.replicaset import replicas_of
 from allot.core.workloads.rollout import RECREATE, max_surge, max_unavailable, wanted_replicas
 
 _HASH = "pod-template-hash"
+_REVISION = "deployment.kubernetes.io/revision"
 _DEADLINE = "ProgressDeadlineExceeded"
 
 
@@ -156,7 +157,10 @@ def _new_and_old(found: Deployment, sets: Sequence[ReplicaSet]) -> tuple[Replica
     same = [
         each for each in by_age if each.spec.template is not None and template_key(each.spec.template, _HASH) == key
     ]
-    new = same[0] if same else None
+    # The number tells apart what looks the same, and knows a template that was written in another way.
+    revision = found.metadata.annotations.get(_REVISION)
+    numbered = [each for each in same or by_age if revision and each.metadata.annotations.get(_REVISION) == revision]
+    new = next(iter(numbered or same), None)
     return new, [each for each in sets if each is not new]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from allot.core.advice.explain.causes.containers import MESSAGE_MAX
+from allot.core.advice.explain.causes.containers import MESSAGE_MAX, OOM
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import count, duration, one_line
@@ -123,7 +123,7 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
         )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
-    logs = _logs(scene, found)
+    logs = (*_more_memory(scene, found), *_logs(scene, found))
     again = "create the Job again when that is fixed: a Job that has failed does not start again"
     advice = (*advice, *logs) if advice else (*logs, again)
     return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=advice)
@@ -144,11 +144,37 @@ def _last_end(scene: Scene, found: Job) -> str:
         ended = status.state.terminated if status.state is not None else None
         if ended is not None and ended.exit_code:
             why = f", {ended.reason}" if ended.reason and ended.reason != "Error" else ""
+            limit = _memory_limit(pod, status.name) if ended.reason == OOM else ""
+            why += f" (memory limit {limit})" if limit else ""
             said = one_line(ended.message)[:MESSAGE_MAX]
             told = f": {said}" if said else ""
             return f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
     said = pod.status.message or pod.status.reason
     return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
+
+
+def _memory_limit(pod: core_v1.Pod, container: str) -> str:
+    """How much memory a container may use; empty if nothing is said."""
+    for each in (*pod.spec.init_containers, *pod.spec.containers):
+        if each.name == container and "memory" in each.resources.limits:
+            return str(each.resources.limits["memory"])
+    return ""
+
+
+def _more_memory(scene: Scene, found: Job) -> tuple[str, ...]:
+    """For a container that was killed for its use of memory."""
+    for pod in _failed_pods(scene, found)[-1:]:
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            ended = status.state.terminated if status.state is not None else None
+            if ended is not None and ended.reason == OOM:
+                limit = _memory_limit(pod, status.name)
+                what = (
+                    f"raise the memory limit of container {status.name} above {limit}"
+                    if limit
+                    else f"give container {status.name} more memory"
+                )
+                return (f"{what} in Job {found.metadata.name}, and create it again",)
+    return ()
 
 
 def _logs(scene: Scene, found: Job) -> tuple[str, ...]:

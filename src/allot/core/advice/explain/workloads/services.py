@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allot.core.advice.explain.causes.selecting import selects_nobody
+from allot.core.advice.explain.causes.selecting import scale_up, scaled_to_nothing, selects_nobody
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, held_back, live_pods, not_as_wanted, of_pod
@@ -24,6 +24,10 @@ def explain_service(scene: Scene, found: core_v1.Service, *, briefly: bool) -> E
         return as_wanted(kind, found, "has no selector: its endpoints are somebody else's business")
     here = scene.pods_in(found.metadata.namespace)
     pods = live_pods(pod for pod in here if selects(spec.selector, pod.metadata.labels))
+    empty = None if pods else scaled_to_nothing(scene.what_if, found.metadata.namespace, spec.selector)
+    if empty is not None:
+        text = f"has no endpoints: Deployment {empty.metadata.name} is scaled to 0"
+        return not_as_wanted(kind, found, Reason.NO_POD_SELECTED, text, advice=(scale_up(empty),))
     if not pods:
         return _nobody(found, here, [] if briefly else scene.what_if.all(core_v1.Pod))
     ready = [pod for pod in pods if is_ready(pod)]

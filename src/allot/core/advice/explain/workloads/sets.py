@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from allot.core.advice.explain.daemons import left_out
 from allot.core.advice.explain.nodes import taint_text
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named
@@ -138,7 +139,7 @@ def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
         placement = None
     reasons: dict[str, list[str]] = {}
     for node in nodes:
-        for reason in _reasons(placement, node) if placement is not None else ():
+        for reason in left_out(placement, node) if placement is not None else ():
             reasons.setdefault(reason, []).append(node.metadata.name)
     told = [f"{count(len(names), 'node')} ({listed(sorted(names))}) {reason}" for reason, names in reasons.items()]
     advice = list(_let_on(found.metadata.name, placement, nodes)) if placement is not None else []
@@ -166,19 +167,3 @@ def _let_on(name: str, placement: Placement, nodes: Sequence[core_v1.Node]) -> I
             yield f"select {similar} instead of {key} in the nodeSelector of DaemonSet {name}"
         elif not there:
             yield f"label the nodes that it is for with {key}={value}, or drop that from the nodeSelector of DaemonSet {name}"
-
-
-def _reasons(placement: Placement, node: core_v1.Node) -> Iterator[str]:
-    """Why a DaemonSet leaves a node out: the first reason."""
-    if placement.judge(node)[0]:
-        return
-    labels = node.metadata.labels
-    missing = [f"{key}={value}" for key, value in placement.node_selector if labels.get(key) != value]
-    if placement.node_name and placement.node_name != node.metadata.name:
-        yield f"not called {placement.node_name}, as nodeName says"
-    elif missing:
-        yield f"without label {', '.join(missing)} of its nodeSelector"
-    elif not placement.has_untolerated(node):
-        yield "not what its node affinity asks for"
-    else:
-        yield f"with {named('taint', map(taint_text, placement.untolerated(node)))} that it does not tolerate"

@@ -1,0 +1,42 @@
+"""Pods that are somewhere and could be somewhere else as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from msgspec.structs import replace
+
+from allot.core.advice.explain.trial import pod_subject, try_out
+from allot.core.advice.what_if import Journal, WhatIfCluster
+from allot.core.lifecycle.claim_owners import claim_keys
+from allot.core.model import core_v1
+from allot.core.model import resource_v1 as api
+
+# In a larger cluster it takes long to ask.
+_NODES_MAX = 100
+
+
+def unplaced(pod: core_v1.Pod) -> Callable[[WhatIfCluster, Journal], None]:
+    """To be done to a cluster: a pod loses its node, and its claims the devices that nobody else uses."""
+
+    def unplace(changed: WhatIfCluster, journal: Journal) -> None:
+        changed.put(replace(pod, spec=replace(pod.spec, node_name="")), journal)
+        for key in claim_keys(pod):
+            namespace, _, name = key.partition("/")
+            claim = changed.get(api.ResourceClaim, name, namespace)
+            if claim is not None and {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
+                changed.put(replace(claim, status=api.ResourceClaimStatus()), journal)
+
+    return unplace
+
+
+def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = ()) -> str:
+    """Another node that would take a pod that has one; empty if there is none, or if that takes too long to ask. without: nodes
+    that it is to leave free."""
+    others = set(what_if.cluster.nodes) - {pod.spec.node_name, *without}
+    if len(others) >= _NODES_MAX or not pod.spec.node_name or what_if.cluster.membership.of(pod) is not None:
+        return ""
+    with what_if.changed((), unplaced(pod)) as changed:
+        subject = pod_subject(pod)
+        found = try_out(changed, subject, others)
+        return found.node_of(subject) if found.schedulable and found.placements else ""
