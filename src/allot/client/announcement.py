@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from allot.client.api import Client
-from allot.client.errors import AlreadyExists, ApiError, NotFound
+from allot.client.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from allot.core.lifecycle.attention import NAMESPACE, announcement
 from allot.process.clock import Clock
 
@@ -35,10 +35,16 @@ class Announcement:
 
     async def run(self) -> None:
         """Until cancelled; then the lease is given back."""
+        is_refused = False
         try:
             while True:
                 try:
                     await self._write(self._identity)
+                    is_refused = False
+                except Forbidden as error:
+                    # Said once: who may not announce itself works all the same, and only API servers of allot's would read it.
+                    _log.log(logging.DEBUG if is_refused else logging.INFO, "lease %s: %s", self.name, error)
+                    is_refused = True
                 except ApiError as error:
                     _log.warning("lease %s/%s: %s", NAMESPACE, self.name, error)
                 await self._clock.sleep(_RENEW_S)
