@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from allot.controlplane.installation import install
 
 from allot.apiserver.assembly import Settings
 from allot.client.api import Client, ResourceClient
@@ -20,6 +19,7 @@ from allot.core.advice.snapshot import KINDS, snapshot_kind
 from allot.core.model.core_v1 import Node
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KaiQueue
+from allot.installation.definitions import install
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from allot.reading.errors import Denied, NotReached
