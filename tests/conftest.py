@@ -3,11 +3,16 @@ cleans up after it; and tests that share a cluster run on one worker, in their o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Tests fork to become somebody else, and only a process with one thread may enter a user namespace: gRPC, where a test before used it,
+# would start its own threads in the child.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 settings.register_profile("allot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("allot")

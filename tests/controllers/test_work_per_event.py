@@ -110,7 +110,11 @@ async def test_changes_of_many_pods_are_answered_together(tmp_path: Path) -> Non
                 return (await status()).get("replicas") == PODS
 
             async def are_ready() -> bool:
-                slices = await made.items("endpointslices")
+                slices = [
+                    each
+                    for each in await made.items("endpointslices")
+                    if each["metadata"]["labels"]["kubernetes.io/service-name"] == "x"
+                ]
                 ready = [one for each in slices for one in each.get("endpoints") or () if one["conditions"]["ready"]]
                 return (await status()).get("readyReplicas") == PODS == len(ready)
 

@@ -33,6 +33,8 @@ _UNUSUAL = {
         "spec: {leaseName: l, binaryVersion: 1.37.0, emulationVersion: 1.37.0, strategy: OldestEmulationVersion}"
     ),
 }
+# Served while their gate is on, which is off by default.
+_GATED = {"resource.k8s.io/v1alpha3 PodSchedulingContext": "spec: {selectedNode: n}"}
 # Made by nodes and by other objects, with proofs that a test cannot give.
 _NOT_MADE = {"PodCertificateRequest", "Eviction", "EvictionRequest"}
 
@@ -57,7 +59,7 @@ async def test_a_namespace_with_one_of_everything_can_be_deleted(tmp_path: Path,
         async with asyncio.timeout(WAIT_S):
             while not (await accounts.list("full")).items:
                 await asyncio.sleep(0.02)
-        made = {**NAMESPACED, **_UNUSUAL}
+        made = {**NAMESPACED, **_UNUSUAL, **(_GATED if gates is ALL_GATES else {})}
         for kind, content in made.items():
             await _make(client, kind, content, "full")
         discovery = await client.discovery()
