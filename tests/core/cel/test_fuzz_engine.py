@@ -169,6 +169,9 @@ def test_an_explanation_tells_the_answer(expression: str, device: DeviceView) ->
     assert explanation.outcome == _answer(selector, device)[0]
 
 
+CANCELLED = "operation cancelled: actual cost limit exceeded"
+
+
 @pytest.mark.slow
 @_fuzzing
 @given(expressions(), st.integers(0, 60))
@@ -178,10 +181,22 @@ def test_a_limit_stops_what_would_cost_more_and_nothing_else(expression: str, li
         return
     free = evaluate(compiled[1], _FULL.variables)
     limited = evaluate(compiled[1], _FULL.variables, limit)
-    if free.cost <= limit:
+    # Upstream takes back what has() of a conditional is charged for its attribute, so that on the way it costs more than in the end.
+    taken_back = expression.count("has(") if "?" in expression else 0
+    if free.cost + taken_back <= limit:
         assert repr(limited) == repr(free)
+    elif free.cost > limit:
+        assert limited.error == CANCELLED
     else:
-        assert limited.error == "operation cancelled: actual cost limit exceeded"
+        assert limited.error == CANCELLED or repr(limited) == repr(free)
+
+
+def test_what_is_taken_back_counts_on_the_way() -> None:
+    compiled = _compiled('has((true ? device.attributes["dra.example.com"] : device.attributes["dra.example.com"]).s)')
+    assert compiled is not None
+    assert evaluate(compiled[1], _FULL.variables).cost == 2
+    assert evaluate(compiled[1], _FULL.variables, 2).error == CANCELLED
+    assert evaluate(compiled[1], _FULL.variables, 3).error is None
 
 
 @_fuzzing
