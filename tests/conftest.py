@@ -3,12 +3,14 @@ cleans up after it; and tests that share a cluster run on one worker, in their o
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # Tests fork to become somebody else, and only a process with one thread may enter a user namespace: gRPC, where a test before used it,
 # would start its own threads in the child.
@@ -17,21 +19,25 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 settings.register_profile("allot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("allot")
 
+_ROOT = Path(__file__).parents[1]
 _LIMIT = pytest.StashKey[Any]()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a module is one piece of work, so that its cluster is started once and tests find what those before
-    them left; slow tests that share nothing are pieces of their own."""
-    for item in items:
-        if _shares(item) or item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """With `--dist loadgroup` a module whose tests share something is one piece of work, so that its cluster is started once and tests
+    find what those before them left; so is one of many quick tests. All others are pieces of their own."""
+    return _ByWhatIsShared(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-def _shares(item: pytest.Item) -> bool:
-    found: Mapping[str, Any] = item._fixtureinfo.name2fixturedefs
-    return any(definitions[-1].scope in ("module", "package") for definitions in found.values())
+class _ByWhatIsShared(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if _is_one_piece(module) else nodeid
+
+
+@functools.cache
+def _is_one_piece(module: str) -> bool:
+    return module.startswith("tests/core/") or 'scope="module"' in (_ROOT / module).read_text()
 
 
 @pytest.hookimpl(tryfirst=True)
