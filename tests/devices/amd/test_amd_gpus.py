@@ -8,11 +8,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from allot.core.lifecycle.slice_publishing import check_pools
-from allot.core.model.resource_v1 import Device, ResourceSlice
+from allot.core.model.resource_v1 import ResourceSlice
 from allot.core.quantity import Quantity
 from allot.devices.amd.command import make_driver
 from allot.devices.amd.driver import CONTAINER_GPUS, AmdDriver
@@ -23,6 +22,7 @@ from allot.devices.command import UsageError
 from allot.devices.lost_devices import lost_file
 from allot.devices.profiles.amd import amd_tables
 from allot.devices.simulation import AmdSettings, Settings, SettingsError, SimulatedDrivers
+from devices.published_values import values
 from driver.cluster import cluster, make_claim, started
 
 
@@ -63,13 +63,6 @@ class Tree:
     def xcp(self, number: int, card: int) -> None:
         for name in (f"card{card}", f"renderD{128 + card}"):
             (self.root / f"devices/platform/amdgpu_xcp_{number}/drm" / name).mkdir(parents=True)
-
-
-def values(device: Device) -> dict[str, object]:
-    """Attributes and capacities without their types."""
-    encoded = {name: msgspec.to_builtins(each) for name, each in device.attributes.items()}
-    attributes = {name: next(iter(each.values())) for name, each in encoded.items()}
-    return {**attributes, **{name: str(each.value) for name, each in device.capacity.items()}}
 
 
 def test_whole_and_partitioned_cards_are_read_from_the_kernel(tmp_path: Path) -> None:

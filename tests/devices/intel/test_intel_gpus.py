@@ -8,11 +8,10 @@ import struct
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from allot.core.lifecycle.slice_publishing import Pool, check_pools
-from allot.core.model.resource_v1 import Device, ResourceSlice
+from allot.core.model.resource_v1 import ResourceSlice
 from allot.devices.catalogue import find_profile
 from allot.devices.command import UsageError
 from allot.devices.intel.command import make_driver
@@ -23,6 +22,7 @@ from allot.devices.intel.memory import device_memory_mib, memory_mib
 from allot.devices.lost_devices import ill_file, lost_file
 from allot.devices.profiles.intel import intel_tables
 from allot.devices.simulation import IntelSettings, Settings, SettingsError, SimulatedDrivers
+from devices.published_values import values
 from driver.cluster import cluster, make_claim, started
 
 
@@ -49,13 +49,6 @@ class Tree:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(folder)
         return folder
-
-
-def values(device: Device) -> dict[str, object]:
-    """Attributes and capacities without their types."""
-    encoded = {name: msgspec.to_builtins(each) for name, each in device.attributes.items()}
-    attributes = {name: next(iter(each.values())) for name, each in encoded.items()}
-    return {**attributes, **{name: str(each.value) for name, each in device.capacity.items()}}
 
 
 def test_cards_are_read_from_the_kernel_with_intels_names(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import ipaddress
 import logging
 import ssl
 import sys
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,9 @@ import msgspec
 
 from allot.cli.component import CannotRun
 from allot.cli.errors import Unreadable
+from allot.cli.followed import followed
 from allot.cli.output import TERMINAL, talk
 from allot.cli.snapshots import connection_of, snapshot_options
-from allot.dashboard.following import Followed, cluster_followed, dump_followed
 from allot.dashboard.serving import ServingOptions, dashboard_serving, is_loopback
 from allot.process.clock import SystemClock
 from allot.process.interpreter import settle, tune
@@ -132,11 +131,11 @@ async def _serve(
 ) -> None:
     clock, stop, listener = SystemClock(), asyncio.Event(), _Listener()
     stop_on_signals(stop)
-    async with _followed(source, connection, listener, clock) as followed:
+    async with followed(source, connection, listener, clock) as shown:
         notes = (*listener.notes, *listener.warnings)
         settle()
         try:
-            async with dashboard_serving(followed, options, clock, _tell, notes) as link:
+            async with dashboard_serving(shown, options, clock, _tell, notes) as link:
                 if not is_loopback(options.address):
                     talk("note: others can reach this address; whoever has the link sees what you may see")
                 if opens:
@@ -149,15 +148,6 @@ async def _serve(
         except OSError as error:
             raise _cannot_listen(error, options) from None
     talk("stopping")
-
-
-def _followed(
-    source: SnapshotSource, connection: Connection | None, listener: _Listener, clock: SystemClock
-) -> AbstractAsyncContextManager[Followed]:
-    if connection is None:
-        return dump_followed(source.files, listener, clock)
-    title = source.context or connection.server.removeprefix("https://")
-    return cluster_followed(connection, title, listener, clock)
 
 
 def _tell(link: str) -> None:

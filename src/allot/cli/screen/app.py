@@ -170,24 +170,25 @@ class Screen(App[None]):
             for line in lines:
                 if line.cells != self._lines[line.key].cells:
                     for column, cell in zip(page.columns, line.cells, strict=True):
-                        table.update_cell(line.key, column, self._text(page, line, cell), update_width=True)
+                        table.update_cell(line.key, column, self._text(line, cell), update_width=True)
         else:
             chosen, place = self._chosen(), table.cursor_row
             table.clear(columns=True)
             for column in page.columns:
                 table.add_column(column, key=column)
             for line in lines:
-                table.add_row(*(self._text(page, line, cell) for cell in line.cells), key=line.key)
+                table.add_row(*(self._text(line, cell) for cell in line.cells), key=line.key)
             if lines:
                 table.move_cursor(row=keys.index(chosen) if chosen in keys else min(place, len(keys) - 1))
         self._lines = {line.key: line for line in lines}
 
-    def _text(self, page: Page, line: Line, cell: Cell) -> Text:
+    def _text(self, line: Line, cell: Cell) -> Text:
         text, style = cell
         if style == "devices":
             signs = signs_of(self._rows[line.key])[: len(text)]
             return Text.assemble(*signs, "…" if text.endswith("…") else "", no_wrap=True)
-        shown = text if len(text) <= _CELL_MAX or page.columns[-1] == "WHY" else f"{text[: _CELL_MAX - 1]}…"
+        # What comes last pushes nothing out of sight.
+        shown = text if len(text) <= _CELL_MAX or cell is line.cells[-1] else f"{text[: _CELL_MAX - 1]}…"
         return Text(shown.replace("\n", " "), style, no_wrap=True, overflow="ellipsis")
 
     def _chosen(self) -> str:

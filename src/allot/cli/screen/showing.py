@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from allot.cli.followed import followed
 from allot.cli.output import TERMINAL
 from allot.cli.screen.app import Screen
 from allot.cli.snapshots import connection_of
-from allot.dashboard.following import cluster_followed, dump_followed
 from allot.process.clock import SystemClock
 from allot.reading.snapshots import SnapshotSource
 
@@ -21,12 +21,6 @@ def show_screen(source: SnapshotSource) -> None:
 
 
 async def _show(source: SnapshotSource) -> None:
-    clock = SystemClock()
-    if source.files:
-        following = dump_followed(source.files, TERMINAL, clock)
-    else:
-        connection = connection_of(source)
-        title = source.context or connection.server.removeprefix("https://")
-        following = cluster_followed(connection, title, TERMINAL, clock)
-    async with following as followed:
-        await Screen(followed).run_async()
+    connection = None if source.files else connection_of(source)
+    async with followed(source, connection, TERMINAL, SystemClock()) as shown:
+        await Screen(shown).run_async()

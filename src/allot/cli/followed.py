@@ -1,0 +1,24 @@
+"""The cluster or dump that a view shows: what the command line names, followed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from allot.dashboard.following import Followed, cluster_followed, dump_followed
+from allot.process.clock import Clock
+from allot.reading.listener import Listener
+from allot.reading.snapshots import SnapshotSource
+
+if TYPE_CHECKING:
+    from allot.client.connection import Connection
+
+
+def followed(
+    source: SnapshotSource, connection: Connection | None, listener: Listener, clock: Clock
+) -> AbstractAsyncContextManager[Followed]:
+    """connection: how to reach the cluster; None for a dump."""
+    if connection is None:
+        return dump_followed(source.files, listener, clock)
+    title = source.context or connection.server.removeprefix("https://")
+    return cluster_followed(connection, title, listener, clock)
