@@ -9,9 +9,10 @@ import msgspec
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
 from allot.apiserver.admission.cases import Case, Cases
-from allot.apiserver.admission.objects import field, mapping, metadata, text
+from allot.apiserver.admission.objects import field, metadata, text
 from allot.apiserver.registry import Registry, run_for
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.core.policies.conditions import Conditions
 from allot.core.policies.matching import EXEMPT, EXEMPT_REVIEWS, MatchError, labels_of, selector_matches
 

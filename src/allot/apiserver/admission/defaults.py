@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
-from allot.apiserver.admission.objects import annotations_of, field, mapping, metadata, replaced, sequence, text
+from allot.apiserver.admission.objects import annotations_of, field, metadata, replaced, sequence, text
 from allot.apiserver.resources import Resource
 from allot.core.features import FeatureGates
+from allot.core.json_objects import mapping
 
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"

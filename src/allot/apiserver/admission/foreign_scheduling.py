@@ -7,8 +7,9 @@ from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Operation
 from allot.apiserver.admission.chain import Settle
-from allot.apiserver.admission.objects import annotations_of, field, mapping, metadata, sequence, text
+from allot.apiserver.admission.objects import annotations_of, field, metadata, sequence, text
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.core.lifecycle.kai_rules import group_problem
 from allot.core.model.foreign_groups import KAI
 from allot.core.model.kai_words import SCHEDULER

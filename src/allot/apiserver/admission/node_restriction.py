@@ -10,11 +10,12 @@ from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
 from allot.apiserver.admission.certificates import certificate_subject
-from allot.apiserver.admission.objects import annotations_of, field, labels_of, mapping, metadata, sequence, text
+from allot.apiserver.admission.objects import annotations_of, field, labels_of, metadata, sequence, text
 from allot.apiserver.admission.service_account import MIRROR_POD, environment_names, secret_names
 from allot.apiserver.errors import not_found
 from allot.apiserver.request import Attributes, User
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.core.validation.fields import quote
 
 _USER_PREFIX = "system:node:"

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allot.core.json_objects import mapping
+
 Object = dict[str, Any]
 
 _EMPTY: Mapping[str, Any] = {}
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else _EMPTY
 
 
 def sequence(value: Any) -> Sequence[Any]:

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
-from allot.apiserver.admission.objects import field, mapping, metadata, text
+from allot.apiserver.admission.objects import field, metadata, text
 from allot.apiserver.resources import Resource
 from allot.core.features import FeatureGates
+from allot.core.json_objects import mapping
 
 _GROUP = "scheduling.k8s.io"
 _PODS = ("", "pods")

@@ -19,9 +19,10 @@ import msgspec
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation, StatusWriter
 from allot.apiserver.admission.chain import Settle
-from allot.apiserver.admission.objects import mapping, metadata, text
+from allot.apiserver.admission.objects import metadata, text
 from allot.apiserver.errors import StatusError, internal
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.core.quota.amounts import Amounts, as_json, increase, parse_amounts, plus
 from allot.core.quota.charge import Quota, Refusal, Request, charge, quota_of
 from allot.core.quota.claims import device_classes, owning_pod_name

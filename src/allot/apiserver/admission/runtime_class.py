@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
-from allot.apiserver.admission.objects import field, mapping, sequence
+from allot.apiserver.admission.objects import field, sequence
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.core.quota.amounts import parse_amounts
 
 _MISMATCH = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"

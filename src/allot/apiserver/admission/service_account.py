@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
-from allot.apiserver.admission.objects import annotations_of, containers, mapping, metadata, sequence, text
+from allot.apiserver.admission.objects import annotations_of, containers, metadata, sequence, text
 from allot.apiserver.resources import Resource
+from allot.core.json_objects import mapping
 from allot.process.clock import Clock
 
 MIRROR_POD = "kubernetes.io/config.mirror"

@@ -19,8 +19,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from allot.apiserver.admission.attributes import Lookup, Object
-from allot.apiserver.admission.objects import field, mapping, sequence, text
+from allot.apiserver.admission.objects import field, sequence, text
 from allot.core.access.addresses import parse_address
+from allot.core.json_objects import mapping
 from allot.http1.answers import read_body, read_head
 from allot.http1.heads import BadHead
 from allot.network.client import PodNetwork, dial_address

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from allot.core.json_objects import mapping
 from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, DEFAULT_LABEL_NO_DAEMONS
 
 Object = dict[str, Any]
@@ -62,7 +63,7 @@ def with_class(pod: Object, namespace_labels: Mapping[str, str]) -> Object:
             return pod
         pod = _with(pod, nodeSelector={**_selector(pod), CLASS_LABEL: name})
     given = spec.get("tolerations") or []
-    if any(_tolerates(_mapping(each), name) for each in given):
+    if any(_tolerates(mapping(each), name) for each in given):
         return pod
     wanted = {"key": CLASS_LABEL, "operator": "Equal", "value": name, "effect": "NoSchedule"}
     return _with(pod, tolerations=[*given, wanted])
@@ -73,17 +74,17 @@ def selected_class(pod: Mapping[str, Any]) -> str:
     selected = _selector(pod).get(CLASS_LABEL)
     if isinstance(selected, str) and selected:
         return selected
-    found: Any = _mapping(pod.get("spec"))
+    found: Any = mapping(pod.get("spec"))
     for step in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        found = _mapping(found.get(step))
+        found = mapping(found.get(step))
     terms = found.get("nodeSelectorTerms")
-    names = {_named(_mapping(term)) for term in terms} if isinstance(terms, list) else set()
+    names = {_named(mapping(term)) for term in terms} if isinstance(terms, list) else set()
     return names.pop() if len(names) == 1 else ""
 
 
 def _named(term: Mapping[str, Any]) -> str:
     expressions = term.get("matchExpressions")
-    for each in map(_mapping, expressions if isinstance(expressions, list) else ()):
+    for each in map(mapping, expressions if isinstance(expressions, list) else ()):
         values = each.get("values")
         if (each.get("key"), each.get("operator")) == (CLASS_LABEL, "In") and isinstance(values, list):
             return values[0] if len(values) == 1 and isinstance(values[0], str) else ""
@@ -94,8 +95,8 @@ def _default(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) -> str
     """The class of pods that select none. A pod that asks for a machine itself is left as it is."""
     if any(key in SAID_BY_CLASS for key in _selector(pod)):
         return ""
-    owners = _mapping(pod.get("metadata")).get("ownerReferences")
-    kinds = [_mapping(each).get("kind") for each in owners] if isinstance(owners, list) else []
+    owners = mapping(pod.get("metadata")).get("ownerReferences")
+    kinds = [mapping(each).get("kind") for each in owners] if isinstance(owners, list) else []
     but_daemons = "" if "DaemonSet" in kinds else namespace_labels.get(DEFAULT_LABEL_NO_DAEMONS, "")
     return namespace_labels.get(DEFAULT_LABEL, "") or but_daemons
 
@@ -109,12 +110,8 @@ def _tolerates(toleration: Mapping[str, Any], name: str) -> bool:
 
 
 def _selector(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(_mapping(pod.get("spec")).get("nodeSelector"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return mapping(mapping(pod.get("spec")).get("nodeSelector"))
 
 
 def _with(pod: Object, **fields: Any) -> Object:
-    return {**pod, "spec": {**_mapping(pod.get("spec")), **fields}}
+    return {**pod, "spec": {**mapping(pod.get("spec")), **fields}}

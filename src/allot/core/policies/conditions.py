@@ -14,6 +14,7 @@ import msgspec
 from allot.core.cel.checking.types import ANY, BOOL, DYN, CelType
 from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
 from allot.core.cel.results import type_text
+from allot.core.json_objects import mapping
 from allot.core.policies.environment import expression_environment
 
 Object = Mapping[str, Any]
@@ -148,11 +149,6 @@ class Asking:
             self._failed[name] = error
         else:
             self._values[name] = value
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:

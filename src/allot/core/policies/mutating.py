@@ -16,11 +16,12 @@ from allot.core.cel.checking.types import list_of
 from allot.core.cel.data.text import seconds_text
 from allot.core.cel.data.times import timestamp_text
 from allot.core.cel.data.values import Duration, Message, Timestamp, decoded_key, is_list, is_map, type_name
+from allot.core.json_objects import mapping
 from allot.core.model.decoding import DEPTH_MAX
 from allot.core.patching.errors import PatchError
 from allot.core.patching.json_patch import TestFailed, json_patch
 from allot.core.patching.typed import atomic_paths, merged, type_problem
-from allot.core.policies.conditions import Conditions, EvaluationFailed, Expression, mapping, objects
+from allot.core.policies.conditions import Conditions, EvaluationFailed, Expression, objects
 from allot.core.policies.environment import APPLIED, PATCH
 from allot.core.quoting import quoted
 from allot.core.schema import Schema

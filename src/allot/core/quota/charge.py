@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.json_objects import mapping
 from allot.core.quantity import Quantity
 from allot.core.quota.amounts import Amounts, amounts_text, exceeded, increase, mask, nonzero, parse_amounts, plus
 from allot.core.quota.pods import missing_requests
@@ -43,8 +44,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def quota_of(object_: Object) -> Quota:
     """From a ResourceQuota object."""
-    spec, status = _mapping(object_.get("spec")), _mapping(object_.get("status"))
-    name = str(_mapping(object_.get("metadata")).get("name") or "")
+    spec, status = mapping(object_.get("spec")), mapping(object_.get("status"))
+    name = str(mapping(object_.get("metadata")).get("name") or "")
     return Quota(name=name, spec=spec, hard=parse_amounts(status.get("hard")), used=parse_amounts(status.get("used")))
 
 
@@ -90,7 +91,3 @@ def total_usage(
             if in_scope(kind, quota.spec, item):
                 used = plus(used, mask(usage_of(kind, item, around), quota.hard))
     return used
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from allot.core.json_objects import mapping
 from allot.core.quantity import Quantity
 from allot.core.quota.amounts import Amounts, parse_amounts
 from allot.core.quota.pods import pod_limits, pod_requests
@@ -16,16 +17,12 @@ ANNOTATION = "kubernetes.io/limit-ranger"
 _MILLI_MAX = (2**63 - 1) // 1000
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _objects(value: Any) -> list[Object]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _limits(limit_range: Object, kind: str) -> list[Object]:
-    return [one for one in _objects(_mapping(limit_range.get("spec")).get("limits")) if one.get("type") == kind]
+    return [one for one in _objects(mapping(limit_range.get("spec")).get("limits")) if one.get("type") == kind]
 
 
 # --- defaults ---
@@ -36,12 +33,12 @@ def with_default_limits(pod: dict[str, Any], limit_range: Object) -> dict[str, A
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     for limit in _limits(limit_range, "Container"):
-        requests.update(_mapping(limit.get("defaultRequest")))
-        limits.update(_mapping(limit.get("default")))
+        requests.update(mapping(limit.get("defaultRequest")))
+        limits.update(mapping(limit.get("default")))
     if not requests and not limits:
         return pod
     told: list[str] = []
-    spec = dict(_mapping(pod.get("spec")))
+    spec = dict(mapping(pod.get("spec")))
     for kind, label in (("containers", "container"), ("initContainers", "init container")):
         items = spec.get(kind)
         if isinstance(items, list):
@@ -51,9 +48,9 @@ def with_default_limits(pod: dict[str, Any], limit_range: Object) -> dict[str, A
             ]
     if not told:
         return pod
-    meta = dict(_mapping(pod.get("metadata")))
+    meta = dict(mapping(pod.get("metadata")))
     meta["annotations"] = {
-        **_mapping(meta.get("annotations")),
+        **mapping(meta.get("annotations")),
         ANNOTATION: "LimitRanger plugin set: " + "; ".join(told),
     }
     return {**pod, "metadata": meta, "spec": spec}
@@ -62,9 +59,9 @@ def with_default_limits(pod: dict[str, Any], limit_range: Object) -> dict[str, A
 def _with_defaults(
     container: Object, requests: Mapping[str, Any], limits: Mapping[str, Any], label: str, told: list[str]
 ) -> dict[str, Any]:
-    resources = dict(_mapping(container.get("resources")))
+    resources = dict(mapping(container.get("resources")))
     for field, word, defaults in (("requests", "request", requests), ("limits", "limit", limits)):
-        given = _mapping(resources.get(field))
+        given = mapping(resources.get(field))
         added = sorted(name for name in defaults if name not in given)
         if added:
             resources[field] = {**given, **{name: defaults[name] for name in added}}
@@ -78,11 +75,11 @@ def _with_defaults(
 def pod_limit_errors(pod: Object, limit_range: Object) -> list[str]:
     """Everything in which a pod breaks a limit range."""
     errors: list[str] = []
-    spec = _mapping(pod.get("spec"))
-    for limit in _objects(_mapping(limit_range.get("spec")).get("limits")):
+    spec = mapping(pod.get("spec"))
+    for limit in _objects(mapping(limit_range.get("spec")).get("limits")):
         if limit.get("type") == "Container":
             for container in _objects(spec.get("containers")) + _objects(spec.get("initContainers")):
-                resources = _mapping(container.get("resources"))
+                resources = mapping(container.get("resources"))
                 requests, limits = parse_amounts(resources.get("requests")), parse_amounts(resources.get("limits"))
                 errors += _bound_errors(limit, requests, limits)
         elif limit.get("type") == "Pod":
@@ -93,7 +90,7 @@ def pod_limit_errors(pod: Object, limit_range: Object) -> list[str]:
 def volume_claim_limit_errors(claim: Object, limit_range: Object) -> list[str]:
     """Everything in which a volume claim breaks a limit range; only requests are looked at."""
     errors: list[str] = []
-    requests = parse_amounts(_mapping(_mapping(claim.get("spec")).get("resources")).get("requests"))
+    requests = parse_amounts(mapping(mapping(claim.get("spec")).get("resources")).get("requests"))
     for limit in _limits(limit_range, "PersistentVolumeClaim"):
         for name, bound in sorted(parse_amounts(limit.get("min")).items()):
             errors += _minimum("PersistentVolumeClaim", name, bound, requests, {})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from allot.core.cel.data.times import parse_timestamp
+from allot.core.json_objects import mapping
 from allot.core.quantity import Quantity
 from allot.core.quota.amounts import Amounts, largest, parse_amounts, plus
 
@@ -26,10 +27,6 @@ POD_RESOURCES = frozenset(
 _REQUIRED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _objects(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -40,20 +37,20 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 def pod_requests(pod: Object, *, overhead: bool = True, resized: bool = False) -> Amounts:
     """The requests of all containers. resized: what a container has got counts too, if it is more."""
     total = _total(pod, "requests", _allocated(pod) if resized else {})
-    spec = _mapping(pod.get("spec"))
+    spec = mapping(pod.get("spec"))
     return plus(total, parse_amounts(spec.get("overhead"))) if overhead else total
 
 
 def pod_limits(pod: Object, *, overhead: bool = True) -> Amounts:
     """The limits of all containers; overhead is added to limits that exist."""
     total = _total(pod, "limits", {})
-    more = parse_amounts(_mapping(pod.get("spec")).get("overhead")) if overhead else {}
+    more = parse_amounts(mapping(pod.get("spec")).get("overhead")) if overhead else {}
     return plus(total, {name: amount for name, amount in more.items() if name in total and total[name].sign()})
 
 
 def _total(pod: Object, kind: str, got: Mapping[str, Amounts]) -> Amounts:
     """Containers and sidecars run together; other init containers run alone, with the sidecars before them."""
-    spec = _mapping(pod.get("spec"))
+    spec = mapping(pod.get("spec"))
     total: Amounts = {}
     for container in _objects(spec.get("containers")):
         total = plus(total, _amounts(container, kind, got))
@@ -68,22 +65,22 @@ def _total(pod: Object, kind: str, got: Mapping[str, Amounts]) -> Amounts:
         else:
             initial = largest(initial, plus(amounts, sidecars))
     total = largest(total, initial)
-    for name, amount in parse_amounts(_mapping(spec.get("resources")).get(kind)).items():
+    for name, amount in parse_amounts(mapping(spec.get("resources")).get(kind)).items():
         if name in _POD_LEVEL or name.startswith(_HUGE_PAGES):
             total[name] = amount
     return total
 
 
 def _amounts(container: Object, kind: str, got: Mapping[str, Amounts]) -> Amounts:
-    amounts = parse_amounts(_mapping(container.get("resources")).get(kind))
+    amounts = parse_amounts(mapping(container.get("resources")).get(kind))
     return largest(amounts, got.get(str(container.get("name")), {})) if got else amounts
 
 
 def _allocated(pod: Object) -> dict[str, Amounts]:
     found: dict[str, Amounts] = {}
-    status = _mapping(pod.get("status"))
+    status = mapping(pod.get("status"))
     for container in _objects(status.get("containerStatuses")) + _objects(status.get("initContainerStatuses")):
-        running = parse_amounts(_mapping(container.get("resources")).get("requests"))
+        running = parse_amounts(mapping(container.get("resources")).get("requests"))
         found[str(container.get("name"))] = largest(running, parse_amounts(container.get("allocatedResources")))
     return found
 
@@ -100,9 +97,9 @@ def pod_usage(pod: Object, now: str) -> Amounts:
 
 
 def _is_alive(pod: Object, now: str) -> bool:
-    if _mapping(pod.get("status")).get("phase") in ("Failed", "Succeeded"):
+    if mapping(pod.get("status")).get("phase") in ("Failed", "Succeeded"):
         return False
-    meta = _mapping(pod.get("metadata"))
+    meta = mapping(pod.get("metadata"))
     deleted, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
     if not isinstance(deleted, str) or not isinstance(grace, int):
         return True
@@ -158,18 +155,18 @@ def matching_pod_names(names: Iterable[str]) -> list[str]:
 
 def missing_requests(pod: Object, names: Iterable[str]) -> str:
     """What containers fail to say although a quota needs it, as a message; empty if nothing is missing."""
-    spec = _mapping(pod.get("spec"))
-    level = _mapping(spec.get("resources"))
+    spec = mapping(pod.get("spec"))
+    level = mapping(spec.get("resources"))
     if any(
         n in _POD_LEVEL or n.startswith(_HUGE_PAGES)
         for kind in ("requests", "limits")
-        for n in _mapping(level.get(kind))
+        for n in mapping(level.get(kind))
     ):
         return ""
     required = _REQUIRED.intersection(names)
     missing: dict[str, set[str]] = {}
     for container in _objects(spec.get("containers")) + _objects(spec.get("initContainers")):
-        resources = _mapping(container.get("resources"))
+        resources = mapping(container.get("resources"))
         counted = _counted(parse_amounts(resources.get("requests")), parse_amounts(resources.get("limits")))
         for name in required.difference(counted):
             missing.setdefault(name, set()).add(str(container.get("name")))
@@ -187,12 +184,12 @@ def scope_requirements(quota_spec: Mapping[str, Any]) -> list[Mapping[str, Any]]
     found: list[Mapping[str, Any]] = [
         {"scopeName": scope, "operator": "Exists"} for scope in (scopes if isinstance(scopes, list) else ())
     ]
-    return found + _objects(_mapping(quota_spec.get("scopeSelector")).get("matchExpressions"))
+    return found + _objects(mapping(quota_spec.get("scopeSelector")).get("matchExpressions"))
 
 
 def is_terminating(pod: Object) -> bool:
     """Whether a pod is meant to end: it has a deadline."""
-    deadline = _mapping(pod.get("spec")).get("activeDeadlineSeconds")
+    deadline = mapping(pod.get("spec")).get("activeDeadlineSeconds")
     return isinstance(deadline, int) and deadline >= 0
 
 
@@ -216,7 +213,7 @@ def pod_matches_scope(requirement: Mapping[str, Any], pod: Object) -> bool:
 
 
 def _is_best_effort(pod: Object) -> bool:
-    said = _mapping(pod.get("status")).get("qosClass")
+    said = mapping(pod.get("status")).get("qosClass")
     if said:
         return bool(said == "BestEffort")
     both = largest(pod_requests(pod, overhead=False), pod_limits(pod, overhead=False))
@@ -224,7 +221,7 @@ def _is_best_effort(pod: Object) -> bool:
 
 
 def _matches_priority_class(requirement: Mapping[str, Any], pod: Object) -> bool:
-    name = _mapping(pod.get("spec")).get("priorityClassName") or ""
+    name = mapping(pod.get("spec")).get("priorityClassName") or ""
     values: Sequence[Any] = requirement.get("values") or ()
     match requirement.get("operator"):
         case "Exists":
@@ -240,12 +237,12 @@ def _matches_priority_class(requirement: Mapping[str, Any], pod: Object) -> bool
 
 
 def _looks_into_other_namespaces(pod: Object) -> bool:
-    affinity = _mapping(_mapping(pod.get("spec")).get("affinity"))
+    affinity = mapping(mapping(pod.get("spec")).get("affinity"))
     for kind in ("podAffinity", "podAntiAffinity"):
-        rules = _mapping(affinity.get(kind))
+        rules = mapping(affinity.get(kind))
         terms = _objects(rules.get("requiredDuringSchedulingIgnoredDuringExecution"))
         preferred = _objects(rules.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        terms += [_mapping(weighted.get("podAffinityTerm")) for weighted in preferred]
+        terms += [mapping(weighted.get("podAffinityTerm")) for weighted in preferred]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False

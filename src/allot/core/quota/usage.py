@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from allot.core.json_objects import mapping
 from allot.core.quantity import Quantity
 from allot.core.quota import claims, pods
 from allot.core.quota.amounts import Amounts, parse_amount, parse_amounts
@@ -108,9 +109,9 @@ def _volume_claim_in_scope(requirement: Object, object_: Object) -> bool:
     """The one scope of volume claims: the attributes class that they have or want."""
     if requirement.get("scopeName") != "VolumeAttributesClass":
         return False
-    spec, status = _mapping(object_.get("spec")), _mapping(object_.get("status"))
+    spec, status = mapping(object_.get("spec")), mapping(object_.get("status"))
     named = (spec.get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"))
-    wanted = _mapping(status.get("modifyVolumeStatus")).get("targetVolumeAttributesClassName")
+    wanted = mapping(status.get("modifyVolumeStatus")).get("targetVolumeAttributesClassName")
     names = [name for name in (*named, wanted) if name]
     values = requirement.get("values") or ()
     match requirement.get("operator"):
@@ -146,7 +147,7 @@ def usage_of(kind: tuple[str, str], object_: Object, around: QuotaContext) -> Am
 
 
 def _service_usage(service: Object) -> Amounts:
-    spec = _mapping(service.get("spec"))
+    spec = mapping(service.get("spec"))
     ports = [port for port in spec.get("ports") or () if isinstance(port, dict)]
     kind = spec.get("type")
     node_ports = 0
@@ -163,13 +164,13 @@ def _service_usage(service: Object) -> Amounts:
 
 
 def _volume_claim_usage(claim: Object) -> Amounts:
-    spec = _mapping(claim.get("spec"))
+    spec = mapping(claim.get("spec"))
     usage: Amounts = {_VOLUME_CLAIM_COUNT: ONE, "persistentvolumeclaims": ONE}
-    beta = _mapping(_mapping(claim.get("metadata")).get("annotations")).get("volume.beta.kubernetes.io/storage-class")
+    beta = mapping(mapping(claim.get("metadata")).get("annotations")).get("volume.beta.kubernetes.io/storage-class")
     storage_class = beta or spec.get("storageClassName") or ""
-    storage = parse_amount(_mapping(_mapping(spec.get("resources")).get("requests")).get("storage"))
+    storage = parse_amount(mapping(mapping(spec.get("resources")).get("requests")).get("storage"))
     if storage is not None:
-        got = parse_amounts(_mapping(claim.get("status")).get("allocatedResources")).get("storage")
+        got = parse_amounts(mapping(claim.get("status")).get("allocatedResources")).get("storage")
         storage = got if got is not None and got > storage else storage
         # Bytes are whole.
         usage["requests.storage"] = (
@@ -180,7 +181,3 @@ def _volume_claim_usage(claim: Object) -> Amounts:
             if name in usage:
                 usage[f"{storage_class}{_STORAGE_CLASS_SUFFIX}{name}"] = usage[name]
     return usage
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
