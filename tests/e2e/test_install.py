@@ -143,7 +143,7 @@ def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) ->
     cluster.uninstall("--definitions")
     assert cluster.everything() - before == set()
     nothing = cluster.run("uninstall")
-    assert nothing.code == 1 and "nothing of release 'allot' is in namespace 'allot-system'" in nothing.stderr
+    assert nothing.code == 1 and "release 'allot' has no objects in namespace 'allot-system'" in nothing.stderr
 
 
 def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:

@@ -112,7 +112,7 @@ def test_a_selector_names_the_nodes_that_have_the_devices(tmp_path: Path) -> Non
     assert with_device_files(nodes, (file,)) == nodes
     with pytest.raises(Unreadable, match="no node has these labels"):
         with_device_files(parse_specs(("l4",)), (file,))
-    with pytest.raises(Unreadable, match="is in an earlier --devices, too"):
+    with pytest.raises(Unreadable, match="is also in an earlier --devices"):
         with_device_files(nodes, (file, file))
 
 

@@ -95,7 +95,7 @@ def test_devices_of_a_profile_that_would_do_are_named() -> None:
 
 def test_devices_on_which_the_expression_fails_are_not_taken() -> None:
     found = the(_gpu(">=", "16Gi"), "text-compared-as-size", hardware("t4"))
-    assert "taken although" not in found.message
+    assert "selected although" not in found.message
 
 
 # --- equality ---

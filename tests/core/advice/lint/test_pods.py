@@ -135,7 +135,7 @@ def test_more_replicas_than_a_claim_can_be_reserved_for_are_an_error() -> None:
 
 def test_the_pods_of_a_daemon_set_cannot_use_one_claim() -> None:
     found = the(_CLAIM + _NAMES_CLAIM.replace("Deployment", "DaemonSet"), "replicas-share-claim")
-    assert "on others they wait" in found.message
+    assert "on other nodes they wait" in found.message
 
 
 def _custom(kind: str, spec: str) -> str:
