@@ -16,6 +16,7 @@ import msgspec
 from allot.client.api import Client
 from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
+from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.metrics.exposition import Exposition
 from allot.core.model.core_v1 import Pod
 from allot.network.client import PodNetwork
@@ -27,11 +28,12 @@ from allot.node.metric_problems import FAILED_SCRAPE
 from allot.node.metrics import Measured, measured_here
 from allot.node.objects import Objects
 from allot.node.pod_folders import PODS
+from allot.node.pod_names import NameOptions, PodNames
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
-from allot.node.service_variables import ServiceVariables
+from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -42,6 +44,8 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 _RELIST_S = 10.0
+# As the kubelet's.
+_MEASURE_S = 10.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
@@ -51,8 +55,11 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     root: Path
     log_folder: Path
-    # Whether pods reach the addresses of Services; if not, where the API server is they learn elsewhere.
-    reaches_services: bool = False
+    # Which pods learn of the API server as of any other Service; the others learn elsewhere where it is.
+    api_variables: ApiVariables = ApiVariables.NONE
+    # How pods find names, and that the agent mounts their volumes; None if the runtime does all of that by itself.
+    names: NameOptions | None = None
+    sysctls: SysctlRules = SysctlRules()
 
 
 def log_isolation(status: RuntimeStatus) -> None:
@@ -141,14 +148,14 @@ class NodeAgent:
         )
         self._registration = Registration(client, clock, node, machine, lambda: self.port)
         objects = Objects(client)
-        self._volumes = Volumes(options.root / PODS, objects, clock)
+        self._volumes = Volumes(options.root / PODS, objects, clock, is_mounted=options.names is not None)
         self._ids = ids
         self._allocatable = machine.allocatable
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._workers = PodWorkers(clock)
-        self._variables = ServiceVariables(informers, has_network=options.reaches_services)
+        self._variables = ServiceVariables(informers, options.api_variables)
 
     async def run(self) -> None:
         """Register, then look after pods."""
@@ -168,6 +175,7 @@ class NodeAgent:
                 tasks.create_task(self._follow_runtime())
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
+                tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
                 await self._variables.wait()
                 self._pods.add_handler(self._workers.pod_changed)
                 await self._pods.wait_synced()
@@ -176,6 +184,8 @@ class NodeAgent:
             await self._runtime.close()
 
     def _make_services(self, status: RuntimeStatus) -> Services:
+        told = self._options.names
+        names = PodNames(told, self._reports) if told is not None else None
         return Services(
             clock=self._clock,
             ids=self._ids,
@@ -183,7 +193,7 @@ class NodeAgent:
             listing=self.listing,
             devices=self._devices,
             volumes=self._volumes,
-            specs=ContainerSpecs(self._objects),
+            specs=ContainerSpecs(self._objects, names, status.recursive_read_only),
             reports=self._reports,
             actions=Actions(self._runtime, self._network),
             log_folder=self._options.log_folder,
@@ -192,6 +202,7 @@ class NodeAgent:
             pulls_images=status.pulls_images,
             allocatable=self._allocatable,
             variables=self._variables,
+            sysctls=self._options.sysctls,
         )
 
     # --- pods ---
@@ -251,6 +262,15 @@ class NodeAgent:
         while True:
             await self._clock.sleep(_RELIST_S)
             self.listing.stale()
+
+    async def _watch_sizes(self) -> None:
+        """Pods that have more in their volumes than they may are evicted."""
+        while True:
+            await self._clock.sleep(_MEASURE_S)
+            for uid in tuple(self._workers):
+                worker = self._workers.get(uid)
+                if worker is not None and (text := await asyncio.to_thread(self._volumes.excess, worker.pod)):
+                    worker.evict(text)
 
     async def _remove_orphans(self) -> None:
         """What is left of pods that the API does not know: an earlier agent did not see them go."""

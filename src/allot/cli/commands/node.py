@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,23 +28,28 @@ from allot.cli.up.cloud import run_cloud
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.pod_sysctls import SysctlRules, UnknownNamespace, allow_unsafe
+from allot.core.network.ranges import DOMAIN
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
 from allot.network.client import PodNetwork
+from allot.network.resolvers import RESOLV_CONF
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
+from allot.node.pod_names import NameOptions
 from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
 from allot.node.registration import DECLARED_FEATURES, PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
+from allot.node.service_variables import ApiVariables
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.refusals import Refusals, watch_handshakes
@@ -82,6 +88,10 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     driver_logs: Path | None
     pod_network: Path | None
     no_pod_network: str
+    cluster_dns: tuple[str, ...]
+    cluster_domain: str
+    resolv_conf: str
+    sysctls: SysctlRules
     pools: PoolFile
     cloud_socket: Path | None
     time_factor: float
@@ -130,6 +140,23 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
             raise click.BadParameter(f"{each!r} is not a taint such as key=value:NoSchedule.")
         found.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})
     return tuple(found)
+
+
+def _addresses(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, text.split(",")))
+    for each in found:
+        try:
+            ip_address(each)
+        except ValueError:
+            raise click.BadParameter(f"{each!r} is not an address such as 10.96.0.10.") from None
+    return found
+
+
+def _sysctls(_context: click.Context, _parameter: click.Parameter, text: str) -> SysctlRules:
+    try:
+        return allow_unsafe(filter(None, text.split(",")))
+    except UnknownNamespace as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 def _periods(_context: click.Context, _parameter: click.Parameter, text: str) -> Periods:
@@ -291,6 +318,36 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "--no-pod-network", default="", hidden=True, help="Why there is no pod network, for the node's condition."
 )
 @click.option(
+    "--cluster-dns",
+    default="",
+    metavar="ADDRESSES",
+    callback=_addresses,
+    help="With --runtime cri: the name servers of pods that want to know the cluster's names; comma-separated.  "
+    "[default: such pods ask as the machine does, with an event that says so]",
+)
+@click.option(
+    "--cluster-domain",
+    default=DOMAIN,
+    show_default=True,
+    metavar="DOMAIN",
+    help="With --runtime cri: the domain of the cluster's names.",
+)
+@click.option(
+    "--resolv-conf",
+    default=str(RESOLV_CONF),
+    show_default=True,
+    metavar="FILE",
+    help="With --runtime cri: how the machine finds names, for pods that do as it does; empty: not at all.",
+)
+@click.option(
+    "--allowed-unsafe-sysctls",
+    "sysctls",
+    default="",
+    metavar="SYSCTLS",
+    callback=_sysctls,
+    help="Settings of the kernel that pods may have beyond the safe ones: net.core.somaxconn,kernel.msg*.",
+)
+@click.option(
     "--driver-logs",
     type=_FOLDER,
     help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
@@ -328,6 +385,8 @@ def node(
         taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
         drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
+    if arguments["runtime"] != "cri" and (arguments["cluster_dns"] or arguments["cluster_domain"] != DOMAIN):
+        raise click.UsageError("--cluster-dns and --cluster-domain are for --runtime cri.")
     own_name = name or socket.gethostname().lower()
     pools = PoolFile()
     if pool_file is not None:
@@ -367,7 +426,9 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         node=_node_options(options, address, gates),
         root=root,
         log_folder=root / "log" / "pods",
-        reaches_services=options.runtime == "cri" or options.pod_network is not None,
+        api_variables=_api_variables(options),
+        names=_names(options) if options.runtime == "cri" else None,
+        sysctls=options.sysctls,
     )
     machine = read_machine(root)
     network = _network(options)
@@ -443,7 +504,14 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root, time_factor=options.time_factor),
+        SimulatedOptions(
+            sets=sets,
+            kinds=kinds,
+            address=address,
+            root=root,
+            time_factor=options.time_factor,
+            sysctls=options.sysctls,
+        ),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -527,6 +595,17 @@ def _node_options(options: NodeArguments, address: str, gates: FeatureGates) -> 
 
 def _declared(gates: FeatureGates) -> tuple[str, ...]:
     return tuple(each for each in DECLARED_FEATURES if each in gates)
+
+
+def _api_variables(options: NodeArguments) -> ApiVariables:
+    if options.runtime == "cri":
+        return ApiVariables.ALL
+    return ApiVariables.NONE if options.pod_network is None else ApiVariables.WITH_OWN_NETWORK
+
+
+def _names(options: NodeArguments) -> NameOptions:
+    machine = Path(options.resolv_conf) if options.resolv_conf else None
+    return NameOptions(servers=options.cluster_dns, domain=options.cluster_domain, machine=machine)
 
 
 async def _run(agent: NodeAgent) -> None:
