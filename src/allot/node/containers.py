@@ -186,7 +186,7 @@ class ContainerSpecs:
             environment=made,
             mounts=mounts,
             cdi_devices=cdi_devices,
-            resources=_resources(pod, container, facts),
+            resources=resources_of(pod, container, facts),
             user=_user(pod.spec.security_context, container, folder),
             stdin=container.stdin,
             stdin_once=container.stdin_once,
@@ -261,7 +261,8 @@ def _check_subpath(source: Path, below: str, container: str, volume: str) -> Non
         raise RuntimeFailure("CreateContainerConfigError", f"{what}: {error}") from error
 
 
-def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+    """What a container may use."""
     limits, requests = container.resources.limits, container.resources.requests
     return Resources(
         cpu_milli_request=_milli(requests.get("cpu")),

@@ -16,7 +16,7 @@ import msgspec
 
 from allot.client.errors import ApiError
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.pod_status import Facts, is_same, pod_status
+from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
 from allot.core.lifecycle.pods import (
     BACKOFF_FIRST_S,
     BACKOFF_MAX_S,
@@ -25,8 +25,10 @@ from allot.core.lifecycle.pods import (
     Backoff,
     MakeSandbox,
     Record,
+    Resize,
     Seen,
     Start,
+    Step,
     Stop,
     Waiting,
     decide,
@@ -35,15 +37,19 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
+from allot.core.lifecycle.resizing import with_allocation
 from allot.core.model.containers_v1 import RunnableContainer
 from allot.core.model.core_v1 import Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
+from allot.core.scheduling import Rejection
 from allot.node.actions import ActionFailure, Actions
-from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
+from allot.node.admission import Admission
+from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, resources_of
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
 from allot.node.reports import Reports
+from allot.node.resizes import Resizes
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.service_variables import ServiceVariables
@@ -91,6 +97,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     pulls_images: bool
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
+    admission: Admission
     time_factor: float = 1.0
 
 
@@ -99,7 +106,10 @@ class PodWorker:
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
-        self.pod = decode_runnable(raw)
+        asked = decode_runnable(raw)
+        self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
+        # With the resources that its node has agreed to.
+        self.pod = with_allocation(asked, self._resizes.allocation)
         # As the API has it, with fields that no type names.
         self._written: Object = raw.get("status") or {}
         _check_names(self.pod)
@@ -128,6 +138,11 @@ class PodWorker:
         self._tasks: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._pod_ips: tuple[str, ...] = ()
+        # A pod that has begun stays, whatever the rules say now: nobody throws it out because an agent was started again.
+        self._is_admitted = self.pod.status.start_time is not None
+        self._rejection: Rejection | None = None
+        if self._is_admitted and self.pod.status.phase not in _TERMINAL:
+            services.admission.count(self.pod)
 
     # --- from outside ---
 
@@ -140,11 +155,14 @@ class PodWorker:
             self._woken.set()
 
     def _know(self, raw: Object) -> None:
-        self.pod, self._written = decode_runnable(raw), raw.get("status") or {}
+        self._resizes.asked = decode_runnable(raw)
+        self._written = raw.get("status") or {}
+        self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
 
     def remove(self) -> None:
         """The pod is no longer in the API."""
         self._is_gone = True
+        self._on.admission.leave(self.pod)
         self._is_ending.set()
         self._woken.set()
 
@@ -185,6 +203,9 @@ class PodWorker:
 
     async def _sync(self) -> bool:
         """One look at the pod; whether it is over and done with."""
+        await self._admit()
+        if not self._must_end() and self._resizes.look():
+            self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
         seen = await self._look()
         while not self._must_end():
             decision = decide(self.pod, seen, self._on.clock.seconds())
@@ -204,6 +225,7 @@ class PodWorker:
                 continue
             if decision.look_at is not None:
                 self._look_in(decision.look_at - self._on.clock.seconds())
+            self._resizes.finish(seen, self.pod)
             await self._keep_volumes()
             self._keep_probes(seen)
             await self._report(seen)
@@ -211,9 +233,24 @@ class PodWorker:
         self._keep_probes(seen)
         return await self._end(seen)
 
+    async def _admit(self) -> None:
+        """Ask once whether the node takes the pod on. Of one that it does not, nothing runs."""
+        if self._is_admitted or self._must_end():
+            return
+        self._is_admitted = True
+        rejection = await self._on.admission.admit(self.pod)
+        if rejection is not None:
+            self.reject(rejection)
+
+    def reject(self, rejection: Rejection) -> None:
+        """The node does not take the pod on."""
+        self._is_admitted = self._is_final = True
+        self._rejection = rejection
+        self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
+
     def _must_end(self) -> bool:
         is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
-        if is_deleted or self.pod.status.phase in _TERMINAL:
+        if is_deleted or self._rejection is not None or self.pod.status.phase in _TERMINAL:
             # What has ended is never started again, even if nothing of it is left to see here.
             self._ends = True
         return self._ends
@@ -237,6 +274,8 @@ class PodWorker:
             failing=self._failing,
             waiting=self._waiting,
             backoffs=self._backoffs,
+            actuated=self._resizes.actuated(records, self._written),
+            restarting=self._resizes.restarting,
         )
 
     def _counts_as_started(self, name: str) -> bool:
@@ -287,7 +326,7 @@ class PodWorker:
 
     # --- acting ---
 
-    async def _act(self, steps: tuple[MakeSandbox | Start | Stop, ...], seen: Seen) -> bool:
+    async def _act(self, steps: tuple[Step, ...], seen: Seen) -> bool:
         """Carry steps out; whether there is a sandbox now that was not there before."""
         for step in steps:
             match step:
@@ -296,7 +335,11 @@ class PodWorker:
                 case Start():
                     await self._start(step, seen.sandbox)
                 case Stop():
+                    if step.resizes:
+                        self._resizes.restarts(step.id)
                     self._stop(step)
+                case Resize():
+                    await self._resize(step)
         return False
 
     def _facts(self) -> PodFacts:
@@ -399,6 +442,22 @@ class PodWorker:
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
 
+    async def _resize(self, step: Resize) -> None:
+        """Give a running container what is set aside for it; what goes wrong becomes the condition of the resize."""
+        container = self.pod.container(step.name)
+        assert container is not None, f"pod {self.pod.key} has a container {step.name}"
+        resources = resources_of(self.pod, container, self._facts())
+        try:
+            await self._resizes.check_memory(self._on.runtime, step, resources.memory_limit_bytes)
+            await self._on.runtime.update_container(step.id, resources)
+        except RuntimeFailure as error:
+            self._resizes.fail(str(error), self.pod)
+            self._look_in(self._retry_s)
+            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            return
+        self._retry_s = _RETRY_FIRST_S
+        self._resizes.done(step.id, container.resources)
+
     async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
         credentials = await self._on.specs.credentials(pod, container.image) if self._on.pulls_images else ()
@@ -427,7 +486,9 @@ class PodWorker:
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
         )
-        return await runtime.create_container(sandbox, spec)
+        made = await runtime.create_container(sandbox, spec)
+        self._resizes.done(made, container.resources)
+        return made
 
     def _start_failed(self, container: RunnableContainer, step: Start, error: RuntimeFailure) -> None:
         name, now = container.name, self._on.clock.seconds()
@@ -525,6 +586,7 @@ class PodWorker:
                 await self._report(seen)
                 return False
             self._is_final = True
+            self._on.admission.leave(self.pod)
             seen = await self._look()
         if not self._is_gone:
             if not await self._report(seen):
@@ -614,6 +676,8 @@ class PodWorker:
                 self._told_waiting = {**self._told_waiting, name: told}
 
     def _status(self, seen: Seen) -> dict[str, Any]:
+        if (found := self._rejection) is not None:
+            return rejected_status(self.pod, found.reason, found.message, self._on.clock.seconds())
         facts = Facts(
             now=self._on.clock.seconds(),
             host_ips=self._on.host_ips,
@@ -625,6 +689,7 @@ class PodWorker:
             reason=self._end_reason,
             message=DEADLINE_TEXT if self._end_reason else "",
             device_health=self._on.devices.health(self.pod),
+            conditions=() if self._ends else self._resizes.conditions,
         )
         return pod_status(self.pod, seen, facts)
 
