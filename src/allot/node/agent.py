@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,24 @@ from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.metrics.exposition import Exposition
-from allot.core.model.core_v1 import Pod
+from allot.core.model.core_v1 import Node, Pod
 from allot.network.client import PodNetwork
 from allot.node.actions import Actions
+from allot.node.admission import Admission
 from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
 from allot.node.machine import Machine
 from allot.node.metric_problems import FAILED_SCRAPE
 from allot.node.metrics import Measured, measured_here
 from allot.node.objects import Objects
+from allot.node.pod_certificates import PodCertificates
 from allot.node.pod_folders import PODS
 from allot.node.pod_names import NameOptions, PodNames
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
+from allot.node.service_proxy import ServiceProxy
 from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
@@ -78,10 +81,11 @@ def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -
 
 
 class RuntimeListing:
-    """What the runtime says, asked once for all workers until something changes."""
+    """What the runtime says, asked once for all workers until something changes. tell: takes the addresses of pods each time."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, tell: Callable[[Iterable[str]], None] = lambda _: None) -> None:
         self._runtime = runtime
+        self._tell = tell
         self._is_stale = True
         self._sandboxes: dict[str, list[Sandbox]] = {}
         self._containers: dict[str, list[Container]] = {}
@@ -112,6 +116,7 @@ class RuntimeListing:
             except BaseException:
                 self._is_stale = True
                 raise
+            self._tell(address for each in sandboxes if each.ready for address in each.ips)
             self._sandboxes, self._containers = {}, {}
             for sandbox in sandboxes:
                 self._sandboxes.setdefault(sandbox.pod.uid, []).append(sandbox)
@@ -133,27 +138,33 @@ class NodeAgent:
         runtime: Runtime,
         devices: Devices,
         network: PodNetwork | None = None,
+        proxy: ServiceProxy | None = None,
     ) -> None:
+        """network: where pods have addresses, if that is our business; proxy: what leads them to Services, if it is not."""
         self._clock = clock
         self._network = network
+        self._proxy = proxy
         self._runtime = runtime
         self._devices = devices
         self._options = options
         self._informers = informers
         self.port = 0
-        self.listing = RuntimeListing(runtime)
+        self.listing = RuntimeListing(runtime, proxy.set_pods) if proxy is not None else RuntimeListing(runtime)
         node = options.node
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
         )
         self._registration = Registration(client, clock, node, machine, lambda: self.port)
         objects = Objects(client)
-        self._volumes = Volumes(options.root / PODS, objects, clock, is_mounted=options.names is not None)
+        certificates = PodCertificates(client, clock, ids, lambda _node: self._registration.uid)
+        is_mounted = options.names is not None
+        self._volumes = Volumes(options.root / PODS, objects, clock, certificates, is_mounted=is_mounted)
         self._ids = ids
         self._allocatable = machine.allocatable
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
+        self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
         self._variables = ServiceVariables(informers, options.api_variables)
 
@@ -176,11 +187,17 @@ class NodeAgent:
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
                 tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
+                if self._proxy is not None:
+                    tasks.create_task(supervise("services", self._proxy.run, self._clock))
                 await self._variables.wait()
-                self._pods.add_handler(self._workers.pod_changed)
+                await self._admission.wait()
+                # All at once: pods that have begun count before the first new one is asked about.
                 await self._pods.wait_synced()
+                self._pods.add_handler(self._workers.pod_changed)
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
+            if self._proxy is not None:
+                self._proxy.close()
             await self._runtime.close()
 
     def _make_services(self, status: RuntimeStatus) -> Services:
@@ -203,6 +220,7 @@ class NodeAgent:
             allocatable=self._allocatable,
             variables=self._variables,
             sysctls=self._options.sysctls,
+            admission=self._admission,
         )
 
     # --- pods ---

@@ -213,7 +213,7 @@ class ContainerSpecs:
             environment=made,
             mounts=mounts,
             cdi_devices=cdi_devices,
-            resources=_resources(pod, container, facts),
+            resources=resources_of(pod, container, facts),
             user=_user(pod, container, folder),
             stdin=container.stdin,
             stdin_once=container.stdin_once,
@@ -262,7 +262,8 @@ def _message_file(folder: Path, container: RunnableContainer, start: Start) -> P
     return folder / around / name
 
 
-def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+    """What a container may use."""
     limits, requests = container.resources.limits, container.resources.requests
     return Resources(
         cpu_milli_request=_milli(requests.get("cpu")),

@@ -16,7 +16,7 @@ import msgspec
 
 from allot.client.errors import ApiError
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.pod_status import Facts, is_same, pod_status
+from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
 from allot.core.lifecycle.pod_storage import EVICTED
 from allot.core.lifecycle.pod_sysctls import FORBIDDEN, SysctlRules, forbidden_sysctl
 from allot.core.lifecycle.pods import (
@@ -27,8 +27,10 @@ from allot.core.lifecycle.pods import (
     Backoff,
     MakeSandbox,
     Record,
+    Resize,
     Seen,
     Start,
+    Step,
     Stop,
     Waiting,
     decide,
@@ -37,15 +39,19 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
+from allot.core.lifecycle.resizing import with_allocation
 from allot.core.model.containers_v1 import RunnableContainer
 from allot.core.model.core_v1 import Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
+from allot.core.scheduling import Rejection
 from allot.node.actions import ActionFailure, Actions
-from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
+from allot.node.admission import Admission
+from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, resources_of
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
 from allot.node.reports import Reports
+from allot.node.resizes import Resizes
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.service_variables import ServiceVariables
@@ -95,6 +101,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     pulls_images: bool
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
+    admission: Admission
     sysctls: SysctlRules = SysctlRules()
     time_factor: float = 1.0
 
@@ -104,7 +111,10 @@ class PodWorker:
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
-        self.pod = decode_runnable(raw)
+        asked = decode_runnable(raw)
+        self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
+        # With the resources that its node has agreed to.
+        self.pod = with_allocation(asked, self._resizes.allocation)
         # As the API has it, with fields that no type names.
         self._written: Object = raw.get("status") or {}
         _check_names(self.pod)
@@ -115,7 +125,6 @@ class PodWorker:
         # Why the agent itself ends the pod, what people are told, and how long its containers are given then.
         self._end_reason = self._end_message = ""
         self._end_grace_s: float | None = None
-        self._is_admitted = False
         self._is_final = False
         self._volumes: Mapping[str, Path] | None = None
         self._refresh_at = 0.0
@@ -139,6 +148,11 @@ class PodWorker:
         self._tasks: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._pod_ips: tuple[str, ...] = ()
+        # A pod that has begun stays, whatever the rules say now: nobody throws it out because an agent was started again.
+        self._is_admitted = self.pod.status.start_time is not None
+        self._rejection: Rejection | None = None
+        if self._is_admitted and self.pod.status.phase not in _TERMINAL:
+            services.admission.count(self.pod)
 
     # --- from outside ---
 
@@ -151,8 +165,10 @@ class PodWorker:
             self._woken.set()
 
     def _know(self, raw: Object) -> None:
-        before, self.pod = self.pod.metadata, decode_runnable(raw)
+        before = self.pod.metadata
+        self._resizes.asked = decode_runnable(raw)
         self._written = raw.get("status") or {}
+        self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
         if (before.labels, before.annotations) != (self.pod.metadata.labels, self.pod.metadata.annotations):
             # Files may say what they are.
             self._refresh_at = 0.0
@@ -160,6 +176,7 @@ class PodWorker:
     def remove(self) -> None:
         """The pod is no longer in the API."""
         self._is_gone = True
+        self._on.admission.leave(self.pod)
         self._is_ending.set()
         self._woken.set()
 
@@ -206,8 +223,10 @@ class PodWorker:
 
     async def _sync(self) -> bool:
         """One look at the pod; whether it is over and done with."""
+        await self._admit()
+        if not self._must_end() and self._resizes.look():
+            self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
         seen = await self._look()
-        self._admit()
         while not self._must_end():
             decision = decide(self.pod, seen, self._on.clock.seconds())
             self._told_waiting = {**self._waiting, **decision.waiting}
@@ -227,6 +246,7 @@ class PodWorker:
                 continue
             if decision.look_at is not None:
                 self._look_in(decision.look_at - self._on.clock.seconds())
+            self._resizes.finish(seen, self.pod)
             await self._keep_volumes()
             self._keep_probes(seen)
             await self._report(seen)
@@ -234,14 +254,23 @@ class PodWorker:
         self._keep_probes(seen)
         return await self._end(seen)
 
-    def _admit(self) -> None:
-        """Refuse, once, a pod that this node cannot run as it wants to."""
+    async def _admit(self) -> None:
+        """Ask once whether the node takes the pod on. Of one that it does not, nothing runs."""
         if self._is_admitted or self._must_end():
             return
         self._is_admitted = True
         if text := forbidden_sysctl(self.pod, self._on.sysctls):
-            self._on.reports.tell(self.pod, "Warning", FORBIDDEN, text)
-            self._give_up(FORBIDDEN, f"Pod was rejected: {text}")
+            self.reject(Rejection(reason=FORBIDDEN, message=text))
+            return
+        rejection = await self._on.admission.admit(self.pod)
+        if rejection is not None:
+            self.reject(rejection)
+
+    def reject(self, rejection: Rejection) -> None:
+        """The node does not take the pod on."""
+        self._is_admitted = self._is_final = True
+        self._rejection = rejection
+        self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
 
     def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
         """The pod ends as failed, whatever its containers do."""
@@ -252,7 +281,7 @@ class PodWorker:
 
     def _must_end(self) -> bool:
         is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
-        if is_deleted or self.pod.status.phase in _TERMINAL:
+        if is_deleted or self._rejection is not None or self.pod.status.phase in _TERMINAL:
             # What has ended is never started again, even if nothing of it is left to see here.
             self._ends = True
         return self._ends
@@ -277,6 +306,8 @@ class PodWorker:
             failing_graces=self._failing_graces,
             waiting=self._waiting,
             backoffs=self._backoffs,
+            actuated=self._resizes.actuated(records, self._written),
+            restarting=self._resizes.restarting,
         )
 
     def _counts_as_started(self, name: str) -> bool:
@@ -327,7 +358,7 @@ class PodWorker:
 
     # --- acting ---
 
-    async def _act(self, steps: tuple[MakeSandbox | Start | Stop, ...], seen: Seen) -> bool:
+    async def _act(self, steps: tuple[Step, ...], seen: Seen) -> bool:
         """Carry steps out; whether there is a sandbox now that was not there before."""
         for step in steps:
             match step:
@@ -336,7 +367,11 @@ class PodWorker:
                 case Start():
                     await self._start(step, seen.sandbox)
                 case Stop():
+                    if step.resizes:
+                        self._resizes.restarts(step.id)
                     self._stop(step)
+                case Resize():
+                    await self._resize(step)
         return False
 
     def _facts(self) -> PodFacts:
@@ -440,6 +475,22 @@ class PodWorker:
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
 
+    async def _resize(self, step: Resize) -> None:
+        """Give a running container what is set aside for it; what goes wrong becomes the condition of the resize."""
+        container = self.pod.container(step.name)
+        assert container is not None, f"pod {self.pod.key} has a container {step.name}"
+        resources = resources_of(self.pod, container, self._facts())
+        try:
+            await self._resizes.check_memory(self._on.runtime, step, resources.memory_limit_bytes)
+            await self._on.runtime.update_container(step.id, resources)
+        except RuntimeFailure as error:
+            self._resizes.fail(str(error), self.pod)
+            self._look_in(self._retry_s)
+            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            return
+        self._retry_s = _RETRY_FIRST_S
+        self._resizes.done(step.id, container.resources)
+
     async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
         image_id = await self._pull(container, container.image, container.image_pull_policy)
@@ -469,7 +520,9 @@ class PodWorker:
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
         )
-        return await runtime.create_container(sandbox, spec)
+        made = await runtime.create_container(sandbox, spec)
+        self._resizes.done(made, container.resources)
+        return made
 
     async def _pull(self, container: RunnableContainer, image: str, policy: str) -> str:
         """The id of an image that is there afterwards."""
@@ -581,6 +634,7 @@ class PodWorker:
                 await self._report(seen)
                 return False
             self._is_final = True
+            self._on.admission.leave(self.pod)
             seen = await self._look()
         if not self._is_gone:
             if not await self._report(seen):
@@ -682,6 +736,8 @@ class PodWorker:
                 self._told_waiting = {**self._told_waiting, name: told}
 
     def _status(self, seen: Seen) -> dict[str, Any]:
+        if (found := self._rejection) is not None:
+            return rejected_status(self.pod, found.reason, found.message, self._on.clock.seconds())
         facts = Facts(
             now=self._on.clock.seconds(),
             host_ips=self._on.host_ips,
@@ -693,6 +749,7 @@ class PodWorker:
             reason=self._end_reason,
             message=self._end_message,
             device_health=self._on.devices.health(self.pod),
+            conditions=() if self._ends else self._resizes.conditions,
         )
         return pod_status(self.pod, seen, facts)
 

@@ -29,12 +29,13 @@ from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.metrics.exposition import Exposition, Sample
 from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
-from allot.core.model.core_v1 import Container, Pod
+from allot.core.model.core_v1 import Container, Node, Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.model.volumes_v1 import HostPathVolumeSource
 from allot.network.client import PodNetwork
 from allot.node.actions import Actions
+from allot.node.admission import Admission
 from allot.node.agent import log_isolation, report_no_network
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
@@ -43,6 +44,7 @@ from allot.node.machine import Machine
 from allot.node.metric_problems import BAD_ANNOTATION, FAILED_SCRAPE
 from allot.node.metrics import Measured, joined
 from allot.node.objects import Objects
+from allot.node.pod_certificates import PodCertificates
 from allot.node.pod_folders import PODS
 from allot.node.pod_resources import Allocatable, allocatable_of
 from allot.node.pods import PodWorker, Services
@@ -114,8 +116,16 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
 class _Volumes(Volumes):
     """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have in place of this machine's."""
 
-    def __init__(self, folder: Path, disks: Path, objects: Objects, clock: Clock, runtime: SimulatedRuntime) -> None:
-        super().__init__(folder, objects, clock)
+    def __init__(
+        self,
+        folder: Path,
+        disks: Path,
+        objects: Objects,
+        certificates: PodCertificates,
+        clock: Clock,
+        runtime: SimulatedRuntime,
+    ) -> None:
+        super().__init__(folder, objects, clock, certificates)
         self._disks = disks
         self._runtime = runtime
 
@@ -233,8 +243,12 @@ class SimulatedNodes:
         self._variables = ServiceVariables(
             informers, ApiVariables.NONE if network is None else ApiVariables.WITH_OWN_NETWORK
         )
+        self._admission = Admission(client, informers.typed(Node))
         objects = Objects(client)
-        self._volumes = _Volumes(options.root / PODS, options.root / "disks", objects, clock, self.runtime)
+        certificates = PodCertificates(client, clock, ids, self._uid_of)
+        self._volumes = _Volumes(
+            options.root / PODS, options.root / "disks", objects, certificates, clock, self.runtime
+        )
         shared = Services(
             clock=clock,
             ids=ids,
@@ -251,6 +265,7 @@ class SimulatedNodes:
             pulls_images=False,
             allocatable={},
             variables=self._variables,
+            admission=self._admission,
             sysctls=options.sysctls,
             time_factor=options.time_factor,
         )
@@ -498,6 +513,9 @@ class SimulatedNodes:
         return allocatable_of(self._set_of[node].machine)
 
     async def _follow_pods(self) -> None:
+        await self._admission.wait()
+        # All at once: pods that have begun count before the first new one is asked about.
+        await self._pods.wait_synced()
         stop = self._pods.add_handler(self._workers.pod_changed)
         self._follows_pods = True
         try:

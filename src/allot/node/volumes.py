@@ -18,16 +18,19 @@ from typing import Any
 
 import msgspec
 
+from allot.core.lifecycle.certificate_files import trust_anchors
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, field, resource_field
 from allot.core.lifecycle.pod_storage import MEMORY, eviction_text, memory_volume_bytes, size_limit_bytes
 from allot.core.lifecycle.pod_users import fs_user
 from allot.core.model.pods_v1 import RunnablePod
 from allot.core.model.volumes_v1 import (
+    ClusterTrustBundleProjection,
     ConfigMapVolumeSource,
     DownwardAPIVolumeSource,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
     KeyToPath,
+    PodCertificateProjection,
     RunnableVolume,
     SecretVolumeSource,
     ServiceAccountTokenProjection,
@@ -37,6 +40,7 @@ from allot.core.workloads.volume_binding import PROVISIONED_BY
 from allot.node.empty_dirs import KIND as EMPTY
 from allot.node.empty_dirs import TooDeep, make_folder, make_memory, used_bytes
 from allot.node.objects import Missing, Objects
+from allot.node.pod_certificates import PodCertificates
 from allot.node.pod_folders import MESSAGES, opened, unmount_below
 from allot.node.subpaths import SUBPATHS
 from allot.process.beneath import (
@@ -82,9 +86,19 @@ class Volumes:
     """The volumes of all pods, below one folder. is_mounted: whether containers get what the agent mounts; a runtime that makes
     namespaces by itself keeps volumes in memory there, and has no images to mount."""
 
-    def __init__(self, folder: Path, objects: Objects, clock: Clock, *, is_mounted: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        objects: Objects,
+        clock: Clock,
+        certificates: PodCertificates | None = None,
+        *,
+        is_mounted: bool = False,
+    ) -> None:
+        """certificates: None if pods get none."""
         self._folder = folder
         self._objects = objects
+        self._certificates = certificates
         self._clock = clock
         self._is_mounted = is_mounted
         # Per pod and file: when a token has to be fetched again, and the token.
@@ -131,6 +145,8 @@ class Volumes:
             del self._tokens[key]
         for place in [place for place in self._claimed if place[0] == uid]:
             del self._claimed[place]
+        if self._certificates is not None:
+            self._certificates.forget(uid)
         folder = self.pod_folder(uid)
         try:
             unmount_below(folder, SUBPATHS)
@@ -241,13 +257,22 @@ class Volumes:
         if volume.projected is not None:
             mode = volume.projected.default_mode
             parts = await asyncio.gather(
-                *(self._projection(pod, volume, source, mode, facts) for source in volume.projected.sources)
+                *(
+                    self._projection(pod, volume, position, source, mode, facts)
+                    for position, source in enumerate(volume.projected.sources)
+                )
             )
             return "projected", {name: file for part in parts for name, file in part.items()}
         raise Missing("the agent has no plugin for this kind of volume")
 
     async def _projection(
-        self, pod: RunnablePod, volume: RunnableVolume, source: VolumeProjection, mode: int | None, facts: PodFacts
+        self,
+        pod: RunnablePod,
+        volume: RunnableVolume,
+        position: int,
+        source: VolumeProjection,
+        mode: int | None,
+        facts: PodFacts,
     ) -> Files:
         if source.config_map is not None:
             return await self._config_map(pod, source.config_map, mode)
@@ -257,7 +282,38 @@ class Volumes:
             return _downward(pod, source.downward_api, mode, facts)
         if source.service_account_token is not None:
             return await self._token(pod, volume, source.service_account_token, mode)
+        if source.cluster_trust_bundle is not None:
+            return await self._trust_bundle(source.cluster_trust_bundle, mode)
+        if source.pod_certificate is not None:
+            return await self._certificate(pod, volume, position, source.pod_certificate, mode)
         raise Missing("the agent does not know this source of a projected volume")
+
+    async def _trust_bundle(self, source: ClusterTrustBundleProjection, mode: int | None) -> Files:
+        bundles = await self._objects.trust_bundles(source)
+        if not bundles and not source.optional:
+            if source.name is not None:
+                raise Missing(f'clustertrustbundle "{source.name}" not found')
+            raise Missing("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+        return {source.path: _File(trust_anchors(bundles).encode(), _MODE if mode is None else mode)}
+
+    async def _certificate(
+        self,
+        pod: RunnablePod,
+        volume: RunnableVolume,
+        position: int,
+        source: PodCertificateProjection,
+        mode: int | None,
+    ) -> Files:
+        if self._certificates is None:
+            raise Missing("the agent asks for no certificates")
+        found = await self._certificates.of(pod, volume.name, position, source)
+        usual = _MODE if mode is None else mode
+        files = {
+            source.credential_bundle_path: found.key + found.chain,
+            source.key_path: found.key,
+            source.certificate_chain_path: found.chain,
+        }
+        return {path: _private_file(pod, data, usual) for path, data in files.items() if path}
 
     async def _config_map(self, pod: RunnablePod, source: ConfigMapVolumeSource, mode: int | None) -> Files:
         data = await self._objects.config_map(pod.metadata.namespace, source.name)
@@ -288,15 +344,15 @@ class Volumes:
             due = now + min(0.8 * (token.expires_at - now), 24 * 3600.0)
             text = token.text.encode()
             self._tokens[key] = (due, text)
-        return {source.path: _token_file(pod, text, _MODE if mode is None else mode)}
+        return {source.path: _private_file(pod, text, _MODE if mode is None else mode)}
 
 
 def _around(kind: str) -> str:
     return f"volumes/kubernetes.io~{kind}"
 
 
-def _token_file(pod: RunnablePod, text: bytes, mode: int) -> _File:
-    """A token is for the pod's user and group alone, if it has them."""
+def _private_file(pod: RunnablePod, text: bytes, mode: int) -> _File:
+    """What only the pod is to know is for its user and group alone, if it has them."""
     user = fs_user(pod)
     has_group = pod.spec.security_context is not None and pod.spec.security_context.fs_group is not None
     if user is None and not has_group:

@@ -49,6 +49,7 @@ from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
+from allot.node.service_proxy import NoServices, ProxyOptions, ServiceProxy
 from allot.node.service_variables import ApiVariables
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
@@ -92,6 +93,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: str
     resolv_conf: str
     sysctls: SysctlRules
+    service_proxy: str
     pools: PoolFile
     cloud_socket: Path | None
     time_factor: float
@@ -348,6 +350,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="Settings of the kernel that pods may have beyond the safe ones: net.core.somaxconn,kernel.msg*.",
 )
 @click.option(
+    "--service-proxy",
+    type=click.Choice(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="With --runtime cri: whether the agent leads pods to Services, by rules of the kernel. auto: if it may, and nobody else does, "
+    "such as kube-proxy; on: whoever else does.",
+)
+@click.option(
     "--driver-logs",
     type=_FOLDER,
     help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
@@ -459,6 +469,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         runtime,
         devices,
         network,
+        _service_proxy(options, root, address, component, informers),
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
@@ -619,6 +630,31 @@ async def _run(agent: NodeAgent) -> None:
 
 def _network(options: NodeArguments) -> PodNetwork | None:
     return PodNetwork(options.pod_network.absolute()) if options.pod_network is not None else None
+
+
+def _service_proxy(
+    options: NodeArguments, root: Path, address: str, component: Component, informers: Informers
+) -> ServiceProxy | None:
+    """What leads pods to Services. Pods of processes have a network that does."""
+    if options.runtime != "cri":
+        if options.service_proxy == "on":
+            raise click.UsageError("--service-proxy is for --runtime cri.")
+        return None
+    if options.service_proxy == "off":
+        return None
+    api = urlsplit(component.connection.server)
+    made = ProxyOptions(
+        node=options.name, address=address, api=(api.hostname or "127.0.0.1", api.port or 443), key=str(root)
+    )
+    try:
+        return ServiceProxy(informers, component.clock, made, beside_others=options.service_proxy == "on")
+    except NoServices as error:
+        if options.service_proxy == "on":
+            raise CannotRun(
+                f"--service-proxy on: {error}", "leave it out, and pods are led to Services by others"
+            ) from None
+        talk(f"note: the agent does not lead pods to Services: {error}")
+        return None
 
 
 def _runtime(

@@ -31,9 +31,16 @@ class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
     run_as_non_root: bool | None = None
     fs_group: Int64 | None = None
     supplemental_groups: tuple[Int64, ...] = ()
+    supplemental_groups_policy: str | None = None
     sysctls: tuple[Sysctl, ...] = ()
     seccomp_profile: ConfinementProfile | None = None
     app_armor_profile: ConfinementProfile | None = None
+
+
+class PodOS(PartialStruct, frozen=True, kw_only=True):
+    """What a pod's programs are made for."""
+
+    name: str = ""
 
 
 class PodReadinessGate(PartialStruct, frozen=True, kw_only=True):
@@ -88,6 +95,7 @@ class RunnablePodSpec(PodSpec, frozen=True, kw_only=True):
     security_context: PodSecurityContext | None = None
     readiness_gates: tuple[PodReadinessGate, ...] = ()
     runtime_class_name: str = ""
+    os: PodOS | None = None
     dns_policy: str = ""
     dns_config: PodDNSConfig | None = None
     host_aliases: tuple[HostAlias, ...] = ()

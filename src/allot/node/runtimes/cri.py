@@ -23,6 +23,7 @@ from allot.node.runtimes.port import (
     ContainerUsage,
     Mount,
     PodName,
+    Resources,
     RuntimeFailure,
     RuntimeStatus,
     Sandbox,
@@ -293,6 +294,15 @@ class CriRuntime:
         """Start it."""
         request = pb.StartContainerRequest(container_id=container_id)
         await self._calls.runtime("StartContainer", request, pb.StartContainerResponse, "RunContainerError")
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Other limits, while it runs."""
+        request = pb.UpdateContainerResourcesRequest(
+            container_id=container_id, linux=messages.container_resources(resources)
+        )
+        await self._calls.runtime(
+            "UpdateContainerResources", request, pb.UpdateContainerResourcesResponse, "ResizeContainerError"
+        )
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Its stop signal, and SIGKILL after the grace period."""

@@ -125,7 +125,7 @@ def container_config(
         stdin_once=spec.stdin_once,
         tty=spec.tty,
         linux=pb.LinuxContainerConfig(
-            resources=_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
+            resources=container_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
         ),
         # Repeated names would be applied twice.
         CDI_devices=[pb.CDIDevice(name=name) for name in dict.fromkeys(spec.cdi_devices)],
@@ -198,7 +198,8 @@ def _mount(mount: Mount) -> pb.Mount:
     return made
 
 
-def _resources(resources: Resources) -> pb.LinuxContainerResources:
+def container_resources(resources: Resources) -> pb.LinuxContainerResources:
+    """What a container may use, in the units of control groups."""
     request = resources.cpu_milli_request
     if request is None:
         request = resources.cpu_milli_limit or 0

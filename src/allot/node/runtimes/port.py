@@ -295,6 +295,9 @@ class Runtime(Protocol):
     async def start_container(self, container_id: str) -> None:
         """Start it."""
 
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Give a running container other limits."""
+
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Ask it to end, and end it after the grace period."""
 

@@ -36,6 +36,7 @@ from allot.node.runtimes.port import (
     Isolation,
     PodName,
     PodVolume,
+    Resources,
     RuntimeFailure,
     RuntimeStatus,
     Sandbox,
@@ -46,7 +47,7 @@ from allot.node.runtimes.port import (
 )
 from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks
 from allot.node.runtimes.process_launcher import Launcher, small_program
-from allot.node.runtimes.process_limits import Group, make_group, remove_group
+from allot.node.runtimes.process_limits import Group, LimitsRefused, make_group, remove_group, update_group
 from allot.node.runtimes.process_network import SandboxNetwork
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams
 from allot.node.runtimes.process_usage import usage_of
@@ -565,6 +566,17 @@ class ProcessRuntime:
         # The trial of a sandbox is nobody's pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Other limits, in the groups that the container is in."""
+        held = self._running(container_id)
+        try:
+            update_group(container_id, held.file.group, resources)
+        except LimitsRefused as error:
+            raise RuntimeFailure("ResizeContainerError", f"container {held.file.spec.name}: {error}") from error
+        spec = msgspec.structs.replace(held.file.spec, resources=resources)
+        held.file = msgspec.structs.replace(held.file, spec=spec)
+        _write(held.folder / "container.json", held.file)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
