@@ -27,6 +27,8 @@ def container(name: str, script: str, **more: Any) -> dict[str, Any]:
 
 
 MOUNT = {"name": "data", "mountPath": "/data"}
+# Nobody else on this machine has it; containers in the machine's network reach it.
+DNS = f"127.{os.getpid() % 250 + 1}.53.53"
 FULL = "box.team.default.svc.cluster.local"
 TELLS = "cat /etc/resolv.conf /etc/hosts; busybox hostname; busybox env"
 HAS_VOLUMES = (
@@ -112,6 +114,16 @@ POD_SCENES = (
         ],
         securityContext={"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000},
     ),
+    pod_of(
+        "asks",
+        container(
+            "main",
+            f"busybox nslookup -type=a shop.default.svc.cluster.local {DNS}; busybox nslookup -type=ptr 4.3.96.10.in-addr.arpa {DNS}; "
+            f"busybox nslookup -type=a absent.default.svc.cluster.local {DNS} || true",
+        ),
+        restartPolicy="Never",
+        hostNetwork=True,
+    ),
     sysctl_pod(
         "set",
         "cd /proc/sys; cat kernel/shm_rmid_forced net/ipv4/ip_unprivileged_port_start kernel/msgmax",
@@ -137,7 +149,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         server.start()
         server.import_image()
         options = ("--runtime", "cri", "--container-runtime-endpoint", f"unix://{server.socket}")
-        names = ("--cluster-dns", "10.96.0.10", "--allowed-unsafe-sysctls", "kernel.msg*")
+        names = ("--cluster-dns", "10.96.0.10", "--serve-dns", DNS, "--allowed-unsafe-sysctls", "kernel.msg*")
         with Cluster(tmp_path_factory.mktemp("r"), node_options=(*options, *names)) as made:
             # All at once and first: by the time that their tests come, they have ended.
             made.apply(*POD_NEEDS, *POD_SCENES)
@@ -283,6 +295,13 @@ def test_a_pod_finds_names_and_services(cluster: Cluster) -> None:
     ):
         assert line in said, line
     assert not any(each.startswith("SHOP_") for each in said)
+
+
+def test_the_agent_knows_the_names_of_the_cluster(cluster: Cluster) -> None:
+    said = ended(cluster, "asks")
+    assert "Address: 10.96.3.4" in said
+    assert "name = shop.default.svc.cluster.local" in said
+    assert "can't find absent.default.svc.cluster.local: NXDOMAIN" in said
 
 
 def test_a_user_who_is_not_root_has_the_volumes_of_the_pod(cluster: Cluster) -> None:

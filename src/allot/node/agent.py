@@ -22,6 +22,7 @@ from allot.core.model.core_v1 import Node, Pod
 from allot.network.client import PodNetwork
 from allot.node.actions import Actions
 from allot.node.admission import Admission
+from allot.node.cluster_names import ClusterNames
 from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
 from allot.node.machine import Machine
@@ -81,11 +82,11 @@ def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -
 
 
 class RuntimeListing:
-    """What the runtime says, asked once for all workers until something changes. tell: takes the addresses of pods each time."""
+    """What the runtime says, asked once for all workers until something changes. tell: who takes the addresses of pods each time."""
 
-    def __init__(self, runtime: Runtime, tell: Callable[[Iterable[str]], None] = lambda _: None) -> None:
+    def __init__(self, runtime: Runtime, tell: Iterable[Callable[[Iterable[str]], None]] = ()) -> None:
         self._runtime = runtime
-        self._tell = tell
+        self._tell = tuple(tell)
         self._is_stale = True
         self._sandboxes: dict[str, list[Sandbox]] = {}
         self._containers: dict[str, list[Container]] = {}
@@ -116,7 +117,9 @@ class RuntimeListing:
             except BaseException:
                 self._is_stale = True
                 raise
-            self._tell(address for each in sandboxes if each.ready for address in each.ips)
+            addresses = [address for each in sandboxes if each.ready for address in each.ips]
+            for tell in self._tell:
+                tell(addresses)
             self._sandboxes, self._containers = {}, {}
             for sandbox in sandboxes:
                 self._sandboxes.setdefault(sandbox.pod.uid, []).append(sandbox)
@@ -139,17 +142,20 @@ class NodeAgent:
         devices: Devices,
         network: PodNetwork | None = None,
         proxy: ServiceProxy | None = None,
+        names: ClusterNames | None = None,
     ) -> None:
-        """network: where pods have addresses, if that is our business; proxy: what leads them to Services, if it is not."""
+        """network: where pods have addresses, if that is our business; proxy: what leads them to Services, and names: what tells them
+        the cluster's names, if it is not."""
         self._clock = clock
         self._network = network
         self._proxy = proxy
+        self._names = names
         self._runtime = runtime
         self._devices = devices
         self._options = options
         self._informers = informers
         self.port = 0
-        self.listing = RuntimeListing(runtime, proxy.set_pods) if proxy is not None else RuntimeListing(runtime)
+        self.listing = RuntimeListing(runtime, [each.set_pods for each in (proxy, names) if each is not None])
         node = options.node
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
@@ -189,6 +195,8 @@ class NodeAgent:
                 tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
                 if self._proxy is not None:
                     tasks.create_task(supervise("services", self._proxy.run, self._clock))
+                if self._names is not None:
+                    tasks.create_task(supervise("names", self._names.run, self._clock))
                 await self._variables.wait()
                 await self._admission.wait()
                 # All at once: pods that have begun count before the first new one is asked about.
@@ -198,6 +206,8 @@ class NodeAgent:
         finally:
             if self._proxy is not None:
                 self._proxy.close()
+            if self._names is not None:
+                self._names.close()
             await self._runtime.close()
 
     def _make_services(self, status: RuntimeStatus) -> Services:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -38,6 +38,7 @@ from allot.network.client import PodNetwork
 from allot.network.resolvers import RESOLV_CONF
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
+from allot.node.cluster_names import ClusterNames
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
@@ -91,6 +92,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     no_pod_network: str
     cluster_dns: tuple[str, ...]
     cluster_domain: str
+    served_dns: tuple[str, ...]
     resolv_conf: str
     sysctls: SysctlRules
     service_proxy: str
@@ -335,6 +337,15 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="With --runtime cri: the domain of the cluster's names.",
 )
 @click.option(
+    "--serve-dns",
+    "served_dns",
+    default="",
+    metavar="ADDRESS",
+    callback=_addresses,
+    help="With --runtime cri: answer the cluster's names at this address of the node (port 53), for the pods of this node, which get it "
+    "as their name server unless --cluster-dns names another.",
+)
+@click.option(
     "--resolv-conf",
     default=str(RESOLV_CONF),
     show_default=True,
@@ -395,8 +406,7 @@ def node(
         taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
         drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
-    if arguments["runtime"] != "cri" and (arguments["cluster_dns"] or arguments["cluster_domain"] != DOMAIN):
-        raise click.UsageError("--cluster-dns and --cluster-domain are for --runtime cri.")
+    _check_names(arguments)
     own_name = name or socket.gethostname().lower()
     pools = PoolFile()
     if pool_file is not None:
@@ -470,6 +480,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         devices,
         network,
         _service_proxy(options, root, address, component, informers),
+        _cluster_names(options, informers),
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
@@ -616,7 +627,29 @@ def _api_variables(options: NodeArguments) -> ApiVariables:
 
 def _names(options: NodeArguments) -> NameOptions:
     machine = Path(options.resolv_conf) if options.resolv_conf else None
-    return NameOptions(servers=options.cluster_dns, domain=options.cluster_domain, machine=machine)
+    servers = options.cluster_dns or options.served_dns
+    return NameOptions(servers=servers, domain=options.cluster_domain, machine=machine)
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    dns, served, is_own = arguments["cluster_dns"], arguments["served_dns"], arguments["cluster_domain"] != DOMAIN
+    if arguments["runtime"] != "cri" and (dns or served or is_own):
+        raise click.UsageError("--cluster-dns, --cluster-domain and --serve-dns are for --runtime cri.")
+    if served and is_own:
+        raise click.UsageError(f"--serve-dns answers names of {DOMAIN} alone; --cluster-domain says otherwise.")
+    if len(served) > 1 or any(":" in each for each in served):
+        raise click.UsageError("--serve-dns takes one address of IPv4.")
+
+
+def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames | None:
+    if not options.served_dns:
+        return None
+    address = options.served_dns[0]
+    try:
+        return ClusterNames(informers, address, _names(options).machine)
+    except OSError as error:
+        text = f"cannot answer names at {address}:53: {(error.strerror or str(error)).lower()}"
+        raise CannotRun(text, "choose another address of this machine with --serve-dns") from None
 
 
 async def _run(agent: NodeAgent) -> None:
