@@ -335,15 +335,15 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="ADDRESSES",
     callback=_addresses,
-    help="With --runtime cri: the name servers of pods that want to know the cluster's names; comma-separated.  "
-    "[default: such pods ask as the machine does, with an event that says so]",
+    help="With --runtime cri: the cluster's DNS servers, for pods with dnsPolicy ClusterFirst; comma-separated.  [default: such pods "
+    "use the machine's DNS servers, and an event says so]",
 )
 @click.option(
     "--cluster-domain",
     default=DOMAIN,
     show_default=True,
     metavar="DOMAIN",
-    help="With --runtime cri: the domain of the cluster's names.",
+    help="With --runtime cri: the DNS domain of the cluster.",
 )
 @click.option(
     "--serve-dns",
@@ -351,15 +351,15 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="ADDRESS",
     callback=_addresses,
-    help="With --runtime cri: answer the cluster's names at this address of the node (port 53), for the pods of this node, which get it "
-    "as their name server unless --cluster-dns names another.",
+    help="With --runtime cri: serve the cluster's DNS to the pods of this node at this address of the node (port 53); they use it unless "
+    "--cluster-dns gives another.",
 )
 @click.option(
     "--resolv-conf",
     default=str(RESOLV_CONF),
     show_default=True,
     metavar="FILE",
-    help="With --runtime cri: how the machine finds names, for pods that do as it does; empty: not at all.",
+    help="With --runtime cri: the machine's DNS settings, for pods with dnsPolicy Default; empty: none.",
 )
 @click.option(
     "--allowed-unsafe-sysctls",
@@ -367,7 +367,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="SYSCTLS",
     callback=_sysctls,
-    help="Settings of the kernel that pods may have beyond the safe ones: net.core.somaxconn,kernel.msg*.",
+    help="Sysctls that pods may set besides the safe ones: net.core.somaxconn,kernel.msg*.",
 )
 @click.option(
     "--service-proxy",
@@ -645,9 +645,9 @@ def _check_names(arguments: Mapping[str, Any]) -> None:
     if arguments["runtime"] != "cri" and (dns or served or is_own):
         raise click.UsageError("--cluster-dns, --cluster-domain and --serve-dns are for --runtime cri.")
     if served and is_own:
-        raise click.UsageError(f"--serve-dns answers names of {DOMAIN} alone; --cluster-domain says otherwise.")
+        raise click.UsageError(f"--serve-dns serves {DOMAIN} only; leave out --cluster-domain.")
     if len(served) > 1 or any(":" in each for each in served):
-        raise click.UsageError("--serve-dns takes one address of IPv4.")
+        raise click.UsageError("--serve-dns takes one IPv4 address.")
 
 
 def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames | None:
@@ -657,7 +657,7 @@ def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames
     try:
         return ClusterNames(informers, address, _names(options).machine)
     except OSError as error:
-        text = f"cannot answer names at {address}:53: {(error.strerror or str(error)).lower()}"
+        text = f"cannot serve DNS at {address}:53: {(error.strerror or str(error)).lower()}"
         raise CannotRun(text, "choose another address of this machine with --serve-dns") from None
 
 
