@@ -61,7 +61,7 @@ class App {
     const token = h("input", { id: "token", type: "text", autocomplete: "off", spellcheck: "false" });
     byId("nav").hidden = true;
     byId("main").replaceChildren(h("h1", {}, error.status === 401 ? "Come in with the link" : "No answer"), h("p", {}, this.refused || error.message),
-      h("p", {}, "Each link that allot dashboard prints works once; after it was used, the next one is printed. allot status shows that of allot up."),
+      h("p", {}, "Each link that allot dashboard prints works once; after it was used, the next one is printed. allot status shows that of allot up, kubectl logs that of a dashboard in the cluster."),
       h("form", { onsubmit: async (/** @type {Event} */ event) => { event.preventDefault(); await this.enter(token.value.trim().replace(/^.*#token=/, "")); location.reload(); } }, h("label", { for: "token" }, "Link or token "), token, " ", h("button", {}, "Come in")));
   }
 
@@ -102,6 +102,8 @@ class App {
     this.page = new module.Page(root, this);
     if (!first) { scrollTo(0, 0); root.focus({ preventScroll: true }); say(`${module.title} page`); }
     document.documentElement.dataset.ready = name;
+    // For whoever measures: when the first page could be seen.
+    if (first) requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("shown")));
   }
 
   /** Change the address without another entry in the history, unless asked for. @param {Record<string, any>} params */
