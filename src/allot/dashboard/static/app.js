@@ -23,7 +23,10 @@ class App {
     byId("theme").addEventListener("click", () => this.theme(this.isDark() ? "light" : "dark"));
     byId("nav").append(h("ul", {}, ...PAGES.map(([name, text]) => h("li", {}, h("a", { href: href(name), id: `to-${name}` }, text)))));
     if (location.hash.startsWith("#token=")) await this.enter(decodeURIComponent(location.hash.slice(7)));
-    if (!(await this.load())) return;
+    // What the first page shows is asked for together with what the server says of itself: each way there and back takes its time.
+    const ahead = import(`./pages/${this.place().name}.js`).then((module) => this.store.ahead(module.tables));
+    const [isIn] = await Promise.all([this.load(), ahead]);
+    if (!isIn) return;
     addEventListener("hashchange", () => this.route());
     document.addEventListener("keydown", (event) => this.key(event));
     byId("help").addEventListener("click", () => this.help());
@@ -76,9 +79,14 @@ class App {
 
   // --- pages ---
 
-  async route() {
+  /** What the address names. */
+  place() {
     const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-    const name = PAGES.some(([each]) => each === path) || OTHERS.includes(path) ? path : "cluster";
+    return { name: PAGES.some(([each]) => each === path) || OTHERS.includes(path) ? path : "cluster", query };
+  }
+
+  async route() {
+    const { name, query } = this.place();
     this.params = Object.fromEntries(new URLSearchParams(query || ""));
     if (this.page && this.name === name) { this.page.go?.(this.params); return; }
     const turn = this.turn = (this.turn || 0) + 1;
@@ -117,11 +125,10 @@ class App {
   /** @param {Map<string, Set<string>>} changed @param {any} now */
   changed(changed, now) {
     this.banner("");
-    const began = performance.now();
     this.tell(changed);
     this.page?.update?.(changed);
     // For whoever measures: how long the last update took.
-    document.documentElement.dataset.update = String(Math.round((performance.now() - began) * 10) / 10);
+    document.documentElement.dataset.update = String(Math.round((performance.now() - this.store.began) * 10) / 10);
     document.documentElement.dataset.revision = String(now.revision);
   }
 
