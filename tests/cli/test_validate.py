@@ -104,7 +104,8 @@ def test_a_name_given_twice_is_a_warning() -> None:
     result = allot("validate", "-", stdin=text(claim(), claim()))
     assert result.code == 0
     assert (
-        "warning: ResourceClaim ml/c1: the name is taken: the API server would have stdin document 1" in result.stderr
+        "warning: ResourceClaim ml/c1: the name is in use: the API server would already have stdin document 1"
+        in result.stderr
     )
 
 

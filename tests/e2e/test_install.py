@@ -145,12 +145,12 @@ def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) ->
     # Drivers that are no longer wanted go, and with them all that was theirs.
     fewer = cluster.install("drivers", "gpu", "--set", "drivers.gpu.port=50000")
     assert "DaemonSet allot-system/allot-gpu: changed" in fewer.stderr
-    assert "DaemonSet allot-system/allot-tpu: removed, as it is no longer needed" in fewer.stderr
+    assert "DaemonSet allot-system/allot-tpu: removed, because it is no longer needed" in fewer.stderr
     assert cluster.caller.get(f"{RESOURCE}/deviceclasses/dra.cpu") is None
     cluster.uninstall("--definitions")
     assert cluster.everything() - before == set()
     nothing = cluster.run("uninstall")
-    assert nothing.code == 1 and "nothing of release 'allot' is in namespace 'allot-system'" in nothing.stderr
+    assert nothing.code == 1 and "release 'allot' has no objects in namespace 'allot-system'" in nothing.stderr
 
 
 def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:
@@ -160,7 +160,7 @@ def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:
     before = cluster.everything()
     done = cluster.run("install", "drivers", "cpu")
     assert done.code == 1
-    assert "there already, and not of release 'allot': DeviceClass dra.cpu (somebody else's)" in done.stderr
+    assert "already exist, but not from release 'allot': DeviceClass dra.cpu (somebody else's)" in done.stderr
     assert cluster.everything() == before
     cluster.caller.send("DELETE", f"{RESOURCE}/deviceclasses/dra.cpu")
 

@@ -143,7 +143,7 @@ class ServiceServing:
 
     def _refuse(self, service: Object) -> None:
         if (service.get("spec") or {}).get("type") in ("LoadBalancer", "NodePort"):
-            text = f"this machine allows no pod network ({self._why_not}): nobody serves this Service"
+            text = f"this machine allows no pod network ({self._why_not}): this Service is not served"
             self._events.record(service, "Warning", "NoPodNetwork", "Serving", text)
 
     # --- the machine's side ---

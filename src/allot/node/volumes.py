@@ -111,7 +111,7 @@ class Volumes:
             with opened(self.pod_folder(pod.metadata.uid), MESSAGES):
                 pass
         except (BadName, OSError) as error:
-            raise MountFailure(f"folder of pod {pod.key}: {error}") from error
+            raise MountFailure(f"directory of pod {pod.key}: {error}") from error
 
     def tear_down(self, uid: str) -> None:
         """Remove everything of a pod but its host paths and the volumes of claims."""

@@ -99,7 +99,7 @@ class Steps:
             elif not self.is_at_start:
                 os.close(self._held.pop())
             elif self._root is None:
-                raise LeadsOut(errno.EXDEV, "leads out of its folder", path)
+                raise LeadsOut(errno.EXDEV, "leads out of its directory", path)
 
     def is_over(self) -> bool:
         """Whether the name that was given last is the end of the path."""
@@ -111,7 +111,7 @@ class Steps:
         if not stat.S_ISLNK(os.fstat(handle).st_mode):
             if len(self._held) > _DEPTH_MAX:
                 os.close(handle)
-                raise OSError(errno.ENAMETOOLONG, f"deeper than {_DEPTH_MAX} folders", name)
+                raise OSError(errno.ENAMETOOLONG, f"deeper than {_DEPTH_MAX} directories", name)
             self._held.append(handle)
             return
         try:
@@ -125,7 +125,7 @@ class Steps:
             raise LeadsOut(errno.ELOOP, f"is a link, to {target}", name)
         if target.startswith("/"):
             if self._root is None:
-                raise LeadsOut(errno.EXDEV, f"leads out of its folder, to {target}", name)
+                raise LeadsOut(errno.EXDEV, f"leads out of its directory, to {target}", name)
             self.restart(self._root)
         self._left.extend(target.split("/")[::-1])
 

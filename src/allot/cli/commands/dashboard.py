@@ -175,6 +175,6 @@ def _cannot_listen(error: OSError, options: ServingOptions) -> CannotRun:
     where = f"{options.address}:{options.port}"
     if error.errno == errno.EADDRINUSE:
         return CannotRun(
-            f"cannot listen on {where}: the port is in use", "choose another one with --port, 0 for a free one"
+            f"cannot listen on {where}: the port is in use", "choose another port with --port, 0 for a free one"
         )
     return CannotRun(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}")

@@ -101,7 +101,9 @@ def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | N
         return ()
     if file is not None:
         if profile or count > 1 or name:
-            raise click.UsageError("--nodes says which nodes there are; --name, --profile and --count say it, too.")
+            raise click.UsageError(
+                "--nodes already defines the nodes; it cannot be combined with --name, --profile or --count."
+            )
         return read_node_file(file).nodes
     found = NodeSet(profile=profile or _DEFAULT_PROFILE, name=name, count=count)
     try:
@@ -147,37 +149,37 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+    help="How to reach the API server.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
 )
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
 @click.option("--name", default="", metavar="NAME", help="The node's name.  [default: the machine's host name]")
 @click.option(
     "--root-dir",
     type=_FOLDER,
     default=Path("/var/lib/allot/node"),
     show_default=True,
-    help="Where volumes, plugins, logs and the state of containers are kept.",
+    help="Where to keep volumes, plugins, logs and the state of containers.",
 )
 @click.option(
     "--runtime",
     type=click.Choice(("process", "cri", "simulated")),
     default="process",
     show_default=True,
-    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O; simulated: this machine as far "
-    "as it can, placeholders for the rest.",
+    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O; simulated: this machine if possible, "
+    "placeholders otherwise.",
 )
 @click.option(
     "--nodes",
     "node_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --runtime simulated: a file that says which nodes there are (see above).",
+    help="With --runtime simulated: a file that defines the nodes (see above).",
 )
 @click.option(
     "--profile",
     default="",
     metavar="PROFILE",
-    help="With --runtime simulated: the machine that a node is, with its devices: h100x8, t4, a3-ultragpu-8g, ct6e-standard-4t.  "
+    help="With --runtime simulated: the machine type of the nodes, with its devices: h100x8, t4, a3-ultragpu-8g, ct6e-standard-4t.  "
     f"[default: {_DEFAULT_PROFILE}]",
 )
 @click.option(
@@ -185,20 +187,20 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.IntRange(1, NODES_MAX),
     default=1,
     show_default=True,
-    help="With --runtime simulated: how many nodes, named NAME-0, NAME-1 and so on.",
+    help="With --runtime simulated: the number of nodes, named NAME-0, NAME-1 and so on.",
 )
 @click.option(
     "--pools",
     "pool_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --runtime simulated: pools of nodes that a simulated cloud has; see `allot up --pool`.",
+    help="With --runtime simulated: the node pools of a simulated cloud; see `allot up --pool`.",
 )
 @click.option(
     "--cloud-socket",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="SOCKET",
-    help="With --pools: where the cloud answers autoscalers (Cluster Autoscaler's external gRPC protocol).",
+    help="With --pools: the socket where the cloud serves autoscalers (Cluster Autoscaler's external gRPC protocol).",
 )
 @click.option(
     "--time-factor",
@@ -206,7 +208,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default=1.0,
     show_default=True,
     metavar="N",
-    help="With --runtime simulated: the pauses of probes pass so many times as fast.",
+    help="With --runtime simulated: by how much to speed up the waiting times of probes.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -214,11 +216,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="unix:///run/containerd/containerd.sock",
     show_default=True,
     metavar="SOCKET",
-    help="Where the CRI runtime listens.",
+    help="The socket of the CRI runtime.",
 )
-@click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: found out]")
+@click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: detected]")
 @click.option(
-    "--address", default="0.0.0.0", show_default=True, help="Where to serve logs, exec and metrics to the API server."
+    "--address",
+    default="0.0.0.0",
+    show_default=True,
+    help="The address to serve logs, exec and metrics to the API server on.",
 )
 @click.option(
     "--port",
@@ -226,13 +231,13 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.IntRange(0, 65535),
     default=10250,
     show_default=True,
-    help="The port for that (HTTPS); 0 takes a free one.",
+    help="The port to serve logs, exec and metrics on (HTTPS); 0 takes a free one.",
 )
 @click.option(
     "--client-ca-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The authority (PEM) of the certificate that the API server shows there, its --kubelet-client-certificate.  "
-    "[default: that of the API server's own certificate, in the kubeconfig]",
+    help="The authority (PEM) of the client certificate of the API server, its --kubelet-client-certificate.  [default: the authority "
+    "of the API server's own certificate, in the kubeconfig]",
 )
 @click.option(
     "--node-labels", "labels", default="", metavar="LABELS", callback=_labels, help="Labels: zone=a,disk=ssd."
@@ -246,7 +251,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="Taints of a new node: key=value:NoSchedule.",
 )
 @click.option(
-    "--max-pods", "pods_max", type=click.IntRange(0), default=PODS_MAX, show_default=True, help="How many pods."
+    "--max-pods",
+    "pods_max",
+    type=click.IntRange(0),
+    default=PODS_MAX,
+    show_default=True,
+    help="The maximum number of pods.",
 )
 @click.option(
     "--cdi-spec-dir",
@@ -255,7 +265,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     multiple=True,
     default=(Path("/etc/cdi"), Path("/var/run/cdi")),
     show_default=True,
-    help="Where CDI files are; repeatable, later ones win.",
+    help="The directories of CDI files; repeatable, later ones take precedence.",
 )
 @click.option(
     "--dra-periods",
@@ -263,13 +273,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="PERIODS",
     callback=_periods,
-    help="Periods and limits of the work with drivers, in seconds: call=45,registration=1,reconcile=60,wipe=30.  "
-    "[default: the kubelet's]",
+    help="Periods and limits of calls to drivers, in seconds: call=45,registration=1,reconcile=60,wipe=30.  [default: the kubelet's]",
 )
 @click.option(
     "--host-commands",
     is_flag=True,
-    help="With --runtime process or simulated: run containers on this machine itself, as the agent's user, in place of a sandbox.",
+    help="With --runtime process or simulated: run containers directly on this machine, as the agent's user, instead of in a sandbox.",
 )
 @click.option(
     "--mask",
@@ -277,14 +286,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="PATH",
-    help="A file or folder that containers in a sandbox never see, wherever it lies; repeatable. Homes, kubeconfigs and the root folder "
-    "are always hidden.",
+    help="A file or directory to hide from containers in a sandbox; repeatable. Homes, kubeconfigs and the root directory are always "
+    "hidden.",
 )
 @click.option(
     "--pod-network",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="SOCKET",
-    help="With --runtime process or simulated: where the process inside of the cluster's pod network answers; `allot up` starts one. "
+    help="With --runtime process or simulated: the socket of the process inside the cluster's pod network; `allot up` starts one. "
     "[default: pods share the machine's network]",
 )
 @click.option(
@@ -293,7 +302,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
 @click.option(
     "--driver-logs",
     type=_FOLDER,
-    help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
+    help="The directory with the logs of drivers that are shown as pods; simulated nodes write theirs there.",
 )
 @gates_option()
 def node(
@@ -307,9 +316,9 @@ def node(
     pool_file: Path | None,
     **arguments: Any,
 ) -> None:
-    """Run the agent of a node: registers it, runs the pods that are bound to it, and gives them their devices.
+    """Run the agent of a node: register the node, run the pods that are bound to it, and prepare their devices.
 
-    Containers go on when the agent is stopped; the next agent with the same root folder takes them over.
+    Containers keep running when the agent stops; the next agent with the same root directory takes them over.
 
     \b
     Examples:
@@ -319,7 +328,7 @@ def node(
       allot node --runtime simulated --nodes nodes.yaml --root-dir ./sim
 
     
-    A file of nodes (--nodes); all but the profile can be left out:
+    A file of nodes (--nodes); only the profile is required:
       nodes:
       - name: h100
         profile: h100x8
@@ -332,7 +341,7 @@ def node(
     pools = PoolFile()
     if pool_file is not None:
         if arguments["runtime"] != "simulated" or arguments["cloud_socket"] is None:
-            raise click.UsageError("--pools is for --runtime simulated, together with --cloud-socket.")
+            raise click.UsageError("--pools requires --runtime simulated and --cloud-socket.")
         pools = read_pool_file(pool_file)
     no_nodes = pool_file is not None and node_file is None and not profile and count == 1 and not name
     node_sets = () if no_nodes else _node_sets(arguments["runtime"], name, profile, count, node_file)
@@ -340,7 +349,7 @@ def node(
     options = NodeArguments(name=own_name, node_sets=node_sets, pools=pools, **arguments)
     if len(options.name) > NAME_LENGTH_MAX or not NAME.fullmatch(options.name):
         text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
-        raise Unreadable(text, "give another one with --name")
+        raise Unreadable(text, "choose another name with --name")
     component = ComponentOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -534,7 +543,7 @@ async def _run(agent: NodeAgent) -> None:
         await agent.run()
     except RuntimeFailure as error:
         raise CannotRun(
-            str(error), "start the container runtime, or name its socket: --container-runtime-endpoint"
+            str(error), "start the container runtime, or set its socket with --container-runtime-endpoint"
         ) from None
 
 
@@ -583,8 +592,8 @@ def _authority(given: Path | None, connection: Connection) -> bytes:
     if connection.ca_data or connection.ca_file is None:
         if not connection.ca_data:
             talk(
-                "note: neither --client-ca-file nor the kubeconfig names an authority: logs and exec are for callers with a "
-                "token, which API servers do not show"
+                "note: neither --client-ca-file nor the kubeconfig has an authority: logs and exec accept only callers with a token, which "
+                "API servers do not send"
             )
         return connection.ca_data
     return read_certificates(connection.ca_file)
@@ -593,7 +602,7 @@ def _authority(given: Path | None, connection: Connection) -> bytes:
 def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:
     where = f"{options.address}:{options.kubelet_port}"
     if error.errno == errno.EADDRINUSE:
-        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another one with --port")
+        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another port with --port")
     return CannotRun(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
 
 
@@ -610,7 +619,7 @@ def _make(root: Path) -> None:
     try:
         root.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        text = f"root folder {root}: {(error.strerror or str(error)).lower()}"
-        raise Unreadable(text, "choose another one with --root-dir") from None
+        text = f"root directory {root}: {(error.strerror or str(error)).lower()}"
+        raise Unreadable(text, "choose another directory with --root-dir") from None
     if not os.access(root, os.W_OK):
-        raise CannotRun(f"root folder {root}: permission denied", "choose another one with --root-dir")
+        raise CannotRun(f"root directory {root}: permission denied", "choose another directory with --root-dir")

@@ -38,7 +38,7 @@ class SandboxNetwork:
         """What the node says about it; None if nobody asked for one."""
         if self._network is not None:
             outside = f"the world outside by {Path(self._way_out).name}" if self._way_out else "nothing else"
-            text = f"each pod has an address of its own, and reaches other pods, Services and {outside}"
+            text = f"each pod has its own address, and reaches other pods, Services and {outside}"
             return Isolation(is_on=True, reason="PodNetwork", message=text)
         if not self._why_not:
             return None
