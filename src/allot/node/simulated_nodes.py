@@ -282,6 +282,11 @@ class SimulatedNodes:
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
 
+    @property
+    def awake(self) -> int:
+        """How many nodes have their drivers running."""
+        return self._devices.awake
+
     async def run(self) -> None:
         """Register all nodes, then look after pods."""
         await self.runtime.open()
