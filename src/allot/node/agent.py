@@ -188,7 +188,7 @@ class NodeAgent:
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
             if self._proxy is not None:
-                self._proxy.close()
+                await self._proxy.close()
             await self._runtime.close()
 
     def _make_services(self, status: RuntimeStatus) -> Services:
