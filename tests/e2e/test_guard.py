@@ -230,13 +230,13 @@ def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(
     command += ["--scheduler-name=allot", "--no-leader-elect"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 3
-    assert "kube-scheduler-0 holds the lease kube-system/kube-scheduler, and nothing keeps the two" in done.stderr
+    assert "kube-scheduler-0 holds the Lease kube-system/kube-scheduler, and nothing keeps the two" in done.stderr
     assert "hint: run `allot guard`" in done.stderr
     with kube.scheduler("nodes", "--beside-kube-scheduler=other-nodes") as running:
         running.wait_for("it works", lambda: "ready" in running.log() or None)
     with kube.scheduler("unguarded", "--beside-kube-scheduler=unguarded") as running:
         running.wait_for("it works", lambda: "ready" in running.log() or None)
-        assert "warning: kube-scheduler-0 schedules too: devices may be allocated twice" in running.log()
+        assert "warning: kube-scheduler-0 also schedules: devices may be allocated twice" in running.log()
     with kube.guard("beside") as guard:
         guard.wait_for("the guard decides", lambda: "deciding at" in guard.log() or None)
         with kube.scheduler("guarded") as running:

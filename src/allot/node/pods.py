@@ -17,6 +17,8 @@ import msgspec
 from allot.client.errors import ApiError
 from allot.core.lifecycle.pod_environment import PodFacts
 from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
+from allot.core.lifecycle.pod_storage import EVICTED
+from allot.core.lifecycle.pod_sysctls import FORBIDDEN, SysctlRules, forbidden_sysctl
 from allot.core.lifecycle.pods import (
     BACKOFF_FIRST_S,
     BACKOFF_MAX_S,
@@ -64,7 +66,9 @@ Object = dict[str, Any]
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.5, 10.0
 _REFRESH_S = 60.0
 _MESSAGE_BYTES_MAX = 4096
+_HOOK_S = 24 * 3600.0
 _HOOK_REST_S = 2.0
+_EVICTION_GRACE_S = 1.0
 _PULL_TOLD_S = 1.0
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -98,6 +102,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
     admission: Admission
+    sysctls: SysctlRules = SysctlRules()
     time_factor: float = 1.0
 
 
@@ -117,7 +122,9 @@ class PodWorker:
         self._is_ending = asyncio.Event()
         self._is_gone = False
         self._ends = False
-        self._end_reason = ""
+        # Why the agent itself ends the pod, what people are told, and how long its containers are given then.
+        self._end_reason = self._end_message = ""
+        self._end_grace_s: float | None = None
         self._is_final = False
         self._volumes: Mapping[str, Path] | None = None
         self._refresh_at = 0.0
@@ -127,10 +134,13 @@ class PodWorker:
         # Until when a back-off holds of which people were told.
         self._told_backoffs: dict[str, float] = {}
         self._failing: dict[str, str] = {}
+        self._failing_graces: dict[str, float] = {}
+        # The image that was asked for last: a container's own, or that of one of its volumes.
+        self._pulled: dict[str, str] = {}
         self._started: set[str] = set()
         self._ready: set[str] = set()
         # Container id -> its probes; container id -> when its stop is due at the latest.
-        self._probes: dict[str, asyncio.Task[None]] = {}
+        self._probes: dict[str, tuple[Prober, asyncio.Task[None]]] = {}
         self._stops: dict[str, float] = {}
         self._messages: dict[str, str] = {}
         self._retry_s = _RETRY_FIRST_S
@@ -155,9 +165,13 @@ class PodWorker:
             self._woken.set()
 
     def _know(self, raw: Object) -> None:
+        before = self.pod.metadata
         self._resizes.asked = decode_runnable(raw)
         self._written = raw.get("status") or {}
         self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
+        if (before.labels, before.annotations) != (self.pod.metadata.labels, self.pod.metadata.annotations):
+            # Files may say what they are.
+            self._refresh_at = 0.0
 
     def remove(self) -> None:
         """The pod is no longer in the API."""
@@ -165,6 +179,12 @@ class PodWorker:
         self._on.admission.leave(self.pod)
         self._is_ending.set()
         self._woken.set()
+
+    def evict(self, message: str) -> None:
+        """The pod takes more than it may: it ends as failed, at once."""
+        if not self._ends:
+            self._on.reports.tell(self.pod, "Warning", EVICTED, message)
+            self._give_up(EVICTED, message, _EVICTION_GRACE_S)
 
     def wake(self) -> None:
         """Something about the pod has changed on the node."""
@@ -185,7 +205,7 @@ class PodWorker:
                 if await self._sync():
                     break
                 await self._wait()
-            for task in self._probes.values():
+            for _, task in self._probes.values():
                 task.cancel()
 
     async def _wait(self) -> None:
@@ -212,7 +232,8 @@ class PodWorker:
             self._told_waiting = {**self._waiting, **decision.waiting}
             if decision.ends:
                 self._ends = True
-                self._end_reason = "DeadlineExceeded" if is_overdue(self.pod, self._on.clock.seconds()) else ""
+                if is_overdue(self.pod, self._on.clock.seconds()):
+                    self._give_up("DeadlineExceeded", DEADLINE_TEXT)
                 break
             self._report_backoffs(decision.waiting)
             await self._report_soon(seen)
@@ -238,6 +259,9 @@ class PodWorker:
         if self._is_admitted or self._must_end():
             return
         self._is_admitted = True
+        if text := forbidden_sysctl(self.pod, self._on.sysctls):
+            self.reject(Rejection(reason=FORBIDDEN, message=text))
+            return
         rejection = await self._on.admission.admit(self.pod)
         if rejection is not None:
             self.reject(rejection)
@@ -247,6 +271,13 @@ class PodWorker:
         self._is_admitted = self._is_final = True
         self._rejection = rejection
         self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
+
+    def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
+        """The pod ends as failed, whatever its containers do."""
+        self._ends = True
+        self._end_reason, self._end_message, self._end_grace_s = reason, message, grace_s
+        self._is_ending.set()
+        self._woken.set()
 
     def _must_end(self) -> bool:
         is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
@@ -272,6 +303,7 @@ class PodWorker:
             records=records,
             started=frozenset(name for name in running if name in self._started or self._counts_as_started(name)),
             failing=self._failing,
+            failing_graces=self._failing_graces,
             waiting=self._waiting,
             backoffs=self._backoffs,
             actuated=self._resizes.actuated(records, self._written),
@@ -287,7 +319,7 @@ class PodWorker:
         if container.state == port.State.EXITED:
             if container.id not in self._messages:
                 self._messages[container.id] = self._termination_message(container)
-            message = message or self._messages[container.id]
+            message = ": ".join(filter(None, (message, self._messages[container.id])))
         return Record(
             id=container.id,
             name=container.name,
@@ -424,6 +456,7 @@ class PodWorker:
         container = pod.container(name)
         assert container is not None, f"pod {pod.key} has a container {name}"
         self._failing.pop(name, None)
+        self._failing_graces.pop(name, None)
         self._started.discard(name)
         self._ready.discard(name)
         try:
@@ -460,12 +493,12 @@ class PodWorker:
 
     async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
-        credentials = await self._on.specs.credentials(pod, container.image) if self._on.pulls_images else ()
-        image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod), credentials)
-        text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
-        if not self._on.pulls_images:
-            text = f'Container image "{container.image}" is not needed: runtime {self._on.runtime_name} runs what this machine has'
-        self._on.reports.tell(pod, "Normal", "Pulled", text, container.name)
+        image_id = await self._pull(container, container.image, container.image_pull_policy)
+        images = {
+            each.name: await self._pull(container, each.image.reference, each.image.pull_policy)
+            for each in pod.spec.volumes
+            if each.image is not None and any(mount.name == each.name for mount in container.volume_mounts)
+        }
         volumes = self._volumes
         if volumes is None:
             try:
@@ -483,12 +516,25 @@ class PodWorker:
             image_id=image_id,
             facts=self._facts(),
             volumes=volumes,
+            images=images if self._on.pulls_images else {},
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
         )
         made = await runtime.create_container(sandbox, spec)
         self._resizes.done(made, container.resources)
         return made
+
+    async def _pull(self, container: RunnableContainer, image: str, policy: str) -> str:
+        """The id of an image that is there afterwards."""
+        pod, on = self.pod, self._on
+        self._pulled[container.name] = image
+        credentials = await on.specs.credentials(pod, image) if on.pulls_images else ()
+        found = await on.runtime.ensure_image(image, policy, pod_name(pod), credentials)
+        text = f'Container image "{image}" already present on machine and can be accessed by the pod'
+        if not on.pulls_images:
+            text = f'Container image "{image}" is not needed: runtime {on.runtime_name} runs what this machine has'
+        on.reports.tell(pod, "Normal", "Pulled", text, container.name)
+        return found
 
     def _start_failed(self, container: RunnableContainer, step: Start, error: RuntimeFailure) -> None:
         name, now = container.name, self._on.clock.seconds()
@@ -501,7 +547,7 @@ class PodWorker:
         self._backoffs[name] = Backoff(delay_s=delay, since=now)
         self._waiting[name] = Waiting(reason=error.reason, message=str(error), until=now + delay)
         if error.reason == "ErrImagePull":
-            note = f'Failed to pull image "{container.image}": {error}'
+            note = f'Failed to pull image "{self._pulled[name]}": {error}'
             self._on.reports.tell(self.pod, "Warning", "Failed", note, name)
             # People look for the back-off that follows.
             self._look_in(min(delay, _PULL_TOLD_S))
@@ -514,7 +560,8 @@ class PodWorker:
         if hook is None:
             return
         try:
-            await self._run_hook(container, id_, hook, grace_of(self.pod))
+            # It may take as long as it wants, but no longer than its pod.
+            await self._unless_ending(self._run_hook(container, id_, hook, _HOOK_S))
         except ActionFailure as error:
             self._on.reports.tell(
                 self.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {error}", container.name
@@ -527,7 +574,7 @@ class PodWorker:
         if hook.exec is not None:
             await self._on.actions.run_command(id_, hook.exec.command, timeout_s)
         elif hook.http_get is not None:
-            await self._on.actions.request(hook.http_get, container, address, timeout_s)
+            await self._on.actions.request(hook.http_get, container, address, timeout_s, takes_any_status=True)
         elif hook.tcp_socket is not None:
             await self._on.actions.dial(hook.tcp_socket, container, address, timeout_s)
         elif hook.sleep is not None:
@@ -570,7 +617,8 @@ class PodWorker:
 
     async def _end(self, seen: Seen) -> bool:
         """Bring a pod to its end, one stage after the other; whether nothing is left."""
-        for step in ending(self.pod, seen, grace_of(self.pod)):
+        grace = grace_of(self.pod)
+        for step in ending(self.pod, seen, grace if self._end_grace_s is None else min(grace, self._end_grace_s)):
             self._stop(step)
         if seen.running():
             await self._report(seen)
@@ -621,8 +669,11 @@ class PodWorker:
 
     def _keep_probes(self, seen: Seen) -> None:
         running = {found[0].id: name for name, found in seen.records.items() if found[0].state == RUNNING}
-        for id_ in [each for each in self._probes if each not in running or self._ends]:
-            self._probes.pop(id_).cancel()
+        for id_ in [each for each in self._probes if each not in running]:
+            self._probes.pop(id_)[1].cancel()
+        if self._ends:
+            for prober, _ in self._probes.values():
+                prober.let_end()
         for id_, name in running.items():
             container = self.pod.container(name)
             if id_ in self._probes or container is None or self._ends:
@@ -643,7 +694,7 @@ class PodWorker:
                     self._on.time_factor,
                 )
                 assert self._tasks is not None, "the worker runs"
-                self._probes[id_] = self._tasks.create_task(prober.run())
+                self._probes[id_] = (prober, self._tasks.create_task(prober.run()))
 
     def _probe_changed(self, answer: Answer) -> None:
         name = answer.container
@@ -653,8 +704,18 @@ class PodWorker:
             self._started.add(name)
         elif not answer.success:
             word = "liveness" if answer.kind == LIVENESS else "startup"
+            self._keep_grace(name, answer.kind)
             self._failing[name] = f"Container {name} failed {word} probe, will be restarted"
         self._woken.set()
+
+    def _keep_grace(self, name: str, kind: str) -> None:
+        """A probe may say how long the container is given that fails it."""
+        container = self.pod.container(name)
+        probe = None
+        if container is not None:
+            probe = container.liveness_probe if kind == LIVENESS else container.startup_probe
+        if probe is not None and probe.termination_grace_period_seconds is not None:
+            self._failing_graces[name] = float(probe.termination_grace_period_seconds)
 
     def _probe_failed(self, name: str, kind: str, text: str) -> None:
         self._on.reports.tell(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {text}", name)
@@ -668,8 +729,7 @@ class PodWorker:
                 note = f"Back-off restarting failed container {name} in pod {pod_title(self.pod)}"
                 self._on.reports.tell(self.pod, "Warning", "BackOff", note, name)
             elif why.reason == "ErrImagePull":
-                container = self.pod.container(name)
-                note = f'Back-off pulling image "{container.image if container is not None else ""}"'
+                note = f'Back-off pulling image "{self._pulled.get(name, "")}"'
                 self._on.reports.tell(self.pod, "Normal", "BackOff", note, name)
                 told = Waiting(reason="ImagePullBackOff", message=f"{note}: {why.message}", until=why.until)
                 self._waiting[name] = told
@@ -684,10 +744,10 @@ class PodWorker:
             pod_ips=self._pod_ips,
             runtime=self._on.runtime_name,
             waiting={} if self._ends else self._told_waiting,
-            ready=frozenset(self._ready) if not self._ends else frozenset(),
+            ready=frozenset(self._ready),
             is_final=self._is_final,
             reason=self._end_reason,
-            message=DEADLINE_TEXT if self._end_reason else "",
+            message=self._end_message,
             device_health=self._on.devices.health(self.pod),
             conditions=() if self._ends else self._resizes.conditions,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import msgspec
 from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.network.packet_rules import NodeService, Ruleset, node_service, packet_rules
+from allot.core.network.routes import service_key_of
 from allot.network.nftables import ServiceRules
 from allot.node.api_door import ApiDoor
 from allot.process.clock import Clock
@@ -28,7 +29,6 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 
-_SERVICE_NAME = "kubernetes.io/service-name"
 _BY_SERVICE = "service proxy: slices by service"
 _API = "default/kubernetes"
 _LOOPBACK = "127."
@@ -78,7 +78,7 @@ class ServiceProxy:
         self._options = options
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
-        self._slices.cache.add_index(_BY_SERVICE, _service_of)
+        self._slices.cache.add_index(_BY_SERVICE, service_key_of)
         self._known: dict[str, NodeService] = {}
         self._changed: dict[str, None] = {}
         self._woken = asyncio.Event()
@@ -139,7 +139,7 @@ class ServiceProxy:
 
     def _slice_changed(self, change: Change[Object]) -> None:
         for slice_ in (change.old, change.new):
-            for key in _service_of(slice_) if slice_ is not None else ():
+            for key in service_key_of(slice_) if slice_ is not None else ():
                 self._changed[key] = None
         self._woken.set()
 
@@ -184,12 +184,6 @@ class ServiceProxy:
             except OSError as error:
                 _log.warning("services: pods do not reach the API server: %s: %s", options.address, _told(error))
         return self._door
-
-
-def _service_of(slice_: Mapping[str, Any]) -> Iterator[str]:
-    name = (slice_["metadata"].get("labels") or {}).get(_SERVICE_NAME)
-    if name:
-        yield f"{slice_['metadata']['namespace']}/{name}"
 
 
 def _foreign(rules: ServiceRules) -> str:

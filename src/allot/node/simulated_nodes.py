@@ -25,6 +25,7 @@ from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
+from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.metrics.exposition import Exposition, Sample
 from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
@@ -52,7 +53,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
 from allot.node.runtimes.stand_ins import command_of
-from allot.node.service_variables import ServiceVariables
+from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices, has_claims
 from allot.node.simulated_slices import SimulatedSlices
 from allot.node.simulated_usage import SimulatedUsage
@@ -109,6 +110,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_factor: float = 1.0
     programs_max: int = PROGRAMS_MAX
     awake_max: int = AWAKE_MAX
+    sysctls: SysctlRules = SysctlRules()
 
 
 class _Volumes(Volumes):
@@ -153,11 +155,19 @@ class _Actions(Actions):
         super().__init__(runtime, network)
         self._simulated = runtime
 
-    async def request(self, action: HTTPGetAction, container: Container, address: str, timeout_s: float) -> str:
+    async def request(
+        self,
+        action: HTTPGetAction,
+        container: Container,
+        address: str,
+        timeout_s: float,
+        *,
+        takes_any_status: bool = False,
+    ) -> str:
         """A request."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
-        return await super().request(action, container, address, timeout_s)
+        return await super().request(action, container, address, timeout_s, takes_any_status=takes_any_status)
 
     async def dial(self, action: TCPSocketAction, container: Container, address: str, timeout_s: float) -> str:
         """A connection."""
@@ -230,7 +240,9 @@ class SimulatedNodes:
             self._unfinished,
             self._allocatable,
         )
-        self._variables = ServiceVariables(informers, has_network=network is not None)
+        self._variables = ServiceVariables(
+            informers, ApiVariables.NONE if network is None else ApiVariables.WITH_OWN_NETWORK
+        )
         self._admission = Admission(client, informers.typed(Node))
         objects = Objects(client)
         certificates = PodCertificates(client, clock, ids, self._uid_of)
@@ -254,6 +266,7 @@ class SimulatedNodes:
             allocatable={},
             variables=self._variables,
             admission=self._admission,
+            sysctls=options.sysctls,
             time_factor=options.time_factor,
         )
         self._shared = shared
@@ -268,6 +281,11 @@ class SimulatedNodes:
         self._facts: dict[str, Mapping[DeviceName, DeviceFacts]] = {}
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
+
+    @property
+    def awake(self) -> int:
+        """How many nodes have their drivers running."""
+        return self._devices.awake
 
     async def run(self) -> None:
         """Register all nodes, then look after pods."""

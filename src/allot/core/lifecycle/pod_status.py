@@ -18,6 +18,8 @@ from allot.core.model.core_v1 import Container, Pod, PodCondition
 from allot.core.model.pods_v1 import RunnablePod
 
 JSON = dict[str, Any]
+# Of all containers of a pod together, which share it.
+_MESSAGES_LENGTH_MAX = 12 * 1024
 PENDING, RUNNING_PHASE, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
@@ -41,10 +43,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     device_health: Mapping[str, Sequence[JSON]] = {}
     # Beyond those that every pod has: how far a resize is.
     conditions: tuple[PodCondition, ...] = ()
+    # Of what a container left when it ended.
+    message_length_max: int = _MESSAGES_LENGTH_MAX
 
 
 def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
     """The status to be written."""
+    share = _MESSAGES_LENGTH_MAX // max(len(pod.containers()), 1)
+    facts = msgspec.structs.replace(facts, message_length_max=share)
     phase = _phase(pod, seen, facts)
     held_back = phase in (SUCCEEDED, FAILED) and not facts.is_final
     # The end is told when nothing is left: until then others must not take the devices.
@@ -215,7 +221,7 @@ def _terminated(record: Record, facts: Facts) -> JSON:
         "containerID": f"{facts.runtime}://{record.id}",
     }
     if record.message:
-        told["message"] = record.message
+        told["message"] = record.message[: facts.message_length_max]
     return told
 
 

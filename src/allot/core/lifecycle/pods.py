@@ -73,6 +73,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     started: frozenset[str] = frozenset()
     # Containers that have to be started anew, and why.
     failing: Mapping[str, str] = {}
+    # How long these are given, if not as long as the pod says.
+    failing_graces: Mapping[str, float] = {}
     # Starts that have failed.
     waiting: Mapping[str, Waiting] = {}
     backoffs: Mapping[str, Backoff] = {}
@@ -168,7 +170,7 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
     for name, why in sorted(seen.failing.items()):
         record = seen.newest(name)
         if record is not None and record.state == RUNNING:
-            plan.steps.append(_stop(pod, record, why))
+            plan.steps.append(_stop(pod, record, why, seen.failing_graces.get(name)))
     _resize(pod, seen, plan)
     if not _initialize(pod, seen, plan, now):
         return plan.decision()

@@ -157,6 +157,7 @@ class VolumeMount(PartialStruct, frozen=True, kw_only=True):
     sub_path: str = ""
     sub_path_expr: str = ""
     mount_propagation: str = ""
+    recursive_read_only: str = ""
 
 
 class Capabilities(PartialStruct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allot.core.model.containers_v1 import ObjectFieldSelector, ResourceFieldSelector
-from allot.core.model.core_v1 import NodeLocalSource, Volume
+from allot.core.model.core_v1 import ImageVolumeSource, NodeLocalSource, Volume
 from allot.core.model.meta import EMPTY, Int32, Int64, LabelSelector, PartialStruct
 from allot.core.quantity import Quantity
 
@@ -24,6 +24,12 @@ class EmptyDirVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
     """A folder that lives as long as the pod."""
 
     size_limit: Quantity | None = None
+
+
+class PulledImageVolumeSource(ImageVolumeSource, frozen=True, kw_only=True):
+    """The content of an image, and when it is pulled."""
+
+    pull_policy: str = ""
 
 
 class HostPathVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
@@ -120,6 +126,7 @@ class RunnableVolume(Volume, frozen=True, kw_only=True):
     """A volume with everything that its node needs to make it, if it is of a kind that an agent can make by itself."""
 
     empty_dir: EmptyDirVolumeSource | None = None
+    image: PulledImageVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     config_map: ConfigMapVolumeSource | None = None
     secret: SecretVolumeSource | None = None

@@ -446,7 +446,9 @@ class SimulatedRuntime:
         """Where a program can run in a placeholder; RuntimeFailure if nobody has the program."""
         brought = self._brought(made.spec)
         if not self._can_start(command[0], made.spec, brought):
-            those = f"its devices bring {', '.join(sorted(brought))}" if brought else "it has no devices that bring one"
+            those = (
+                f"its devices provide {', '.join(sorted(brought))}" if brought else "it has no devices that provide one"
+            )
             self._refuse(made.id, f'run "{command[0]}" (this machine has no such program, and {those}) in')
         async with self._bodies:
             if not made.is_running(self._clock.seconds()):

@@ -227,7 +227,7 @@ def test_a_resize_takes_nothing_away_and_needs_a_node_that_can_do_it() -> None:
     assert update_errors("", "Pod", old, large, "resize") == []
     mirror = pod(c_resources=one)
     mirror["metadata"] = {**mirror["metadata"], "annotations": {"kubernetes.io/config.mirror": "x"}}
-    assert update_errors("", "Pod", mirror, large, "resize") == ["Forbidden: static pods cannot be resized"]
+    assert update_errors("", "Pod", mirror, large, "resize") == [": Forbidden: static pods cannot be resized"]
 
 
 def test_ephemeral_containers_stay() -> None:
