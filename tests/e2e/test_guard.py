@@ -244,6 +244,25 @@ def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(
     kube.caller.send("DELETE", f"{leases}/kube-scheduler")
 
 
+def test_the_scheduler_notices_another_that_comes_later_and_a_guard_that_goes(kube: Cluster) -> None:
+    kube.caller.send("DELETE", CONFIGURATION)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    spec = {"holderIdentity": "kube-scheduler-1", "leaseDurationSeconds": 3600, "renewTime": SystemClock().now_micro()}
+    with kube.scheduler("alone") as alone, kube.scheduler("told", "--beside-kube-scheduler=unguarded") as told:
+        for running in (alone, told):
+            running.wait_for("it works", lambda log=running.log: "ready" in log() or None)
+        kube.caller.create(leases, {"metadata": {"name": "kube-scheduler"}, "spec": spec})
+        assert alone.wait() == 3
+        assert "kube-scheduler-1 holds the lease kube-system/kube-scheduler, and nothing keeps the two" in alone.log()
+        told.wait_for("it warns", lambda: "warning: kube-scheduler-1 schedules too" in told.log() or None)
+    events = kube.caller.get("/apis/events.k8s.io/v1/namespaces/kube-system/events")["items"]
+    notes = [each["note"] for each in events if each["reason"] == "AnotherScheduler"]
+    assert any("nothing keeps the two" in note for note in notes) and any(
+        "may be allocated twice" in note for note in notes
+    )
+    kube.caller.send("DELETE", f"{leases}/kube-scheduler")
+
+
 CONTEST_PODS = int(os.environ.get("ALLOT_CONTEST_PODS", "0"))
 
 
