@@ -25,6 +25,8 @@ from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
 
+TAKEN = "device gpu.example.com/n/gpu-0 is allocated to claim default/holder already"
+
 
 class Holding:
     """Another transport, whose watches and reads of claims come through only while they may."""
@@ -86,6 +88,11 @@ class World:
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         return await self.claims.create({**kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
+    async def touch(self, claim: dict[str, Any]) -> dict[str, Any]:
+        """As a scheduler does before it allocates."""
+        metadata = {**claim["metadata"], "finalizers": ["resource.kubernetes.io/delete-protection"]}
+        return await self.claims.update({**claim, "metadata": metadata})
+
     async def store(self, claim: dict[str, Any], device: str) -> dict[str, Any]:
         status = {"allocation": allocation(device)} if device else {}
         return await self.claims.update_status({**claim, "status": status})
@@ -134,10 +141,11 @@ async def test_a_refusal_does_not_wait_for_a_server_that_is_slow(tmp_path: Path)
         holder, other = await made.claim("holder"), await made.claim("other")
         await made.store(holder, "gpu-0")
         await until(lambda: made.decider.ledger.holdings.claims())
+        made.holding.watching.clear()
         made.holding.reading.clear()
-        said = "device gpu.example.com/n/gpu-0 is allocated to claim default/holder already"
+        other = await made.touch(other)
         # The second asks while the look of the first is under way: there is only one.
-        assert [await made.ask(other, "gpu-0"), await made.ask(other, "gpu-0")] == [said, said]
+        assert [await made.ask(other, "gpu-0"), await made.ask(other, "gpu-0")] == [TAKEN, TAKEN]
         assert made.holding.reads == 1
 
 
@@ -148,12 +156,22 @@ async def test_what_was_given_back_is_found_although_the_watch_is_late(tmp_path:
         await until(lambda: made.decider.ledger.holdings.claims())
         made.holding.watching.clear()
         await made.store(stored, "")
-        assert await made.ask(other, "gpu-0") == ""
+        assert await made.ask(await made.touch(other), "gpu-0") == ""
+
+
+async def test_while_the_watch_keeps_up_nothing_is_read(tmp_path: Path) -> None:
+    async with world(tmp_path, look_s=WAIT_S) as made:
+        other, holder = await made.claim("other"), await made.claim("holder")
+        await made.store(holder, "gpu-0")
+        await until(lambda: made.decider.ledger.holdings.claims())
+        assert await made.ask(other, "gpu-0") == TAKEN
+        assert made.holding.reads == 0
 
 
 async def test_of_who_was_let_through_a_moment_ago_nothing_is_read(tmp_path: Path) -> None:
     async with world(tmp_path, look_s=WAIT_S) as made:
-        first, second = await made.claim("first"), await made.claim("second")
-        assert await made.ask(first, "gpu-0") == ""
-        assert "is allocated to claim default/first already" in await made.ask(second, "gpu-0")
+        holder, other = await made.claim("holder"), await made.claim("other")
+        made.holding.watching.clear()
+        assert await made.ask(await made.touch(holder), "gpu-0") == ""
+        assert await made.ask(await made.touch(other), "gpu-0") == TAKEN
         assert made.holding.reads == 0

@@ -1,8 +1,9 @@
 """Decides about writes of claim status, one after the other, on a ledger that follows the server.
 
-A decision and its record are one step: nothing else is judged in between. Before it refuses, the decider looks at what the
-holders have stored, because the watch may not have told yet that they gave it back; but only for a moment, as an API server waits
-for the answer. To refuse is always safe: who was refused too soon asks again.
+A decision and its record are one step: nothing else is judged in between. To refuse is always safe: who was refused too soon asks
+again. So the ledger's word is enough if the watch is as far as the claim that is to be written: schedulers write to it once
+(the finalizer) after they have decided. If the watch is late, the decider looks at what the holders have stored, as they may have given it back;
+but only for a moment, as an API server waits for the answer.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class Decider:
         self._look_s = look_s
         self.ledger = GuardLedger(Features.from_gates(gates), write_timeout_s)
         self._claims: ResourceClient | None = None
+        self._watch: Informer[_Seen] | None = None
         # Looks that are under way: who asks about the same holder meanwhile waits for the same one.
         self._looks: dict[ClaimID, asyncio.Task[bool]] = {}
         self._last_admitted_at = -write_timeout_s
@@ -119,7 +121,7 @@ class Decider:
         claims = (await self._client.typed_as_served(api.ResourceClaim)).resource
         slices = (await self._client.typed_as_served(api.ResourceSlice)).resource
         self._claims = claims
-        of_claims = Informer(claims, self._see, self._clock, self._ids)
+        of_claims = self._watch = Informer(claims, self._see, self._clock, self._ids)
         of_slices = Informer(slices, _spec_of_shared, self._clock, self._ids)
         of_claims.add_handler(self._claim_changed)
         of_slices.add_handler(self._slice_changed)
@@ -165,6 +167,11 @@ class Decider:
             await self._clock.sleep(0.05)
 
     # --- looking again ---
+
+    def _has_seen(self, version: int) -> bool:
+        """Whether the watch has told everything up to a version."""
+        assert self._watch is not None, "who decides follows claims"
+        return self._watch.has_seen(str(version))
 
     async def _look_again(self, holders: Iterable[ClaimID], seconds: float) -> bool:
         """Whether something is known of one of them, within that time, that was not."""
@@ -239,7 +246,7 @@ class Decider:
                 return "allowed", allowed(asked.uid)
             now = self._clock.monotonic()
             until = until or now + self._look_s
-            if now >= until or not await self._look_again(found.holders, until - now):
+            if now >= until or self._has_seen(asked.base) or not await self._look_again(found.holders, until - now):
                 return "refused", refused(asked.uid, found.text)
 
     def _check_may_decide(self, may_decide: Callable[[], bool]) -> None:
