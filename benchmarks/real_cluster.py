@@ -7,7 +7,8 @@ a kube-apiserver and an etcd of its own on a copy of the same data; the runs tak
 controller alone, makes the claims, and it and kube-scheduler may send 1,000 requests a second.
 
 `ceiling` is what the API server can do: one client makes all writes of a pod, those of the claim controller and of the scheduler
-included, and nobody else is there. Pods a second depend on the machine and on who else uses it; processor time does so less.
+included, and nobody else is there. `guarded` is beside a guard, `protected` with claims that get their finalizer when they are made
+(scheduler.protectClaims of the chart). Pods a second depend on the machine and on who else uses it; processor time does so less.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from allot.http1.answers import read_body, read_head
+from allot.installation.chart_rendering import Release, render
 from allot.process.clock import SystemClock
 from e2e.components import ASSETS, Component, component
 from e2e.kube_cluster import NO_ACCOUNTS, kube_apiserver
@@ -42,7 +44,7 @@ from e2e.servers import client_context
 from etcd_server import EtcdServer
 
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-RUNS = ("ceiling", "kube-scheduler", "allot", "allot, guarded")
+RUNS = ("ceiling", "kube-scheduler", "allot", "allot, guarded", "allot, protected")
 DEVICES = 8
 CONNECTIONS = 32
 DRIVER, CLASS, NAMESPACE = "gpu.example.com", "gpu", "bench"
@@ -392,9 +394,26 @@ async def warm_up(opened: list[Connection], counter: Connection) -> None:
         await for_all(range(100_000, 100_000 + len(opened)), opened, create)
 
 
+async def protect(connection: Connection) -> None:
+    """Apply the chart's policy, and wait until it has an effect."""
+    values = {"scheduler": {"enabled": True, "protectClaims": True}}
+    for object_ in render(values, Release("allot", "allot-system")).objects:
+        if object_["kind"].startswith("Mutating"):
+            plural = (
+                "mutatingadmissionpolicies" if object_["kind"].endswith("Policy") else f"{object_['kind'].lower()}s"
+            )
+            await connection.send("POST", f"/apis/admissionregistration.k8s.io/v1/{plural}", object_)
+    trial = claim_of({"metadata": {"name": "trial", "uid": "trial"}})
+    async with asyncio.timeout(RUN_S):
+        while not (await connection.send("POST", f"{CLAIMS}?dryRun=All", trial))["metadata"].get("finalizers"):
+            await asyncio.sleep(0.2)
+
+
 async def measure(run: str, kubeconfig: Path, pods: int) -> Result:
     """All pods, from the first that is made to the last that is bound."""
     async with connections(kubeconfig, CONNECTIONS) as opened, connections(kubeconfig, 2) as counters:
+        if run == "allot, protected":
+            await protect(opened[0])
         if run != "ceiling":
             await warm_up(opened, counters[0])
         requests, used = await requests_so_far(opened[0]), processor_s()
