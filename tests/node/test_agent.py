@@ -129,7 +129,7 @@ def test_a_volume_outlives_its_pods_and_goes_with_its_claim(cluster: Cluster) ->
     texts = {
         "unknown": 'ProvisioningFailed: storageclass.storage.k8s.io "fast" not found',
         "shared": 'ProvisioningFailed: failed to provision volume with StorageClass "standard": '
-        "a folder is of one node: access mode ReadWriteMany is not supported",
+        "a directory belongs to one node: access mode ReadWriteMany is not supported",
     }
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]
     cluster.pod("waits", shell("main", "true", **mount), volumes=volumes, restartPolicy="Never")

@@ -43,7 +43,7 @@ _OWN_LEASE = "allot-scheduler"
 _DRAIN_S = 3.0
 # Over the network; a server shared with others should not be flooded.
 _WRITING_MAX = 64
-_BESIDE = "run `allot guard`, or say --beside-kube-scheduler=other-nodes if each has nodes with devices of its own"
+_BESIDE = "run `allot guard`, or set --beside-kube-scheduler=other-nodes if the two schedulers have different nodes with devices"
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -52,7 +52,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     "--config",
     "config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1). Options given here win over it.",
+    help="A KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1). Command line options take precedence.",
 )
 @click.option(
     "--scheduler-name",
@@ -65,7 +65,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Choice(_LEVELS),
     default="info",
     show_default=True,
-    help="info logs every decision about devices.",
+    help="The minimum level of log messages; info logs every decision about devices.",
 )
 @click.option(
     "--beside-kube-scheduler",
@@ -73,18 +73,19 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Choice(("guarded", "other-nodes", "unguarded")),
     default="guarded",
     show_default=True,
-    help="Where another scheduler holds kube-scheduler's lease: start only if allocations are guarded (allot's API server, or "
-    "`allot guard`); or because the two have different nodes with devices; or although devices may be allocated twice.",
+    help="If another scheduler holds kube-scheduler's Lease: guarded starts only if allocations are guarded (allot's API server, or "
+    "`allot guard`); other-nodes assumes that the two have different nodes with devices; unguarded accepts that devices may be "
+    "allocated twice.",
 )
 @component_options(lease_name=_LEASE, port=10259)
 def scheduler(config: Path | None, scheduler_name: str, log_level: str, beside: str, **arguments: Any) -> None:
-    """Run the scheduler: decide which pod gets which node and which devices, and write it.
+    """Run the scheduler: choose a node and devices for each pod, and write the decision.
 
-    Works on allot's API server as on any other, in place of kube-scheduler or beside it for pods with another schedulerName.
-    Of several processes one works, by the lease that kube-scheduler uses too; a scheduler for other names has a lease of its
-    own. Beside another scheduler on the same devices it starts only where a guard keeps them from being allocated twice
-    (`allot guard`). Health and metrics are served over plain HTTP, by default for this machine only. SIGTERM and SIGINT stop it: what has
-    begun is finished, the lease is given back.
+    It works on allot's API server and on any other, instead of kube-scheduler, or beside it for pods with another schedulerName.
+    Processes elect a leader through kube-scheduler's Lease; a scheduler for other names has its own Lease.
+    Beside another scheduler on the same devices, it starts only if a guard prevents double allocation
+    (`allot guard`). It serves health and metrics over plain HTTP, by default only on loopback. SIGTERM and SIGINT stop it: it finishes
+    placements in progress and releases the Lease.
 
     \b
     Examples:
@@ -159,7 +160,7 @@ class _Neighbour:
         try:
             warning = await self._judge(await kube_scheduler(component.client, component.clock.seconds()))
         except Forbidden as error:
-            raise _not_told(error) from None
+            raise _not_known(error) from None
         except ApiError as error:
             raise NotReached(component.connection.server, error) from None
         if warning:
@@ -178,7 +179,7 @@ class _Neighbour:
             try:
                 warning = await self._judge(holder)
             except Forbidden as error:
-                raise _not_told(error) from None
+                raise _not_known(error) from None
             except CannotRun as error:
                 tell(str(error))
                 await recorder.flush(_DRAIN_S)
@@ -199,17 +200,17 @@ class _Neighbour:
         if not holder or self._beside == "other-nodes":
             return ""
         if self._beside == "unguarded":
-            return f"{holder} schedules too: devices may be allocated twice"
+            return f"{holder} also schedules: devices may be allocated twice"
         if await has_allocation_guard(self._component.client):
             return ""
         raise CannotRun(
-            f"scheduler: {holder} holds the lease kube-system/{_LEASE}, and nothing keeps the two from allocating a device twice",
+            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice",
             _BESIDE,
         )
 
 
-def _not_told(error: Forbidden) -> CannotRun:
-    return CannotRun(f"scheduler: cannot tell whether another scheduler works here, unguarded: {error}", _BESIDE)
+def _not_known(error: Forbidden) -> CannotRun:
+    return CannotRun(f"scheduler: cannot check whether another scheduler runs unguarded: {error}", _BESIDE)
 
 
 def _has_lease_of_kube_scheduler(options: ComponentOptions) -> bool:

@@ -41,7 +41,7 @@ def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
     added = {_key(found): found for found in objects}
     for node in snapshot.of(core_v1.Node):
         if _key(node) in added:
-            raise ChangeError(f"node {node.metadata.name} is there already")
+            raise ChangeError(f"node {node.metadata.name} already exists")
     kept = (found for found in snapshot.objects if _key(found) not in added)
     return replace(snapshot, objects=(*kept, *added.values()))
 
@@ -95,7 +95,7 @@ def nodes_named(snapshot: Snapshot, text: str) -> tuple[str, ...]:
         raise ChangeError(f"{text!r} is neither a node of the cluster nor a label selector: {error}") from None
     found = [node.metadata.name for node in snapshot.of(core_v1.Node) if selector.matches(node.metadata.labels)]
     if not found:
-        raise ChangeError(f"{text!r}: no node has that name or those labels")
+        raise ChangeError(f"{text!r}: no node has this name or these labels")
     return tuple(found)
 
 
