@@ -16,6 +16,7 @@ import pytest
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
 from node.cluster import Cluster
+from ports import free_port
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
@@ -46,7 +47,8 @@ def container(name: str, script: str, **more: Any) -> dict[str, Any]:
 
 def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> None:
     mounts = [{"name": "shared", "mountPath": "/shared"}]
-    port = 18473
+    # Of the machine's network: others may run the same test on it.
+    port = free_port()
     serve = f"mkdir /www; echo page > /www/index.html; busybox httpd -p 127.0.0.1:{port} -h /www;"
     loop = "while read line; do echo got $line; done; sleep 600"
     cluster.pod(
