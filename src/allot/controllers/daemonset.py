@@ -59,7 +59,7 @@ class DaemonSets:
             self._backoff.tidy(self._clock.seconds())
 
     def _set_changed(self, change: Change[Object]) -> None:
-        self._controller.queue.add(change.key)
+        self._controller.queue.add_after(change.key, self._pods.pause_after(change))
 
     def _node_changed(self, change: Change[Node]) -> None:
         old, new = change.old, change.new

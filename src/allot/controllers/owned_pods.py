@@ -61,6 +61,14 @@ class OwnedPods:
         self._owners.add_handler(self._owner_changed)
         self.informer.add_handler(self._pod_changed)
 
+    def pause_after(self, change: Change[Object]) -> float:
+        """In how many seconds to look at an owner that has changed: at once, unless only its status has, which is what its controller
+        writes itself after each look."""
+        old, new = change.old, change.new
+        if old is None or new is None or _asked_for(old) != _asked_for(new):
+            return 0.0
+        return self._pause(_uid(new))
+
     # --- for reconcilers ---
 
     def of(self, owner: ObjectMeta) -> tuple[Pod, ...]:
@@ -154,9 +162,11 @@ class OwnedPods:
         return owner.kind == self._resource.kind and owner.api_version == self._resource.api_version
 
     def _look_at(self, pod: Pod, owner: OwnerReference) -> None:
-        count = self.informer.cache.count(BY_CONTROLLER, owner.uid)
-        pause = 0.0 if count <= _FEW else min(count * _PAUSE_PER_POD_S, _PAUSE_MAX_S)
-        self._enqueue(f"{pod.metadata.namespace}/{owner.name}", pause)
+        self._enqueue(f"{pod.metadata.namespace}/{owner.name}", self._pause(owner.uid))
+
+    def _pause(self, owner: str) -> float:
+        count = self.informer.cache.count(BY_CONTROLLER, owner)
+        return 0.0 if count <= _FEW else min(count * _PAUSE_PER_POD_S, _PAUSE_MAX_S)
 
     def _wanting(self, orphan: Pod) -> Iterator[str]:
         for key, selector in self._selectors.get(orphan.metadata.namespace, {}).items():
@@ -166,6 +176,14 @@ class OwnedPods:
 
 def _labels(pod: Pod | None) -> Mapping[str, str] | None:
     return None if pod is None else pod.metadata.labels
+
+
+def _asked_for(owner: Object) -> Object:
+    """An owner without what its controllers and the server write."""
+    metadata = {
+        key: value for key, value in owner["metadata"].items() if key not in ("resourceVersion", "managedFields")
+    }
+    return {**owner, "metadata": metadata, "status": None}
 
 
 def _uid(object_: Object) -> str:

@@ -46,7 +46,7 @@ class StatefulSets:
         await self._controller.run()
 
     def _set_changed(self, change: Change[Object]) -> None:
-        self._controller.queue.add(change.key)
+        self._controller.queue.add_after(change.key, self._pods.pause_after(change))
 
     def _reconcile(self, key: str, answers: Answers) -> Sequence[Action]:
         found = self._sets.cache.get(key)

@@ -169,6 +169,11 @@ class SimulatedDevices:
         self._waking = asyncio.Semaphore(WAKING_MAX)
         self._changes: asyncio.Queue[str] = asyncio.Queue()
 
+    @property
+    def awake(self) -> int:
+        """How many nodes have their drivers running."""
+        return self._awake
+
     # --- what pod workers ask ---
 
     async def prepare(self, pod: Pod) -> None:
@@ -243,13 +248,10 @@ class SimulatedDevices:
 
     def _wake_if_needed(self, name: str) -> None:
         """A node that has something on disk: claims of an earlier process, or faults that somebody has injected."""
-        folder = self.folder(name)
-        if (
-            name not in self._nodes
-            and not (folder / CLAIMS_FILE).exists()
-            and not self._drivers[name].are_needed(folder)
-        ):
-            return
+        if name not in self._nodes:
+            folder = self.folder(name)
+            if not (folder / CLAIMS_FILE).exists() and not self._drivers[name].are_needed(folder):
+                return
         node = self._node(name)
         has_faults = node.drivers.are_needed(node.state)
         if node.life is not None or (self._awake >= self._awake_max and not has_faults):

@@ -132,4 +132,4 @@ def hash_of(data: bytes, collision_count: int | None) -> str:
 
 def pod_matches_template_labels(labels: Mapping[str, str], metadata: ObjectMeta) -> bool:
     """Whether a pod has all labels of its template."""
-    return all(metadata.labels.get(key) == value for key, value in labels.items())
+    return labels.items() <= metadata.labels.items()

@@ -8,7 +8,7 @@ Ask it for a pod's `fit`, which knows about nodes; nothing here does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -24,6 +24,7 @@ from allot.core.scheduling.devices import group_claims
 from allot.core.scheduling.devices.binding_conditions import BINDING_TIMEOUT_SECONDS
 from allot.core.scheduling.devices.claim_fit import ClaimFit, refusal
 from allot.core.scheduling.devices.claim_record import ClaimRecord
+from allot.core.scheduling.devices.claim_users import ClaimUsers
 from allot.core.scheduling.devices.device_fit import DeviceFit
 from allot.core.scheduling.devices.double_allocation import DoubleAllocation, double_allocations
 from allot.core.scheduling.devices.extended_resources import SPECIAL_NAME, ExtendedResources, owner_of_special
@@ -62,6 +63,7 @@ class Claims:
         self.node_allocatable = "DRANodeAllocatableResources" in gates
         self._has_controllers = GATE in gates
         self._records: dict[ClaimID, ClaimRecord] = {}
+        self._users = ClaimUsers(self._records)
         # Claims for extended resources by the uid of the pod that they were made for.
         self._special: dict[str, ClaimID] = {}
         self._groups: dict[tuple[str, str], scheduling.PodGroup] = {}
@@ -158,6 +160,7 @@ class Claims:
         uid = pod.metadata.uid
         if step.consumer is not None:
             record.expect(uid, step.consumer)
+            self._users.note(record.id)
         if step.allocation is None or (record.allocation is not None and record.in_flight is None):
             return
         record.add_sharer(step.allocation, uid, group_claims.group_name(pod))
@@ -199,23 +202,20 @@ class Claims:
                 held.append((record.id, record.allocation))
                 self.inventory.release(record.id)
         vacated = [(self._records[id_], self._records[id_].vacate()) for id_, _ in held if anew]
+        for record, _ in vacated:
+            self._users.note(record.id)
         try:
             yield
         finally:
             for record, claim in vacated:
                 record.restore(claim)
+                self._users.note(record.id)
             for id_, allocation in held:
                 self.inventory.hold(id_, allocation)
 
-    def leftovers(self, departed: Collection[str]) -> tuple[ClaimID, ...]:
+    def leftovers(self, departed: Mapping[str, None]) -> tuple[ClaimID, ...]:
         """Claims whose users, by uid, are all among these: they will be released soon."""
-        if not departed:
-            return ()
-        return tuple(
-            record.id
-            for record in self._records.values()
-            if record.allocation is not None and (users := record.consumers()) and all(uid in departed for uid in users)
-        )
+        return self._users.only(departed) if departed else ()
 
     def users_of_shared_devices(self) -> frozenset[str]:
         """The uids of pods that hold devices which are not local to one node."""
@@ -463,6 +463,7 @@ class Claims:
 
     def _settle(self, record: ClaimRecord) -> None:
         """The claim holds what it is known to hold, and is forgotten if nothing is known of it."""
+        self._users.note(record.id)
         allocation = record.allocation
         if allocation is not None:
             self.inventory.hold(record.id, allocation)

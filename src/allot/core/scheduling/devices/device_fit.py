@@ -97,7 +97,7 @@ class Devices(Protocol):
         """What if these pods were gone, and these claims released: inside, devices that nobody else uses are free. anew: the
         claims can be allocated again."""
 
-    def leftovers(self, departed: Collection[str]) -> Leftover:
+    def leftovers(self, departed: Mapping[str, None]) -> Leftover:
         """Claims whose users, by uid, are all among these: they will be released soon."""
 
     def users_of_shared_devices(self) -> Collection[str]:
