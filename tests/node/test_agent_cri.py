@@ -18,6 +18,7 @@ from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
+from ports import free_port
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
@@ -164,7 +165,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> None:
     mounts = [{"name": "shared", "mountPath": "/shared"}]
-    port = 18473
+    # Of the machine's network: others may run the same test on it.
+    port = free_port()
     serve = f"mkdir /www; echo page > /www/index.html; busybox httpd -p 127.0.0.1:{port} -h /www;"
     loop = "while read line; do echo got $line; done; sleep 600"
     cluster.pod(
