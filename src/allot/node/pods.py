@@ -116,12 +116,12 @@ class PodWorker:
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
         asked = decode_runnable(raw)
+        _check_names(asked)
         self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
         # With the resources that its node has agreed to.
         self.pod = with_allocation(asked, self._resizes.allocation)
         # As the API has it, with fields that no type names.
         self._written: Object = raw.get("status") or {}
-        _check_names(self.pod)
         self._woken = asyncio.Event()
         self._is_ending = asyncio.Event()
         self._is_gone = False
