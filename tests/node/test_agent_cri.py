@@ -118,7 +118,7 @@ POD_SCENES = (
         securityContext={"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000},
     ),
     pod_of(
-        "asks",
+        "looks-up",
         container(
             "main",
             f"busybox nslookup -type=a shop.default.svc.cluster.local {DNS}; busybox nslookup -type=ptr 4.3.96.10.in-addr.arpa {DNS}; "
@@ -302,7 +302,7 @@ def test_a_pod_finds_names_and_services(cluster: Cluster) -> None:
 
 
 def test_the_agent_knows_the_names_of_the_cluster(cluster: Cluster) -> None:
-    said = ended(cluster, "asks")
+    said = ended(cluster, "looks-up")
     assert "Address: 10.96.3.4" in said
     assert "name = shop.default.svc.cluster.local" in said
     assert "can't find absent.default.svc.cluster.local: NXDOMAIN" in said
