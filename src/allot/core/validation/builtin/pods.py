@@ -111,12 +111,19 @@ def _check_addresses(new: Object, old: Object, whose: str) -> Findings:
     return found
 
 
+_STATUS_ADDRESSES = ("podIPs", "hostIPs")
+_SPEC_ADDRESSES = ("dnsConfig", "hostAliases")
+
+
 def _warnings(pod: Object) -> tuple[str, ...]:
+    status, spec = members(pod, "status"), members(pod, "spec")
+    if not (status.keys() & _STATUS_ADDRESSES or spec.keys() & _SPEC_ADDRESSES):
+        # As nearly all pods until they run: every write of one comes by.
+        return ()
     found: list[str] = []
-    for name in ("podIPs", "hostIPs"):
-        for position, entry in enumerate(items(pod, "status", name)):
+    for name in _STATUS_ADDRESSES:
+        for position, entry in enumerate(items(status, name)):
             found += ip_warnings(f"{index(f'status.{name}', position)}.ip", text(entry, "ip"))
-    spec = members(pod, "spec")
     for position, server in enumerate(texts(spec, "dnsConfig", "nameservers")):
         found += ip_warnings(index("spec.dnsConfig.nameservers", position), server)
     for position, alias in enumerate(items(spec, "hostAliases")):
@@ -145,6 +152,7 @@ def _check_spec_update(spec: Object, before: Object) -> Findings:
     return found
 
 
+_MIRROR = "kubernetes.io/config.mirror"
 _UPDATABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
     "`spec.tolerations` (only additions to existing tolerations),"
@@ -170,18 +178,29 @@ def _check_ephemeral(new: Object, old: Object) -> Findings:
 
 def _check_resize(new: Object, old: Object) -> Findings:
     found = _check(new)
+    if _MIRROR in members(old, "metadata", "annotations"):
+        return [forbidden("", "static pods cannot be resized")]
+    if text(old, "spec", "os", "name") == "windows":
+        return [forbidden("", "windows pods cannot be resized")]
     if not items(new, "spec", "containers"):
         found.append(required("spec.containers"))
     if quality_of_service(new) != (text(old, "status", "qosClass") or quality_of_service(old)):
         given = text(new, "status", "qosClass")
         found.append(invalid("spec", given, "Pod QOS Class may not change as a result of resizing"))
+    running = [each for each in items(old, "status", "containerStatuses") if "running" in members(each, "state")]
+    if running and "resources" not in running[0]:
+        found.append(forbidden("spec", "Pod running on node without support for resize"))
     misplaced = [found for name in _RESIZED for found in _check_order(new, old, name)]
     if misplaced:
         return found + misplaced
     for name in _RESIZED:
-        for container, earlier in zip(items(new, "spec", name), items(old, "spec", name), strict=True):
+        pairs = zip(items(new, "spec", name), items(old, "spec", name), strict=True)
+        for position, (container, earlier) in enumerate(pairs):
             for side in ("requests", "limits"):
                 amounts, old_amounts = members(container, "resources", side), members(earlier, "resources", side)
+                if old_amounts.keys() - amounts.keys():
+                    where = f"{index(f'spec.{name}', position)}.resources.{side}"
+                    found.append(forbidden(where, f"resource {side} cannot be removed"))
                 changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
                 if changed - set(_RESIZABLE):
                     found.append(forbidden("spec", "only cpu and memory resources are mutable"))
