@@ -94,7 +94,7 @@ def test_what_is_only_likely_is_not_applied_unless_accepted() -> None:
     text = TEXT.replace("resourceClaimTemplateName", "resourceClaimTemplate")
     result = allot("apply", "-f", "-", "--dry-run=client", stdin=text)
     assert (result.code, result.stdout) == (1, "")
-    assert "error: one change is less sure than certain; nothing was applied" in result.stderr
+    assert "error: one change is less certain than certain; nothing was applied" in result.stderr
     assert allot("apply", "-f", "-", "--dry-run=client", "--accept", "likely", stdin=text).code == 0
 
 
@@ -110,7 +110,11 @@ def test_errors_of_lint_stop_everything() -> None:
     ("text", "arguments", "said"),
     [
         (CLASS.replace("  name: cards.example.com\nspec", "  labels: {}\nspec"), ["--no-lint"], "no metadata.name"),
-        (POD.replace("name: pod", "name: pod\n  namespace: a"), ["-n", "b", "--no-lint"], "expected b, as -n says"),
+        (
+            POD.replace("name: pod", "name: pod\n  namespace: a"),
+            ["-n", "b", "--no-lint"],
+            "expected b, the namespace of -n",
+        ),
         (f"{CLASS}---\nfree: text\n", ["--no-lint"], "a document is not an object"),
     ],
 )
@@ -132,7 +136,7 @@ def test_without_a_kubeconfig_nothing_is_said_of_dumps(tmp_path: Path, monkeypat
     monkeypatch.delenv("KUBECONFIG", raising=False)
     result = allot("apply", "-f", "-", stdin=CLASS)
     assert result.code == 2
-    assert result.stderr.splitlines()[-1] == "hint: name a kubeconfig with --kubeconfig; --dry-run=client needs none"
+    assert result.stderr.splitlines()[-1] == "hint: set a kubeconfig with --kubeconfig; --dry-run=client needs none"
 
 
 def test_what_others_need_comes_first_and_equals_keep_their_order() -> None:

@@ -69,7 +69,7 @@ def test_plan_names_the_pool_that_is_missing(dump: Path) -> None:
     found = allot("plan", "-f", str(dump), "--pools", "cpu=n2-standard-4")
     assert found.code == 1
     assert "default/train: no pool helps." in found.stdout
-    assert "Missing: a pool of g2-standard-4 (0.71 per hour); a node would do for default/train." in found.stdout
+    assert "Missing: a pool of g2-standard-4 (0.71 per hour); a node would be enough for default/train." in found.stdout
 
 
 def test_explain_tells_whether_a_node_is_coming(dump: Path) -> None:
@@ -127,7 +127,7 @@ def test_plan_and_explain_know_compute_classes(dump: Path) -> None:
         (("--profile", "g=h100x99"), 2, "profile 'h100x99'"),
         (("--profile", "g"), 2, "is not GROUP=VALUE"),
         (("--price", "g=much"), 2, "price 'much'"),
-        (("--scale-down-utilization-threshold", "2"), 2, "not a part from 0 to 1"),
+        (("--scale-down-utilization-threshold", "2"), 2, "not a fraction from 0 to 1"),
         (("--scan-interval", "soon"), 2, "not a duration"),
     ],
 )

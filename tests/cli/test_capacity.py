@@ -157,7 +157,7 @@ def test_none_fits_is_an_exit_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--drain", "gone"), 1, "'gone': no node has that name or those labels"),
+        (("--drain", "gone"), 1, "'gone': no node has this name or these labels"),
         (("--add-like", "gone=2"), 1, "node gone is not in the cluster"),
         (("--add-like", "node-a=x"), 2, "'x' is not a number of nodes"),
         (("--add", "h100x99=1"), 2, "there is no such machine"),

@@ -119,7 +119,7 @@ def test_changes_that_are_not_sure_enough_are_refused() -> None:
     template = OLD.replace("ResourceClaim", "ResourceClaimTemplate")
     result = allot("convert", "-", "--accept", "certain", stdin=template)
     assert (result.code, result.stdout) == (1, "")
-    assert result.stderr.endswith("hint: --accept likely takes them as they are\n")
+    assert result.stderr.endswith("hint: --accept likely accepts them\n")
 
 
 def test_the_report_has_changes_problems_files_and_documents(file: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_port_that_is_in_use_is_told(dump: Path) -> None:
         done = allot("dashboard", "-f", str(dump), "--port", port)
     assert done.code == 3
     assert f"error: cannot listen on 127.0.0.1:{port}: the port is in use" in done.stderr
-    assert "hint: choose another one with --port" in done.stderr
+    assert "hint: choose another port with --port" in done.stderr
 
 
 @pytest.mark.parametrize(

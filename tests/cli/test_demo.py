@@ -76,7 +76,7 @@ def test_a_namespace_of_others_is_left_alone(tmp_path: Path, cluster: Path, caps
     manifest.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: gang}}")
     assert run(["apply", "-f", str(manifest), "--kubeconfig", str(cluster)]) == 0
     assert run(["demo", "gang", "--kubeconfig", str(cluster)]) == 1
-    assert "namespace gang: exists already" in capsys.readouterr().err
+    assert "namespace gang: already exists" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_a_tutorial_is_not_played_on_a_cluster_of_others(tmp_path: Path, capsys:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.touch()
     assert run(["demo", "gke-mps", "--kubeconfig", str(kubeconfig)]) == 2
-    assert "works in namespace default" in capsys.readouterr().err
+    assert "uses the namespace default" in capsys.readouterr().err
 
 
 def test_a_tutorial_names_the_programs_that_it_needs(

@@ -229,7 +229,7 @@ def test_a_snapshot_has_what_explain_needs_and_nothing_private(tmp_path: Path, d
     result = allot("snapshot", "-f", str(raw))
     assert result.code == 0
     assert result.stderr == (
-        "note: 8 objects; left out: what containers run and their environment, and annotations that are not needed (--keep-annotations)\n"
+        "note: 8 objects; left out: commands and environment of containers, and unnecessary annotations (--keep-annotations)\n"
     )
     assert "secret" not in result.stdout
     assert "tool.example.com/state: secret" in allot("snapshot", "-f", str(raw), "--keep-annotations").stdout
@@ -252,7 +252,7 @@ def test_who_has_no_kubeconfig_is_told_of_the_cluster_on_this_machine(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert "hint: name a kubeconfig with --kubeconfig" in allot("explain", "train").stderr
+    assert "hint: set a kubeconfig with --kubeconfig" in allot("explain", "train").stderr
     instance = Instance(tmp_path / "allot")
     instance.folder.mkdir()
     with instance.held():

@@ -17,7 +17,7 @@ from allot.cli.main import run
         (["--webhook-url=https://g", "--webhook-service=a/b"], "exclude each other"),
         (["--webhook-timeout=31s"], "expected whole seconds from 1s to 30s, got 31s"),
         (["--webhook-timeout=1500ms"], "expected whole seconds from 1s to 30s, got 1.5s"),
-        (["--write-timeout=1s"], "expected at least the webhook's time-out of 5s, got 1s"),
+        (["--write-timeout=1s"], "expected at least the webhook's timeout of 5s, got 1s"),
         (["--serving-certificate-validity=1s"], "expected at least 5s, got 1s"),
         ([f"--client-ca-file={__file__}"], "test_guard_command.py: expected certificates as PEM"),
         (["--print-webhook-configuration"], "needs --webhook-service or --webhook-url"),

@@ -152,7 +152,7 @@ def test_text_has_place_severity_object_rule_and_fix(file: Path) -> None:
     result = allot("lint", str(file))
     first, second = result.stdout.splitlines()
     assert first == (
-        f"{file}:4:1: warning: DeviceClass c: without selectors the class is every device of every driver "
+        f"{file}:4:1: warning: DeviceClass c: without selectors, the class includes every device of every driver "
         "[class-without-selectors]"
     )
     assert second.startswith("    fix: ")

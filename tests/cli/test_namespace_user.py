@@ -190,7 +190,7 @@ async def test_who_reads_nodes_and_devices_too_is_told_that_others_may_hold_them
     result = await users.ask("lead", "plan", str(manifest))
     assert result.code == 0
     assert "at most 1" in result.stdout
-    assert "pods and claims of other namespaces could not be read, and what they hold counts as free" in result.stdout
+    assert "pods and claims of other namespaces could not be read, so what they hold counts as free" in result.stdout
 
     result = await users.ask("lead", "top", "devices", "-o", "json")
     (row,) = result.lines[0]["rows"]

@@ -108,7 +108,7 @@ async def test_enter_explains_and_y_shows_the_object(dump: Path) -> None:
 async def test_words_that_no_row_has_are_named(dump: Path) -> None:
     async with shown(dump) as screen:
         await screen.press("slash", *"unicorn")
-        await screen.until(lambda: screen.text("note") == 'No row has "unicorn".')
+        await screen.until(lambda: screen.text("note") == 'No row contains "unicorn".')
         assert screen.rows() == []
 
 
@@ -171,7 +171,7 @@ def test_elsewhere_than_on_a_terminal_it_is_the_plain_table(dump: Path) -> None:
 
 def test_options_in_front_of_a_command_are_not_dropped() -> None:
     done = allot("top", "-w", "devices")
-    assert (done.code, "options of allot top devices go behind its name" in done.stderr) == (2, True)
+    assert (done.code, "options of allot top devices go after its name" in done.stderr) == (2, True)
 
 
 def test_on_a_terminal_the_screen_is_drawn_until_q(dump: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         f"error: cannot listen on 127.0.0.1:{port}: the port is in use",
-        "hint: choose another one with --port",
+        "hint: choose another port with --port",
     ]
 
 

@@ -59,7 +59,7 @@ def test_a_file_can_say_which_nodes(tmp_path: Path) -> None:
         (("h100x9000",), "there is no such machine"),
         (("t4=0",), "'0' is not a number of nodes from 1 to 20000"),
         (("t4=many",), "'many' is not a number"),
-        (("t4", "t4"), "two nodes would be called t4"),
+        (("t4", "t4"), "two nodes would have the name t4"),
         (("none", "t4"), "cannot be used together"),
         (("./nowhere.yaml",), "no such file"),
         (("t4=20000", "l4=2"), "20002 nodes, expected at most 20000"),
@@ -80,7 +80,7 @@ def test_an_unknown_profile_names_the_nearest_ones(tmp_path: Path) -> None:
 def test_a_count_belongs_to_the_node_before_it(tmp_path: Path) -> None:
     done = allot("up", "--data-dir", str(tmp_path), "--count", "3")
     assert done.code == 2
-    assert "--count comes after the --node" in done.stderr
+    assert "--count must come after its --node" in done.stderr
     done = allot("up", "--data-dir", str(tmp_path), "--node", "t4", "--count", "zero")
     assert "'zero' is not a number of nodes" in done.stderr
 
@@ -108,7 +108,7 @@ def test_nodes_without_devices_are_not_waited_for() -> None:
 
 
 def test_a_data_directory_that_is_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="longer names than the machine allows"):
+    with pytest.raises(Unreadable, match="paths longer than the machine allows"):
         LocalNode(LocalOptions(), tmp_path / ("deep" * 20), tmp_path / "kubeconfig", "default")
 
 
@@ -216,7 +216,7 @@ def test_data_is_removed_after_a_yes(tmp_path: Path) -> None:
     unanswered = allot("reset", "--data-dir", str(data))
     assert (unanswered.code, unanswered.stderr.splitlines()[-2:]) == (
         1,
-        ["error: nothing was removed: no answer", "hint: --yes does not ask"],
+        ["error: nothing was removed: no answer", "hint: to skip the confirmation, use --yes"],
     )
     done = allot("reset", "--data-dir", str(data), stdin="y\n")
     assert (done.code, data.exists()) == (0, False)
@@ -229,7 +229,7 @@ def test_what_ends_a_cluster_in_the_background_can_be_copied(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     state = InstanceState(pid=1, began=0, since=0.0)
     announce(state, background=tmp_path / "allot")
-    assert "allot status shows how it is, allot down stops it" in capsys.readouterr().err
+    assert "allot status shows its state, allot down stops it" in capsys.readouterr().err
     announce(state, background=Path("my data"))
     assert "allot down --data-dir 'my data' stops it" in capsys.readouterr().err
 

@@ -43,7 +43,7 @@ async def test_without_a_pod_network_a_load_balancer_says_why_it_waits(tmp_path:
         await services.create(WEB)
         told = await until(lambda: events_of(plane, "NoPodNetwork"))
         expected = (
-            "this machine allows no pod network (namespaces: operation not permitted): nobody serves this Service"
+            "this machine allows no pod network (namespaces: operation not permitted): this Service is not served"
         )
         assert told == [expected]
         assert not (await services.get("web", "default"))["status"]["loadBalancer"]

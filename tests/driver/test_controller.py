@@ -335,7 +335,7 @@ async def test_a_pool_on_a_node_is_refused(client: Client, caplog: pytest.LogCap
             return [Pool(name=POOL, node_name=NODE)]
 
     async with running_controller(Wrong(), client) as runs:
-        await until(lambda: "does not tell its pools" in caplog.text, "the message")
+        await until(lambda: "failed to list its pools" in caplog.text, "the message")
         assert not runs.ready.is_set()
     assert f"pool {POOL!r} is on node {NODE!r}" in caplog.text
 

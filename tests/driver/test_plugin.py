@@ -479,7 +479,7 @@ async def test_a_driver_that_nobody_can_reach_any_more_ends(client: Client, tmp_
             getattr(plugin, which).unlink()
             async with asyncio.timeout(WAIT_S):
                 await asyncio.Event().wait()
-    assert caught.group_contains(DriverFailed, match=r"nobody listens on .*\.sock$")
+    assert caught.group_contains(DriverFailed, match=r"no process listens on .*\.sock$")
 
 
 async def test_a_bad_name_or_folder_is_told_before_anything_starts(client: Client, tmp_path: Path) -> None:

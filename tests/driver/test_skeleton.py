@@ -53,7 +53,7 @@ def test_the_files_are_listed_and_what_is_there_is_not_touched(tmp_path: Path) -
     assert result.code == 0
     assert str(tmp_path / "dice" / "driver.py") in result.stdout.splitlines()
     again = allot("driver", "new", NAME, "--directory", str(tmp_path / "dice"))
-    assert (again.code, "is there already" in again.stderr) == (2, True)
+    assert (again.code, "already exists" in again.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["", "Dice", "a_b.example.com", "x" * 64, "../escape"])

@@ -144,7 +144,7 @@ async def test_too_many_samples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None
     text = b"".join(b"m%d 1\n" % number for number in range(pod_scrapes.SAMPLES_MAX + 5))
     async with serving(HEAD + text) as port:
         assert len((await scrape(pod(port), recorder=recorder, looks=2)).samples) == pod_scrapes.SAMPLES_MAX
-    text = f"5 lines are left out: no samples, or more than {pod_scrapes.SAMPLES_MAX}"
+    text = f"5 lines are left out: invalid samples, or more than {pod_scrapes.SAMPLES_MAX}"
     assert recorder.texts == [("uid-p", text)]
 
 

@@ -262,7 +262,7 @@ async def test_containers_see_exactly_the_devices_that_the_drivers_of_their_node
         assert listed.count("NVIDIA A100-SXM4-40GB") == 4 and len(listed.splitlines()) == 4
         assert "SIMULATED" not in await made.said("training", "env")
         with pytest.raises(
-            RuntimeFailure, match=r'cannot run "vim-of-nobody" .*its devices bring gpu-memory, nvidia-smi'
+            RuntimeFailure, match=r'cannot run "vim-of-nobody" .*its devices provide gpu-memory, nvidia-smi'
         ):
             await made.said("training", "vim-of-nobody")
         await made.phase("instance", "Succeeded")

@@ -77,7 +77,7 @@ def test_a_folder_is_searched_in_name_order(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_manifests_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="folder without manifests"):
+    with pytest.raises(Unreadable, match="directory without manifests"):
         read_manifests([str(tmp_path)])
 
 

@@ -185,7 +185,7 @@ def test_a_cluster_without_any_of_its_files_starts_empty_and_says_so(tmp_path: P
     with allot_server(tmp_path) as server:
         assert names(server) == set()
         said = (tmp_path / "server.log").read_text()
-    assert "has the keys of a cluster and no objects; starting empty" in said
+    assert "contains the keys of a cluster but no objects; starting empty" in said
 
 
 def test_up_ends_with_the_same_codes_also_in_the_background(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_read_only_disk_is_named(tmp_path: Path, command: str) -> None:
         assert done.returncode == READ_ONLY, done.stderr
         assert done.stderr.splitlines() == [
             f"error: data directory {data}: the disk is read-only",
-            "hint: mount it for writing, or choose another one with --data-dir",
+            "hint: mount it for writing, or choose another directory with --data-dir",
         ]
         subprocess.run(["mount", "-o", "remount,rw", str(data)], check=True)
         with allot_server(tmp_path) as server:

@@ -50,7 +50,7 @@ class Draining:
         """Take away the marks that another process has left."""
         for node in nodes:
             if any(taint.key in (TO_BE_DELETED, DELETION_CANDIDATE) for taint in node.spec.taints):
-                _log.info("node %s: its mark is taken away: nobody removes it now", node.metadata.name)
+                _log.info("node %s: mark removed, because no autoscaler removes the node now", node.metadata.name)
                 await self._unmark(node.metadata.name)
 
     async def soften(self, nodes: Sequence[Node], unneeded: Collection[str]) -> None:

@@ -32,7 +32,7 @@ from allot.process.clock import Clock, rfc3339
 _HOUR_S = 3600.0
 # Taints of nodes that have come and are not for pods yet.
 _STARTING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
-_NO_TEMPLATE = "the provider does not say what a node of it is, and there is none yet"
+_NO_TEMPLATE = "the provider does not describe its nodes, and it has none yet"
 # What a node of a hardware profile is, under a name; None if there is no such profile.
 ProfileTemplate = Callable[[str], Template | None]
 

@@ -225,7 +225,7 @@ class Autoscaler:
         try:
             await self._provider.delete(state.name, [instance_name(instance)])
         except ProviderError as error:
-            _log.warning("pool %s: machine %s is not given back: %s", state.name, instance.id, error)
+            _log.warning("pool %s: machine %s was not deleted: %s", state.name, instance.id, error)
 
     async def _give_up_node(self, state: GroupState, node: Node) -> None:
         published = {each.spec.driver for each in self._known.slices if each.spec.node_name == node.metadata.name}

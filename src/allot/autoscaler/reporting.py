@@ -234,7 +234,7 @@ def _group(state: GroupState, backoff: Backoff, unneeded: Mapping[str, float], n
             "minSize": state.group.min_size,
             "maxSize": state.group.max_size,
         },
-        "devicesKnownFrom": source or "nobody: no devices are assumed",
+        "devicesKnownFrom": source or "unknown: no devices are assumed",
         "pricePerHour": price_text(state.pool.price) if state.pool is not None else "",
         "scaleUp": scale_up,
         "scaleDown": {"status": "CandidatesPresent" if names else "NoCandidates", "candidates": len(names)},

@@ -81,7 +81,7 @@ class UnknownWorkload(ValueError):
     def __init__(self, pattern: str) -> None:
         names = [workload.full_name for workload in workloads()]
         self.nearest = next(iter(_nearest(pattern, names)), "")
-        super().__init__(f"no workload is called {pattern!r}")
+        super().__init__(f"no workload has the name {pattern!r}")
 
 
 def _nearest(pattern: str, names: list[str]) -> list[str]:

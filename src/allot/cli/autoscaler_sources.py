@@ -63,7 +63,7 @@ class AutoscalerSources:
             try:
                 discovery = await self._client.discovery(refresh=True)
             except ApiError as error:
-                _log.info("what is served is not known: %s", error)
+                _log.info("cannot discover what is served: %s", error)
                 continue
             self._sources.connect_custom(discovery, self._made.changed, self._made.machine.serve)
             self._connect_classes(discovery)

@@ -89,15 +89,15 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+            help="How to reach the API server.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
         ),
-        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
         gates_option(),
         click.option(
             "--leader-elect/--no-leader-elect",
             default=True,
             show_default=True,
-            help="Wait for a lease before working, so that of several processes one works.",
+            help="Elect a leader through a Lease, so that only one of several processes works.",
         ),
         click.option(
             "--leader-elect-resource-name",
@@ -105,7 +105,7 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
             default=lease_name,
             show_default=True,
             metavar="NAME",
-            help="The name of that lease.",
+            help="The name of that Lease.",
         ),
         click.option(
             "--leader-elect-resource-namespace",
@@ -113,35 +113,35 @@ def component_options(lease_name: str, port: int) -> Callable[[Function], Functi
             default="kube-system",
             show_default=True,
             metavar="NAMESPACE",
-            help="The namespace of that lease.",
+            help="The namespace of that Lease.",
         ),
         duration_option(
             "--leader-elect-lease-duration",
             "lease_duration",
             default="15s",
-            help_="How long others wait for a lease that is not renewed.",
+            help_="How long others wait for a Lease that is not renewed.",
         ),
         duration_option(
             "--leader-elect-renew-deadline",
             "renew_deadline",
             default="10s",
-            help_="How long the leader tries to renew it before it gives up.",
+            help_="How long the leader tries to renew the Lease before it gives up.",
         ),
         duration_option(
             "--leader-elect-retry-period",
             "retry_period",
             default="2s",
-            help_="The pause between tries.",
+            help_="The pause between attempts.",
         ),
         click.option(
-            "--bind-address", default="127.0.0.1", show_default=True, help="Where to serve health and metrics."
+            "--bind-address", default="127.0.0.1", show_default=True, help="The address to serve health and metrics on."
         ),
         click.option(
             "--port",
             type=click.IntRange(-1, 65535),
             default=port,
             show_default=True,
-            help="The port for /healthz, /livez, /readyz and /metrics (HTTP); 0 takes a free one, -1 none.",
+            help="The port for /healthz, /livez, /readyz and /metrics (HTTP); 0 takes a free one, -1 disables them.",
         ),
     )
 
@@ -267,7 +267,7 @@ async def _work(
     )
     leading = msgspec.structs.replace(component, elector=elector)
     await elector.run(lambda: work(leading))
-    raise CannotRun(f"{name}: lease {lease}: lost", "another process leads now; start this one again to stand by")
+    raise CannotRun(f"{name}: lease {lease}: lost", "another process is the leader now; restart this one to stand by")
 
 
 async def _until_reachable(component: Component) -> None:
@@ -301,5 +301,7 @@ async def _probes(options: ComponentOptions, component: Component, ready: Check)
 def _cannot_listen(error: OSError, options: ComponentOptions) -> CommandError:
     where = f"{options.bind_address}:{options.port}"
     if error.errno == errno.EADDRINUSE:
-        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another one with --port, -1 for none")
+        return CannotRun(
+            f"cannot listen on {where}: the port is in use", "choose another port with --port, or -1 for none"
+        )
     return CannotRun(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}")

@@ -30,7 +30,7 @@ controllers_option = click.option(
     show_default=True,
     metavar="LIST",
     callback=_patterns,
-    help="Which ones: '*' for all, NAME for one more, -NAME for one less; comma-separated.",
+    help="The controllers to run: '*' for all, NAME to add one, -NAME to omit one; comma-separated.",
 )
 
 hpa_sync_period_option = duration_option(
@@ -38,5 +38,5 @@ hpa_sync_period_option = duration_option(
     "hpa_sync_period",
     default=f"{SYNC_PERIOD_S:g}s",
     least_s=1.0,
-    help_="How often each HorizontalPodAutoscaler is looked at; at least 1s.",
+    help_="How often each HorizontalPodAutoscaler is evaluated; at least 1s.",
 )

@@ -21,5 +21,5 @@ data_dir_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=default_data_dir,
     show_default="$XDG_DATA_HOME/allot",
-    help="Where objects, keys and certificates are kept.",
+    help="Where to keep objects, keys and certificates.",
 )

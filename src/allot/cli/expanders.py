@@ -13,5 +13,5 @@ def parse_expanders(_context: click.Context, _parameter: click.Parameter, text: 
     names = tuple(each.strip() for each in text.split(","))
     for name in names:
         if name not in EXPANDERS:
-            raise click.BadParameter(f"{name!r} is none: {did_you_mean(name, EXPANDERS)}")
+            raise click.BadParameter(f"{name!r} is not an expander: {did_you_mean(name, EXPANDERS)}")
     return names

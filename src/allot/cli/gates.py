@@ -44,7 +44,7 @@ def gates_option(default: str = "default") -> Callable[[Function], Function]:
         show_default=True,
         metavar="GATES",
         callback=parse_gates,
-        help="'default' (Kubernetes'), 'allot' (pod groups too), 'all', or changes: NAME=true,NAME=false.",
+        help="'default' (Kubernetes'), 'allot' (adds pod groups), 'all', or changes: NAME=true,NAME=false.",
     )
 
 

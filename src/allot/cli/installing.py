@@ -57,7 +57,7 @@ def target_options(function: Function) -> Function:
             show_default=True,
             metavar="NAME",
             callback=_label,
-            help="Where it runs; made if it is not there.",
+            help="The namespace to install to; created if necessary.",
         ),
         click.option(
             "--release",
@@ -65,14 +65,14 @@ def target_options(function: Function) -> Function:
             show_default=True,
             metavar="NAME",
             callback=_label,
-            help="What it is called; a second one needs another name.",
+            help="The name of the release; a second installation needs another name.",
         ),
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+            help="How to reach the cluster.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
         ),
-        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
     )
     return with_options(command, options)  # type: ignore[return-value]
 
@@ -98,7 +98,7 @@ async def on_cluster(
 ) -> None:
     """Do something with the release on its cluster. NotReached, Refused."""
     source = SnapshotSource(kubeconfig=target.kubeconfig, context=target.context)
-    connection = connection_of(source, hint="name a kubeconfig with --kubeconfig, or use --dry-run")
+    connection = connection_of(source, hint="set a kubeconfig with --kubeconfig, or use --dry-run")
     clock = SystemClock()
     transport = HttpTransport(
         connection, clock, SystemIds(), environ=os.environ, user_agent="allot-install", tries_max=TRIES_MAX
@@ -113,9 +113,9 @@ async def on_cluster(
             f"API server {connection.server}: {error}", "--force-conflicts takes over fields that others have set"
         ) from None
     except NotOurs as error:
-        raise Refused(str(error), "choose another --release, or remove what is there") from None
+        raise Refused(str(error), "choose another --release, or remove the existing objects") from None
     except InUse as error:
-        raise Refused(str(error), "--force removes it nevertheless") from None
+        raise Refused(str(error), "--force removes it anyway") from None
     except (ApiError, NotServed, NotReady) as error:
         raise Refused(f"API server {connection.server}: {error}") from None
     finally:

@@ -35,7 +35,7 @@ watch_option = click.option(
 def show_live(source: SnapshotSource, show: Show) -> None:
     """Show the cluster again after every change. show: writes the view of a snapshot to stdout."""
     if source.files:
-        raise Unreadable("--watch needs a cluster: a dump does not change", "leave out either -f or --watch")
+        raise Unreadable("--watch needs a cluster: a dump does not change", "omit either -f or --watch")
     connection = connection_of(source)
     try:
         asyncio.run(_draw_on(connection, show) if sys.stdout.isatty() else _print_on(connection, show))

@@ -28,37 +28,37 @@ COMPLETION_VARIABLE = "_ALLOT_COMPLETE"
 _SHOW_TRACEBACK = "ALLOT_TRACEBACK"
 # What `allot --help` says of each: reading it in the commands would import all of them, which takes seconds.
 _COMMANDS = {
-    "allocate": "Which devices do claims get, and if none, why not?",
+    "allocate": "Show which devices claims get, or why not.",
     "apiserver": "Run the API server.",
-    "apply": "Convert what is safe, lint, then apply.",
-    "autoscaler": "Run the autoscaler: nodes that come and go.",
+    "apply": "Convert what is safe, lint, and apply.",
+    "autoscaler": "Run the autoscaler, which adds and removes nodes.",
     "bench": "Measure the control plane.",
-    "cel": "What does a device selector cost, and which devices does it select?",
-    "completion": "Print the completion of a shell.",
+    "cel": "Check a device selector, its cost, and which devices it selects.",
+    "completion": "Print a completion script for a shell.",
     "controllers": "Run the controllers.",
-    "convert": "Manifests of any API generation as Kubernetes takes them today.",
+    "convert": "Convert manifests of any API version to the current one.",
     "dashboard": "Show a cluster in the browser.",
-    "demo": "Show what dynamic resource allocation does, step by step.",
+    "demo": "Show what Dynamic Resource Allocation does, step by step.",
     "down": "Stop the cluster on this machine.",
-    "driver": "Begin a driver, and test it.",
-    "explain": "Why does a pod not run, and what would help?",
-    "export": "A cluster's objects as they can be applied to another one.",
-    "get": "Every single device, what it is and who has it.",
-    "guard": "Run the guard: no device in two claims, whoever schedules.",
-    "install": "Bring parts of allot onto a cluster.",
-    "lint": "What is wrong with these manifests, before a cluster sees them?",
+    "driver": "Create and test drivers.",
+    "explain": "Explain why a pod does not run, and what would help.",
+    "export": "Write a cluster's objects so that they can be applied to another one.",
+    "get": "List every device, with its attributes and holders.",
+    "guard": "Run the guard, which prevents double allocation of devices.",
+    "install": "Install parts of allot on a cluster.",
+    "lint": "Find mistakes in manifests before you apply them.",
     "node": "Run the agent of a node.",
-    "plan": "How many more of this fit, and what if there were other nodes?",
-    "queues": "What do teams' queues deserve, get, hold and wait for?",
+    "plan": "Show how many more copies of a manifest fit.",
+    "queues": "Show what the queues of teams deserve, get, hold and wait for.",
     "reset": "Stop the cluster and remove its data.",
     "scheduler": "Run the scheduler.",
-    "snapshot": "Write what explain, top, tree, plan and lint need to know of a cluster.",
-    "status": "Tell how the cluster on this machine is doing.",
-    "top": "What of the devices is free, in use, and by whom?",
-    "tree": "From a pod to its claims, devices and node, and back.",
-    "uninstall": "Remove what install has brought onto a cluster.",
+    "snapshot": "Write what explain, top, tree, plan and lint need to know about a cluster.",
+    "status": "Show the state of the cluster on this machine.",
+    "top": "Show which devices are free and in use, and who holds them.",
+    "tree": "Show a pod with its claims, devices and node, and the reverse.",
+    "uninstall": "Remove what allot install has installed.",
     "up": "Start a cluster on this machine.",
-    "validate": "Would the API server take these objects?",
+    "validate": "Check whether the API server would accept objects.",
 }
 
 
@@ -90,15 +90,15 @@ def cli() -> None:
     """Kubernetes Dynamic Resource Allocation: claim devices by what they are.
 
     A control plane, a scheduler, controllers, a node agent and drivers, together or one by one; and answers from files,
-    for which no cluster is needed.
+    without a cluster.
 
     \b
     Examples:
-      allot demo                                   what it is, shown step by step
-      allot up --node h100x8 --node t4=3           a cluster with simulated GPUs that kubectl can use
+      allot demo                                   what it is, step by step
+      allot up --node h100x8 --node t4=3           a cluster with simulated GPUs for kubectl
       allot explain pod/train                      why a pod waits, and what would help
       allot lint manifests/                        what is wrong with manifests
-      allot convert old.yaml                       as Kubernetes takes them today
+      allot convert old.yaml                       convert to the current API
       allot allocate cluster/ claim.yaml           which devices the claim gets, and on which node
       allot cel 'device.driver == "gpu.example.com"' -f slices.yaml
       kubectl get resourceslices,deviceclasses,nodes -o yaml | allot allocate - claim.yaml
@@ -165,7 +165,7 @@ def _usage_error(error: click.ClickException) -> int:
         talk(message)
         return EXIT_USAGE
     context = error.ctx if isinstance(error, click.UsageError) else None
-    hint = f"{context.command_path} --help shows what can be given" if context is not None else None
+    hint = f"{context.command_path} --help shows the usage" if context is not None else None
     return _fail(message[:1].lower() + message[1:].removesuffix("."), EXIT_USAGE, hint)
 
 

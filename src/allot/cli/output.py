@@ -39,7 +39,7 @@ output_option = click.option(
     type=click.Choice([output_format.value for output_format in OutputFormat]),
     default=OutputFormat.TABLE.value,
     show_default=True,
-    help="How to print the answer.",
+    help="The output format.",
     callback=lambda _context, _parameter, value: OutputFormat(value),
 )
 

@@ -75,7 +75,7 @@ def nodes_of(cluster: Cluster, wanted: str | None) -> list[core_v1.Node]:
         if not nodes:
             raise Unreadable(
                 "no node to allocate for: the input has no Node, and no ResourceSlice names one",
-                "give a Node manifest, or name a node: --node NAME",
+                "pass a Node manifest, or name a node with --node NAME",
             )
         return nodes
     found = [node for node in nodes if node.metadata.name == wanted]

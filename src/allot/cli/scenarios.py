@@ -126,7 +126,7 @@ def _line_value(line: bytes, place: str) -> dict[str, Any]:
     if len(values) != 1 or not isinstance(values[0], dict):
         raise Unreadable(f"{place}: expected one JSON object")
     for unknown in sorted(values[0].keys() - set(_MEMBERS)):
-        talk(f"warning: {place}: member {unknown!r} is not known and ignored: expected some of {', '.join(_MEMBERS)}")
+        talk(f"warning: {place}: member {unknown!r} is unknown and ignored: expected some of {', '.join(_MEMBERS)}")
     return values[0]
 
 

@@ -93,10 +93,10 @@ def server_options(gates: str) -> Callable[[Function], Function]:
         click.option(
             "--kubeconfig",
             type=_PATH,
-            help="Where the administrator's kubeconfig is written.  [default: admin.kubeconfig in the data directory]",
+            help="Where to write the administrator's kubeconfig.  [default: admin.kubeconfig in the data directory]",
         ),
         click.option(
-            "--memory", is_flag=True, help="Keep objects in memory only; they are gone when the server stops."
+            "--memory", is_flag=True, help="Keep objects in memory only; they are lost when the server stops."
         ),
         click.option("--etcd-servers", default="", metavar="URLS", help="Keep objects in etcd, comma-separated URLs."),
         click.option("--etcd-cafile", "etcd_ca", type=_PATH, help="The authority of etcd's certificate."),
@@ -106,7 +106,7 @@ def server_options(gates: str) -> Callable[[Function], Function]:
             "--etcd-prefix",
             default="/registry",
             show_default=True,
-            help="Where keys begin in etcd, as kube-apiserver's.",
+            help="The prefix of keys in etcd, as in kube-apiserver.",
         ),
         gates_option(gates),
         click.option(
@@ -117,39 +117,38 @@ def server_options(gates: str) -> Callable[[Function], Function]:
             help="Another name or address of this server; repeatable.",
         ),
         click.option(
-            "--token-auth-file", "token_file", type=_PATH, help='A file of lines token,user,uid,"group,group".'
+            "--token-auth-file", "token_file", type=_PATH, help='A file with lines token,user,uid,"group,group".'
         ),
         click.option(
             "--service-account-signing-key-file",
             "signing_key_file",
             type=_PATH,
-            help="The private key (RSA or ECDSA) that signs service-account tokens.  [default: sa.key, made in the data "
-            "directory]",
+            help="The private key (RSA or ECDSA) that signs service account tokens.  [default: sa.key, created in the data directory]",
         ),
         click.option(
             "--service-account-key-file",
             "verifying_key_files",
             type=_PATH,
             multiple=True,
-            help="Keys, public or private, that may have signed service-account tokens besides; repeatable.",
+            help="Additional keys, public or private, that verify service account tokens; repeatable.",
         ),
         click.option("--audit-log", type=_PATH, help="Write an audit log (JSON lines) to this file."),
         duration_option(
             "--metric-resolution",
             default=f"{RESOLUTION_S:g}s",
             least_s=1.0,
-            help_="How often nodes are asked what they and their pods use; at least 1s.",
+            help_="How often to collect metrics of nodes and their pods; at least 1s.",
         ),
         click.option(
             "--kubelet-certificate-authority",
             "kubelet_authority",
             type=_PATH,
-            help="The authority of kubelets' certificates, which are not verified otherwise.",
+            help="The authority of kubelets' certificates. Without it, they are not verified.",
         ),
         click.option(
             "--loopback-kubelets/--no-loopback-kubelets",
             default=None,
-            help="Whether nodes may be at loopback addresses.  [default: if the server listens on one; with allot up, yes]",
+            help="Allow nodes at loopback addresses.  [default: if the server listens on one; with allot up, yes]",
         ),
         click.option(
             "--max-requests-inflight",
@@ -157,7 +156,7 @@ def server_options(gates: str) -> Callable[[Function], Function]:
             default=400,
             show_default=True,
             metavar="NUMBER",
-            help="How many requests that only read are handled at a time; one user gets at most half. 0: no limit.",
+            help="The maximum number of reading requests at a time; one user gets at most half. 0 means no limit.",
         ),
         click.option(
             "--max-mutating-requests-inflight",
@@ -165,13 +164,13 @@ def server_options(gates: str) -> Callable[[Function], Function]:
             default=200,
             show_default=True,
             metavar="NUMBER",
-            help="The same for requests that write.",
+            help="The same for writing requests.",
         ),
         click.option(
             ACCEPT_LOSS,
             "accept_loss",
             is_flag=True,
-            help="Start with what is left of the objects where some are known to be missing; once, not as a habit.",
+            help="Start even if objects are known to be missing, with those that are left. Use it once, not permanently.",
         ),
     )
 
@@ -195,7 +194,7 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
 
 def make_data_dir(path: Path) -> None:
     """CannotServe if it is not there and cannot be made, or belongs to somebody else."""
-    hint = "choose another one with --data-dir"
+    hint = "choose another directory with --data-dir"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk = os.statvfs(path)
@@ -220,7 +219,9 @@ def disk_fault(error: BaseException | None) -> Fault | None:
 
 def cannot_write(error: OSError, data_dir: Path, fault: Fault) -> CannotServe:
     hint = (
-        "free some space" if fault is Fault.DISK_FULL else "mount it for writing, or choose another one with --data-dir"
+        "free some space"
+        if fault is Fault.DISK_FULL
+        else "mount it for writing, or choose another directory with --data-dir"
     )
     return CannotServe(
         f"{error.filename or f'data directory {data_dir}'}: the {fault.replace(' ', ' is ', 1)}", hint, fault

@@ -93,7 +93,9 @@ def _store(options: ServerOptions) -> Store:
         )
     database = options.data_dir / _DATABASE
     if (options.data_dir / _KEYS).exists() and not database.exists() and not marker_path(database).exists():
-        talk(f"warning: data directory {options.data_dir}: has the keys of a cluster and no objects; starting empty")
+        talk(
+            f"warning: data directory {options.data_dir}: contains the keys of a cluster but no objects; starting empty"
+        )
     return SqliteStore(database, accept_loss=options.accept_loss)
 
 
@@ -135,5 +137,5 @@ def _endpoint(url: str) -> tuple[str, int]:
 def _cannot_listen(error: OSError, options: ServerOptions) -> CommandError:
     where = f"{options.bind_address}:{options.port}"
     if error.errno == errno.EADDRINUSE:
-        return CannotServe(f"cannot listen on {where}: the port is in use", "choose another one with --port")
+        return CannotServe(f"cannot listen on {where}: the port is in use", "choose another port with --port")
     return CannotServe(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")

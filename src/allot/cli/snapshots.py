@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_HINT_WITHOUT_CLUSTER = "name a kubeconfig with --kubeconfig, or a dump with -f"
-_HINT_WITHOUT_RIGHTS = "a dump (-f) needs no rights"
+_HINT_WITHOUT_CLUSTER = "set a kubeconfig with --kubeconfig, or a dump with -f"
+_HINT_WITHOUT_RIGHTS = "a dump (-f) needs no permissions"
 
 
 def snapshot_options(function: Function) -> Function:
@@ -43,15 +43,15 @@ def snapshot_options(function: Function) -> Function:
             "files",
             multiple=True,
             metavar="FILE",
-            help="Ask a dump instead of a cluster: a file or folder of YAML or JSON as kubectl get prints it, - for "
-            "stdin. May be repeated.",
+            help="Read a dump instead of a cluster: a file or directory of YAML or JSON from kubectl get or allot snapshot, or - for stdin. "
+            "Repeatable.",
         ),
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+            help="How to reach the cluster.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
         ),
-        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+        click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
     )
     decorated: Any = command
     for option in reversed(options):
@@ -76,7 +76,7 @@ def need(snapshot: Snapshot, *types: type[APIStruct], hint: str = "") -> None:
     if lacking:
         kinds = ", ".join(lacking)
         raise Denied(
-            f"{kinds} may not be listed", hint or f"the right to list {kinds} is needed; {_HINT_WITHOUT_RIGHTS}"
+            f"{kinds} may not be listed", hint or f"permission to list {kinds} is missing; {_HINT_WITHOUT_RIGHTS}"
         )
 
 

@@ -56,7 +56,7 @@ class Announcement:
             async with asyncio.timeout(_RELEASE_S):
                 await self._write("")
         except (ApiError, TimeoutError) as error:
-            _log.info("lease %s/%s: not given back: %s", NAMESPACE, self.name, error or "no answer in time")
+            _log.info("lease %s/%s: not released: %s", NAMESPACE, self.name, error or "no answer in time")
 
     async def _write(self, holder: str) -> None:
         lease = announcement(self.name, self._running, holder, _DURATION_S, self._clock.now_micro())

@@ -359,7 +359,7 @@ def _exec(user: _Fields, cluster: _Fields) -> ExecPlugin | None:
     mode = plugin.text("interactiveMode")
     if mode == "Always":
         raise plugin.error(
-            "interactiveMode", "the plugin needs a terminal, and there is none: expected Never or IfAvailable"
+            "interactiveMode", "the plugin needs a terminal, but there is none: expected Never or IfAvailable"
         )
     if mode not in ("Never", "IfAvailable") and (mode or api_version == EXEC_API_VERSIONS[0]):
         raise plugin.error("interactiveMode", f"invalid value {mode!r}: expected Never, IfAvailable or Always")

@@ -152,7 +152,7 @@ class LeaderElector:
                     except Conflict:
                         await self._read()
         except (ApiError, TimeoutError) as error:
-            _log.warning("%s: not given back: %s", self._described, error or "no answer in time")
+            _log.warning("%s: not released: %s", self._described, error or "no answer in time")
         self._report()
 
     # --- one try ---

@@ -246,12 +246,12 @@ class RunningController:
         pools = await answer_or_failure(lambda: call(self.controller.pools))
         problem = pools if isinstance(pools, Exception) else self._take_pools(pools)
         if problem is not None:
-            _log.error("controller of %s does not tell its pools", self.controller.name, exc_info=problem)
+            _log.error("controller of %s failed to list its pools", self.controller.name, exc_info=problem)
             self.metrics.problem("devices")
         before = dict(self._steps)
         attached = await answer_or_failure(lambda: call(self.controller.attached))
         if isinstance(attached, Exception):
-            _log.error("controller of %s does not tell what is attached", self.controller.name, exc_info=attached)
+            _log.error("controller of %s failed to list attached devices", self.controller.name, exc_info=attached)
             self.metrics.problem("attached")
             return False
         found: dict[DeviceKey, set[str]] = {}

@@ -85,7 +85,7 @@ class HealthBoard:
     async def _ask(self) -> None:
         answer = await answer_or_failure(lambda: call(self._driver.health))
         if isinstance(answer, Exception):
-            _log.error("the driver does not tell how its devices are", exc_info=answer)
+            _log.error("the driver does not report the health of its devices", exc_info=answer)
             self._metrics.problem("health")
             return
         report = Report(

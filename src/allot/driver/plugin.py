@@ -329,7 +329,7 @@ class Plugin:
             unheard = [path for path in (self.registration_path, self.service_path) if not is_served(path)]
             deaf = deaf + 1 if unheard else 0
             if deaf == _DEAF_MAX:
-                raise DriverFailed(f"driver {self.driver.name}: nobody listens on {unheard[0]}")
+                raise DriverFailed(f"driver {self.driver.name}: no process listens on {unheard[0]}")
 
     async def _stop(
         self,
@@ -371,7 +371,7 @@ class Plugin:
         """Ask the driver what there is; what it said before stays when it fails."""
         answer = await answer_or_failure(lambda: call(self.driver.devices))
         if isinstance(answer, Exception):
-            _log.error("the driver does not tell its devices", exc_info=answer)
+            _log.error("the driver failed to list its devices", exc_info=answer)
             self.metrics.problem("devices")
             return
         try:

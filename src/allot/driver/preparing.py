@@ -255,7 +255,7 @@ class Preparer:
             # Allocated by the controller itself, which has seen to it.
             return
         if not result.binding_conditions:
-            raise Failure(f"{where}: allocated without binding conditions, so nothing tells whether it is attached")
+            raise Failure(f"{where}: allocated without binding conditions, so it is not known whether it is attached")
         if not all(is_true(object_, result, condition) for condition in result.binding_conditions):
             raise Failure(f"{where}: its controller has not attached it yet")
 

@@ -127,11 +127,11 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--node-name", default=environ.get("NODE_NAME", ""), help="this node [$NODE_NAME]")
     add("--pod-uid", default=environ.get("POD_UID", ""), help="the driver's pod, for rolling updates [$POD_UID]")
-    add("--kubelet-root", type=_absolute, default=defaults.kubelet_root, help="the kubelet's folder [%(default)s]")
+    add("--kubelet-root", type=_absolute, default=defaults.kubelet_root, help="the kubelet's directory [%(default)s]")
     add("--registry-dir", type=_absolute, help="where the kubelet looks for drivers [KUBELET_ROOT/plugins_registry]")
-    add("--data-dir", type=_absolute, help="the driver's folder [KUBELET_ROOT/plugins/NAME]")
+    add("--data-dir", type=_absolute, help="the driver's directory [KUBELET_ROOT/plugins/NAME]")
     add("--cdi-dir", type=_absolute, default=defaults.cdi_directory, help="where CDI specs are written [%(default)s]")
-    add("--boot-id-file", type=Path, default=defaults.boot_id_file, help="what tells one boot from another")
+    add("--boot-id-file", type=Path, default=defaults.boot_id_file, help="the file that identifies a boot")
     add("--versions", default=f"{V1},{V1BETA1}", help="versions of the plugin API to serve [%(default)s]")
     add("--health-versions", default=f"{HEALTH_V1},{HEALTH_V1ALPHA1}", help="of the health API [%(default)s]")
     add("--describe", action="store_true", help="print what the driver says of itself, as JSON, and exit")
@@ -155,7 +155,12 @@ def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     defaults = ControllerOptions()
     _add_kubeconfig(parser)
     add("--bind-address", default=defaults.address, help="where to serve /healthz and /metrics [%(default)s]")
-    add("--port", type=int, default=defaults.port, help="the port for these; 0 takes a free one, -1 none [%(default)s]")
+    add(
+        "--port",
+        type=int,
+        default=defaults.port,
+        help="the port for these; 0 takes a free one, -1 disables them [%(default)s]",
+    )
     add(
         "--repair-delay",
         type=float,

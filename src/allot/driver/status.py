@@ -64,7 +64,7 @@ class StatusWriter:
     def set(self, claim: tuple[str, str, str], device: DeviceKey, status: DeviceStatus) -> None:
         """Tell something about a device of a claim (namespace, name, uid), soon."""
         if claim not in self._waiting and len(self._waiting) >= _CLAIMS_MAX:
-            _log.warning("status of claim %s/%s: too many others wait, not told", claim[0], claim[1])
+            _log.warning("status of claim %s/%s: too many others wait, not reported", claim[0], claim[1])
             self._metrics.problem("status")
             return
         self._waiting.setdefault(claim, {})[device] = status

@@ -90,7 +90,7 @@ class Cluster:
             if present is not None and in_part(wanted) and not self._is_ours(present)
         ]
         if foreign:
-            raise NotOurs(f"there already, and not of release {self._release.name!r}: {', '.join(foreign)}")
+            raise NotOurs(f"already exist, but not from release {self._release.name!r}: {', '.join(foreign)}")
 
     def _is_ours(self, object_: Object) -> bool:
         labels = object_["metadata"].get("labels") or {}
@@ -119,7 +119,7 @@ class Cluster:
         for resource, object_ in await self.present((part,)):
             if (object_["kind"], object_["metadata"]["name"]) not in wanted:
                 await _delete(resource, object_)
-                self._tell(f"{named(object_)}: removed, as it is no longer needed")
+                self._tell(f"{named(object_)}: removed, because it is no longer needed")
 
     async def present(self, parts: Iterable[str]) -> list[tuple[ResourceClient, Object]]:
         """All objects of these parts of the release, in the order in which they can be removed."""
@@ -282,6 +282,7 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "advice": ("advice",),
     "queues": ("queues",),
     "autoscaler": ("autoscaler",),
+    "dashboard": ("dashboard",),
 }
 PARTS = tuple(COMPONENTS)
 # Every kind that the chart makes (`tests/installation/test_chart.py`).
@@ -301,6 +302,8 @@ KINDS = (
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"),
 )
 
 

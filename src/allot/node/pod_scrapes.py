@@ -162,7 +162,7 @@ class PodScrapes:
                 trusted = target.namespace == _TRUSTED
                 found[target.uid] = tuple(told_by_pod(told, target.namespace, target.name, trusted=trusted))
                 if told.left_out:
-                    failures[target.uid] = f"{told.left_out} lines are left out: no samples, or more than {limit}"
+                    failures[target.uid] = f"{told.left_out} lines are left out: invalid samples, or more than {limit}"
 
         try:
             async with asyncio.timeout(ALL_S), asyncio.TaskGroup() as tasks:

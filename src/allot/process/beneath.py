@@ -99,7 +99,7 @@ class Steps:
             elif not self.is_at_start:
                 os.close(self._held.pop())
             elif self._root is None:
-                raise LeadsOut(errno.EXDEV, "leads out of its folder", path)
+                raise LeadsOut(errno.EXDEV, "leads out of its directory", path)
 
     def is_over(self) -> bool:
         """Whether the name that was given last is the end of the path."""
@@ -111,7 +111,7 @@ class Steps:
         if not stat.S_ISLNK(os.fstat(handle).st_mode):
             if len(self._held) > _DEPTH_MAX:
                 os.close(handle)
-                raise OSError(errno.ENAMETOOLONG, f"deeper than {_DEPTH_MAX} folders", name)
+                raise OSError(errno.ENAMETOOLONG, f"deeper than {_DEPTH_MAX} directories", name)
             self._held.append(handle)
             return
         try:
@@ -125,7 +125,7 @@ class Steps:
             raise LeadsOut(errno.ELOOP, f"is a link, to {target}", name)
         if target.startswith("/"):
             if self._root is None:
-                raise LeadsOut(errno.EXDEV, f"leads out of its folder, to {target}", name)
+                raise LeadsOut(errno.EXDEV, f"leads out of its directory, to {target}", name)
             self.restart(self._root)
         self._left.extend(target.split("/")[::-1])
 
@@ -200,7 +200,9 @@ def read_file(path: Path | str, bytes_max: int, dir_fd: int | None = None) -> by
         os.close(handle)
 
 
-def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None = None) -> None:
+def write_file(
+    folder: int, name: str, data: bytes, mode: int, group: int | None = None, user: int | None = None
+) -> None:
     """Make a file, which must not be there. The rights are given last."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags, 0o600, dir_fd=folder)
@@ -208,8 +210,8 @@ def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
-        if group is not None:
-            os.fchown(handle, -1, group)
+        if group is not None or user is not None:
+            os.fchown(handle, -1 if user is None else user, -1 if group is None else group)
         os.fchmod(handle, mode)
     finally:
         os.close(handle)

@@ -93,7 +93,7 @@ def _files_under(path: Path) -> list[Path]:
     except OSError as error:
         raise Unreadable(f"{path}: {(error.strerror or str(error)).lower()}") from None
     if not files:
-        raise Unreadable(f"{path}: folder without manifests: expected files that end in {', '.join(_SUFFIXES)}")
+        raise Unreadable(f"{path}: directory without manifests: expected files that end in {', '.join(_SUFFIXES)}")
     return files
 
 

@@ -42,7 +42,7 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return damaged(path, str(error))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreUnavailable(
-            f"store file {path}: is in use by another process; stop it, or give another data folder"
+            f"store file {path}: is in use by another process; stop it, or use another data directory"
         )
     # The index of the log, which is made when a log is looked at, is all that is ever made larger by reading.
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")):
@@ -60,12 +60,13 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
 
 def _read_only(path: Path) -> StoreUnavailable:
     return StoreUnavailable(
-        f"store file {path}: the disk is read-only; mount it for writing, or give another data folder", Fault.READ_ONLY
+        f"store file {path}: the disk is read-only; mount it for writing, or use another data directory",
+        Fault.READ_ONLY,
     )
 
 
 def _not_writable(path: Path, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(
         f"store file {path}: cannot be opened for writing: {error}; "
-        "check that its folder exists and belongs to this user, or give another data folder"
+        "check that its directory exists and belongs to this user, or use another data directory"
     )

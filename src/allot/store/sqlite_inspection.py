@@ -129,12 +129,12 @@ def _read(path: Path, connection: sqlite3.Connection) -> FileState | None:
     if not tables:
         return None
     if run("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreUnavailable(f"store file {path}: is another program's database; give another data folder")
+        raise StoreUnavailable(f"store file {path}: is another program's database; use another data directory")
     version = run("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
         raise StoreUnavailable(
             f"store file {path}: has format {version}, this release reads {SCHEMA_VERSION}; "
-            "use the release that wrote it, or give another data folder"
+            "use the release that wrote it, or use another data directory"
         )
     # Pages that nothing points to any more would be missing without an error. 60 ms for 100,000 objects.
     (answer,) = run("PRAGMA quick_check(1)").fetchone()

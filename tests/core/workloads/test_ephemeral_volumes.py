@@ -83,7 +83,7 @@ def test_a_folder_is_of_the_node_that_was_chosen() -> None:
         (chosen(volumeMode="Block"), "volumeMode must be Filesystem"),
         (chosen(accessModes=["ReadOnlyMany"]), "access mode ReadOnlyMany is not supported"),
         (chosen(selector={"matchLabels": {"a": "b"}}), "claim.Spec.Selector is not supported"),
-        (chosen(dataSource={"kind": "VolumeSnapshot", "name": "s"}), "no dataSource is supported"),
+        (chosen(dataSource={"kind": "VolumeSnapshot", "name": "s"}), "dataSource is not supported"),
         (chosen(has_node=False), "the class needs volumeBindingMode WaitForFirstConsumer"),
     ],
 )

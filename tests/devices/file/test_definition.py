@@ -73,7 +73,7 @@ def test_numbers_are_worked_out_from_left_to_right() -> None:
         ("  attributes:", "  atributes:", 9, "unknown field 'atributes'", 'did you mean "attributes"?'),
         ("path: ", "pth: ", 13, "unknown field 'pth'", 'did you mean "path"?'),
         ("count: 2\n  attr", "count: 0\n  attr", 8, "count: expected `int` >= 1", None),
-        ("name: fpga-{index}", "name: fpga", 7, "device 'fpga' named twice", "a name with {index} tells them apart"),
+        ("name: fpga-{index}", "name: fpga", 7, "device 'fpga' named twice", "use {index} in the name to distinguish them"),
         ("{index}\n  count: 2\n  attr", "{idx}\n  count: 2\n  attr", 7, "{idx}: expected {node}, {index}", None),
         ('{"card-{index}"', '{"card{index}"', 11, "there is no counter set 'card0'", 'did you mean "card-0"?'),
         ("{memory: 16Gi}}", "{memry: 16Gi}}", 11, "has no counter 'memry'", 'did you mean "memory"?'),
@@ -112,7 +112,7 @@ def test_a_selector_names_the_nodes_that_have_the_devices(tmp_path: Path) -> Non
     assert with_device_files(nodes, (file,)) == nodes
     with pytest.raises(Unreadable, match="no node has these labels"):
         with_device_files(parse_specs(("l4",)), (file,))
-    with pytest.raises(Unreadable, match="is in an earlier --devices, too"):
+    with pytest.raises(Unreadable, match="is also in an earlier --devices"):
         with_device_files(nodes, (file, file))
 
 

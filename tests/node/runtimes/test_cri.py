@@ -210,7 +210,7 @@ async def test_a_container_gets_what_its_cdi_device_adds(
 
 
 async def test_a_cdi_name_that_nobody_knows_fails_with_its_name(pod: RunningPod) -> None:
-    with pytest.raises(RuntimeFailure, match=r"knows no CDI device example\.com/gpu=absent: ") as failed:
+    with pytest.raises(RuntimeFailure, match=r"does not know CDI device example\.com/gpu=absent: ") as failed:
         await pod.create(command=LASTS, cdi_devices=("example.com/gpu=absent",))
     assert failed.value.reason == "CreateContainerError"
     with pytest.raises(RuntimeFailure, match="not a name"):

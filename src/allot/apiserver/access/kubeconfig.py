@@ -51,10 +51,10 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = read_yaml(content)
     except NotYAML as error:
-        raise SecretFileError(f"kubeconfig {path}: is not YAML and is left as it is") from error
+        raise SecretFileError(f"kubeconfig {path}: is not YAML, and left unchanged") from error
     sections = ("clusters", "users", "contexts")
     if not isinstance(config, dict) or not all(_is_section(config.get(section)) for section in sections):
-        raise SecretFileError(f"kubeconfig {path}: is not a kubeconfig and is left as it is")
+        raise SecretFileError(f"kubeconfig {path}: is not a kubeconfig, and left unchanged")
     return config
 
 

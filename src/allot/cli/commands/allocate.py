@@ -31,13 +31,13 @@ def _features(_context: click.Context, _parameter: click.Parameter, value: str |
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--node", metavar="NAME", help="Only this node. Otherwise each in turn, the first that fits.")
+@click.option("--node", metavar="NAME", help="Only this node. By default, each node in turn until one fits.")
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
     default="first-fit",
     show_default=True,
-    help="first-fit: the devices Kubernetes takes. pack: the ones that fragment the node least.",
+    help="first-fit: the devices that Kubernetes takes. pack: the devices that fragment the node least.",
 )
 @click.option(
     "--features",
@@ -45,7 +45,7 @@ def _features(_context: click.Context, _parameter: click.Parameter, value: str |
     callback=_features,
     help="Allocator features to apply: a comma-separated list, 'default' or 'all'. Scenario lines name their own.",
 )
-@click.option("--together", is_flag=True, help="Claims that no pod uses have to be on one node, like those of one pod.")
+@click.option("--together", is_flag=True, help="Claims without a pod must be on one node, like those of one pod.")
 @output_option
 def allocate(
     files: tuple[str, ...],
@@ -57,16 +57,16 @@ def allocate(
 ) -> int:
     """Allocate devices to claims, as the Kubernetes scheduler would.
 
-    FILE is YAML or JSON with device classes, resource slices, claims, nodes, and optionally pods, claim templates and
-    taint rules; also what `kubectl get -o yaml` prints, a folder, or - for stdin. Claims with an allocation in their
-    status hold their devices; the others are allocated one after another. With pods in the input, the claims of a pod are
-    allocated together. Without Node objects, a node is assumed for every node that a slice names.
+    FILE is YAML or JSON with DeviceClasses, ResourceSlices, claims, nodes, and optionally pods, claim templates and
+    taint rules; the output of `kubectl get -o yaml`, a directory, or - for stdin. Claims with an allocation in their
+    status hold their devices; the others are allocated one after another. If the input has pods, the claims of a pod are
+    allocated together. Without Node objects, every node that a ResourceSlice names is assumed to exist.
 
-    A file of scenario lines (.jsonl) has one JSON object a line with node, classes, slices, claims, allocated and
-    features; one JSON answer is printed per line: name, results, error, reasons.
+    A file of scenario lines (.jsonl) has one JSON object per line with node, classes, slices, claims, allocated and
+    features; the command prints one JSON answer per line: name, results, error, reasons.
 
-    Exit code: 0 when everything fits (or every scenario line was answered), 1 when something does not, 2 when the input
-    cannot be read.
+    Exit code: 0 if everything fits (or every scenario line was answered), 1 if something does not, 2 if the input
+    is unreadable.
 
     \b
     Examples:
@@ -80,7 +80,9 @@ def allocate(
     scenarios = [source for source, data in sources if holds_scenarios(data, source)]
     if scenarios and len(scenarios) < len(sources):
         other = next(source for source, _ in sources if source not in scenarios)
-        raise Unreadable(f"{scenarios[0]} has scenario lines and {other} has manifests: expected one of the two")
+        raise Unreadable(
+            f"{scenarios[0]} contains scenario lines, but {other} contains manifests: expected one of the two"
+        )
     if scenarios:
         return _answer_scenarios(sources, features, POLICIES[policy], output)
     return _place_manifests(sources, node, POLICIES[policy], features or DEFAULT_FEATURES, together, output)
@@ -150,7 +152,7 @@ def _place_manifests(
     if not units:
         if not claims:
             raise Unreadable("nothing to allocate: expected a ResourceClaim, or a Pod with resourceClaims")
-        talk(f"note: nothing to allocate: each of the {len(claims)} claims has an allocation already")
+        talk(f"note: nothing to allocate: each of the {len(claims)} claims already has an allocation")
         return 0
     placements = place(inventory_of(cluster, features), nodes_of(cluster, node), units, policy)
     with progress("allocating", len(units), writes=output is not OutputFormat.TABLE) as advance:

@@ -21,10 +21,10 @@ from allot.process.signals import stop_on_signals
 @click.command()
 @server_options("default")
 def apiserver(**arguments: Any) -> None:
-    """Run a Kubernetes API server that kubectl and every Kubernetes client can use.
+    """Run a Kubernetes API server for kubectl and every Kubernetes client.
 
-    Objects are kept in one SQLite file below the data directory, or in etcd, or in memory. At first start a certificate
-    authority is made; the administrator's kubeconfig is written at every start. SIGTERM and SIGINT stop the server.
+    Objects are stored in one SQLite file below the data directory, in etcd, or in memory. The first start creates a certificate
+    authority; every start writes the administrator's kubeconfig. SIGTERM and SIGINT stop the server.
 
     \b
     Examples:

@@ -34,36 +34,34 @@ EXIT_REFUSED = 1
     multiple=True,
     required=True,
     metavar="FILE",
-    help="YAML or JSON with objects of any kind, a folder, or - for stdin. May be repeated.",
+    help="YAML or JSON with objects of any kind, a directory, or - for stdin. Repeatable.",
 )
-@click.option("-n", "--namespace", default="", metavar="NAME", help="For objects that name none.")
+@click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace of objects without one.")
 @accept_option(Confidence.CERTAIN)
-@click.option(
-    "--gangs", is_flag=True, help="Also convert pod groups of other schedulers, as allot convert --gangs does."
-)
+@click.option("--gangs", is_flag=True, help="Also convert pod groups of other schedulers, like allot convert --gangs.")
 @click.option(
     "--dry-run",
     type=click.Choice(["none", "client", "server"]),
     default="none",
     show_default=True,
-    help="client: convert and lint only; server: the server checks and changes nothing.",
+    help="client: only convert and lint; server: the server checks, but changes nothing.",
 )
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that others have set.")
-@click.option("--lint/--no-lint", "lints", default=True, show_default=True, help="Stop when allot lint finds an error.")
+@click.option("--lint/--no-lint", "lints", default=True, show_default=True, help="Stop if allot lint finds an error.")
 @click.option(
     "--feature-gates",
     "gates",
     metavar="GATES",
     default="all",
     callback=parse_gates,
-    help="The server's gates, for lint.  [default: all]",
+    help="The server's feature gates, for lint.  [default: all]",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the cluster.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+    help="How to reach the cluster.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
 )
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
 @click.option(
     "-o",
     "--output",
@@ -85,15 +83,15 @@ def apply(
     context: str,
     output: str,
 ) -> int:
-    """Apply manifests of any API generation: what can be converted safely is, errors stop, the rest goes to the cluster.
+    """Apply manifests of any API version: convert what is safe, stop at errors, and apply the rest to the cluster.
 
-    Each change of a manifest is on stderr; the files stay as they are. Objects are applied by the server (server-side apply,
-    field manager allot), in the order in which they need each other: definitions, namespaces, classes, templates, claims,
-    pods. An object that the server refuses does not keep the others from being applied.
+    Each change to a manifest is reported on stderr; the files stay unchanged. The command uses server-side apply (field
+    manager allot), in the order of dependencies: definitions, namespaces, classes, templates, claims, pods. If the server
+    refuses an object, the others are still applied.
 
-    Lint knows the cluster: its device classes, devices, claims and templates, as far as they may be listed.
+    Lint uses the cluster's DeviceClasses, devices, claims and templates, if you may list them.
 
-    Exit code: 0 when everything is applied, 1 when something is not, 2 when a file cannot be read, 3 when the cluster
+    Exit code: 0 if everything is applied, 1 if something is not, 2 if a file is unreadable, 3 if the cluster
     cannot be reached.
 
     \b
@@ -115,7 +113,7 @@ def apply(
     cluster = connection = None
     if dry_run != "client":
         cluster = SnapshotSource(kubeconfig=kubeconfig, context=context, home=namespace)
-        connection = connection_of(cluster, hint="name a kubeconfig with --kubeconfig; --dry-run=client needs none")
+        connection = connection_of(cluster, hint="set a kubeconfig with --kubeconfig; --dry-run=client needs none")
     if lints:
         _refuse_what_lint_finds(conversion, gates, cluster, connection.namespace if connection else namespace)
     objects = in_order(_objects(conversion, namespace))
@@ -148,7 +146,7 @@ def _refuse_what_lint_finds(
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if errors:
         found = "an error" if errors == 1 else f"{errors} errors"
-        raise Refused(f"lint found {found}; nothing was applied", "--no-lint applies what the server takes")
+        raise Refused(f"lint found {found}; nothing was applied", "--no-lint applies whatever the server accepts")
 
 
 def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
@@ -162,7 +160,7 @@ def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
         try:
             return live_knowledge(cluster)
         except Denied as error:
-            talk(f"note: lint knows nothing of the cluster: {error.message}")
+            talk(f"note: lint cannot use the cluster: {error.message}")
     return Knowledge(config_checks=CONFIG_CHECKS)
 
 
@@ -187,7 +185,7 @@ def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
         own = metadata.get("namespace")
         if namespace and own and own != namespace:
             raise Unreadable(
-                f"{value['kind']} {metadata['name']} is for namespace {own}: expected {namespace}, as -n says"
+                f"{value['kind']} {metadata['name']} is for namespace {own}: expected {namespace}, the namespace of -n"
             )
         found.append(value)
     return found

@@ -58,7 +58,7 @@ def _fraction(_context: click.Context, _parameter: click.Parameter, text: str) -
     except (InvalidOperation, ValueError, OverflowError):
         found = Fraction(-1)
     if not 0 <= found <= 1:
-        raise click.BadParameter(f"{text!r} is not a part from 0 to 1 such as 0.5.")
+        raise click.BadParameter(f"{text!r} is not a fraction from 0 to 1 such as 0.5.")
     return found
 
 
@@ -74,14 +74,18 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 
 @click.command()
 @click.option(
-    "--cloud-provider", default=_PROVIDERS[0], show_default=True, metavar="NAME", help="Who has nodes: externalgrpc."
+    "--cloud-provider",
+    default=_PROVIDERS[0],
+    show_default=True,
+    metavar="NAME",
+    help="The provider of nodes: externalgrpc.",
 )
 @click.option(
     "--cloud-config",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
-    help="Where the provider answers (YAML): address (host:port or unix:/path), and for mTLS cacert, cert and key, files in PEM; "
+    help="How to reach the provider (YAML): address (host:port or unix:/path), for mTLS cacert, cert and key (PEM files), and "
     "grpc_timeout.",
 )
 @click.option(
@@ -90,7 +94,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     show_default=True,
     metavar="NAMES",
     callback=parse_expanders,
-    help=f"Which set of nodes is bought, if several help: {', '.join(EXPANDERS)}; several in a row with commas.",
+    help=f"How to choose among sets of nodes that help: {', '.join(EXPANDERS)}; separate several with commas.",
 )
 @click.option(
     "--profile",
@@ -98,7 +102,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     multiple=True,
     metavar="GROUP=PROFILE",
     callback=_pairs,
-    help="The hardware of a group's nodes (h100x8, a2-ultragpu-1g), where neither the provider nor a live node tells their devices.",
+    help="The hardware of a group's nodes (h100x8, a2-ultragpu-1g), if neither the provider nor a live node reports their devices.",
 )
 @click.option(
     "--price",
@@ -106,39 +110,51 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     multiple=True,
     metavar="GROUP=PRICE",
     callback=_pairs,
-    help="What a node of a group costs per hour, where the provider does not tell.",
+    help="The price of a node of a group per hour, if the provider does not report it.",
 )
-@duration_option("--scan-interval", default="10s", help_="How often everything is looked at, at least.")
-@click.option("--max-nodes-total", type=click.IntRange(0), default=0, show_default=True, help="Of the cluster; 0: any number.")  # fmt: skip
-@click.option("--max-nodes-per-scaleup", type=click.IntRange(1), default=1000, show_default=True, help="New nodes at once.")  # fmt: skip
+@duration_option("--scan-interval", default="10s", help_="The maximum time between evaluations of the cluster.")
+@click.option("--max-nodes-total", type=click.IntRange(0), default=0, show_default=True, help="The maximum number of nodes in the cluster; 0 means unlimited.")  # fmt: skip
+@click.option("--max-nodes-per-scaleup", type=click.IntRange(1), default=1000, show_default=True, help="The maximum number of new nodes at once.")  # fmt: skip
 @duration_option(
-    "--new-pod-scale-up-delay", default="0s", help_="How old a pod must be before nodes are bought for it."
-)
-@duration_option(
-    "--max-node-provision-time", default="15m", help_="How long a node may take to be ready, devices included."
+    "--new-pod-scale-up-delay", default="0s", help_="The minimum age of a pod before nodes are bought for it."
 )
 @duration_option(
-    "--initial-node-group-backoff-duration", default="5m", help_="How long a group that failed is left alone."
+    "--max-node-provision-time", default="15m", help_="The maximum time for a node to become ready, including devices."
 )
-@duration_option("--max-node-group-backoff-duration", default="30m", help_="The longest of such pauses.")
 @duration_option(
-    "--node-group-backoff-reset-timeout", default="3h", help_="After that without a failure they are short again."
+    "--initial-node-group-backoff-duration", default="5m", help_="The initial backoff of a group after a failure."
 )
-@click.option("--scale-down-enabled/--no-scale-down-enabled", default=True, show_default=True, help="Whether nodes go.")
-@duration_option("--scale-down-unneeded-time", default="10m", help_="How long a node must be unneeded before it goes.")
-@duration_option("--scale-down-unready-time", default="20m", help_="The same of a node that is no longer ready.")
+@duration_option("--max-node-group-backoff-duration", default="30m", help_="The maximum backoff of a group.")
 @duration_option(
-    "--scale-down-delay-after-add", default="10m", help_="How long no node goes after one has been bought."
+    "--node-group-backoff-reset-timeout",
+    default="3h",
+    help_="The time without a failure after which the backoff is reset.",
 )
-@duration_option("--scale-down-delay-after-delete", default="0s", help_="The same after one went.")
-@duration_option("--scale-down-delay-after-failure", default="3m", help_="The same after one could not go.")
+@click.option(
+    "--scale-down-enabled/--no-scale-down-enabled", default=True, show_default=True, help="Remove unneeded nodes."
+)
+@duration_option(
+    "--scale-down-unneeded-time", default="10m", help_="How long a node must be unneeded before it is removed."
+)
+@duration_option(
+    "--scale-down-unready-time", default="20m", help_="How long a node must be not ready before it is removed."
+)
+@duration_option(
+    "--scale-down-delay-after-add", default="10m", help_="How long to wait with removals after a scale-up."
+)
+@duration_option(
+    "--scale-down-delay-after-delete", default="0s", help_="How long to wait with removals after a removal."
+)
+@duration_option(
+    "--scale-down-delay-after-failure", default="3m", help_="How long to wait with removals after a failed removal."
+)
 @click.option(
     "--scale-down-utilization-threshold",
     default="0.5",
     show_default=True,
     metavar="PART",
     callback=_fraction,
-    help="Nodes go of which less than this part of processors and memory is used.",
+    help="Remove nodes whose utilization of processors and memory is below this fraction.",
 )
 @click.option(
     "--scale-down-gpu-utilization-threshold",
@@ -146,40 +162,44 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     show_default=True,
     metavar="PART",
     callback=_fraction,
-    help="The same of nodes with devices: of these only.",
+    help="The same for nodes with devices: the utilization of the devices.",
 )
 @click.option("--max-bulk-soft-taint-count", type=click.IntRange(0), default=10, show_default=True,
-              help="Nodes that are marked as unneeded, or no longer are, at once; 0: none.")  # fmt: skip
-@click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="Nodes that go at once.")  # fmt: skip
-@click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="Of them, with pods that move.")  # fmt: skip
-@duration_option("--max-graceful-termination-sec", default="600s", help_="How long pods may take to end.")
-@duration_option("--max-pod-eviction-time", default="2m", help_="How long an eviction is tried that a budget refuses.")
+              help="The maximum number of nodes to mark as unneeded, or unmark, at once; 0 disables marking.")  # fmt: skip
+@click.option("--max-scale-down-parallelism", type=click.IntRange(1), default=10, show_default=True, help="The maximum number of nodes to remove at once.")  # fmt: skip
+@click.option("--max-drain-parallelism", type=click.IntRange(1), default=1, show_default=True, help="The maximum number of nodes with pods to remove at once.")  # fmt: skip
+@duration_option("--max-graceful-termination-sec", default="600s", help_="The maximum time for pods to terminate.")
+@duration_option("--max-pod-eviction-time", default="2m", help_="How long to retry an eviction that a budget refuses.")
 @click.option("--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", default=True, show_default=True,
-              help="Keep nodes with pods of kube-system that have no budget.")  # fmt: skip
+              help="Keep nodes with pods in kube-system that have no budget.")  # fmt: skip
 @click.option("--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage", default=True, show_default=True,
               help="Keep nodes with pods that have emptyDir or hostPath volumes.")  # fmt: skip
 @click.option("--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods", default=True,
-              show_default=True, help="Keep nodes with pods that nobody would make again.")  # fmt: skip
+              show_default=True, help="Keep nodes with pods that no controller would recreate.")  # fmt: skip
 @click.option(
-    "--namespace", "status_namespace", default="kube-system", show_default=True, help="Of the status config map."
+    "--namespace",
+    "status_namespace",
+    default="kube-system",
+    show_default=True,
+    help="The namespace of the status ConfigMap.",
 )
 @click.option("--status-config-map-name", default="cluster-autoscaler-status", show_default=True, metavar="NAME",
-              help="The name of that config map.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the expander random.")
+              help="The name of the status ConfigMap.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed of the expander random.")
 @click.option(
     "--time-factor",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="How fast the provider's clock runs: consolidationDelayMinutes of ComputeClasses are divided by it.",
+    help="The speed of the provider's clock: consolidationDelayMinutes of ComputeClasses are divided by it.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning")),
     default="info",
     show_default=True,
-    help="What is logged.",
+    help="The minimum level of log messages.",
 )
 @component_options("cluster-autoscaler", 8085)
 def autoscaler(
@@ -190,13 +210,13 @@ def autoscaler(
     log_level: str,
     **given: Any,
 ) -> None:
-    """Run the autoscaler: buys the cheapest nodes that let the most important pods run, and gives back what nobody needs.
+    """Run the autoscaler: buy the cheapest nodes that let the most important pods run, and remove unneeded nodes.
 
-    Whether a pod fits is asked of the scheduler itself, on the cluster plus nodes of each group with their devices, so that scaling from
-    zero is exact: partitions, capacity, constraints, prioritized lists; gangs only whole. A node goes only if every pod on it has another
-    place, claims included. Annotations, events, metrics, the status config map and most options are Cluster Autoscaler's.
+    It asks the scheduler itself whether a pod fits, on the cluster plus nodes of each group with their devices. Scaling from zero is
+    therefore exact: partitions, capacity, constraints, prioritized lists, and whole gangs. It removes a node only if every pod on it fits
+    elsewhere with its claims. Annotations, events, metrics, the status ConfigMap and most options are those of Cluster Autoscaler.
 
-    Devices of a group's nodes are known from the provider, from a profile (--profile), or from a live node; with neither, none are
+    The devices of a group's nodes come from the provider, from a profile (--profile), or from a live node; without any of these, none are
     assumed, and the events of pods say so.
 
     \b
@@ -214,7 +234,7 @@ def autoscaler(
     """
     if cloud_provider not in _PROVIDERS:
         raise click.UsageError(
-            f"--cloud-provider {cloud_provider!r} is none: {did_you_mean(cloud_provider, _PROVIDERS)}"
+            f"--cloud-provider {cloud_provider!r} is not a provider: {did_you_mean(cloud_provider, _PROVIDERS)}"
         )
     component = options_of(given)
     options = _options(given, profiles, prices)
@@ -284,7 +304,7 @@ def _read_config(path: Path) -> tuple[CloudConfig, Credentials | None, float]:
         raise Unreadable(f"{path}: {error}", "expected address, and for mTLS cacert, cert and key") from None
     given = [name for name in ("cacert", "cert", "key") if getattr(config, name)]
     if given and len(given) < 3:
-        raise Unreadable(f"{path}: only {' and '.join(given)}: mTLS needs cacert, cert and key")
+        raise Unreadable(f"{path}: contains only {' and '.join(given)}: mTLS needs cacert, cert and key")
     try:
         timeout = seconds_of(config.grpc_timeout) if config.grpc_timeout else CALL_TIMEOUT_S
     except ValueError as error:
@@ -330,7 +350,7 @@ async def _work(
     sources = AutoscalerSources(component.client, informers, component.clock, made)
     await sources.connect()
     if credentials is None and not config.address.startswith(_OWN_MACHINE):
-        talk(f"note: nothing protects the connection to {config.address}: cacert, cert and key in --cloud-config would")
+        talk(f"note: the connection to {config.address} is not protected: set cacert, cert and key in --cloud-config")
     talk(f"provider: {config.address}, expander {','.join(options.expander)}")
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -38,9 +38,9 @@ def bench() -> None:
 
 @bench.command(short_help="Run Kubernetes' scheduler benchmark.")
 @click.argument("patterns", nargs=-1, metavar="[WORKLOAD]...")
-@click.option("--list", "lists", is_flag=True, help="Only list the workloads.")
+@click.option("--list", "lists", is_flag=True, help="List the workloads and exit.")
 @click.option(
-    "-l", "--label", "labels", multiple=True, type=click.Choice(all_labels()), help="Only those with this label."
+    "-l", "--label", "labels", multiple=True, type=click.Choice(all_labels()), help="Only workloads with this label."
 )
 @click.option(
     "-o",
@@ -48,12 +48,12 @@ def bench() -> None:
     type=click.Choice([OutputFormat.TABLE.value, OutputFormat.JSON.value]),
     default=OutputFormat.TABLE.value,
     show_default=True,
-    help="How to print the answer; json is a list of objects.",
+    help="The output format; json is a list of objects.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the databases in folders below this one.  [default: temporary folders]",
+    help="Keep the databases in directories below this one.  [default: temporary directories]",
 )
 @click.option(
     "--profile",
@@ -66,7 +66,7 @@ def bench() -> None:
     default=TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long the pods of a step may take.",
+    help="The maximum time for the pods of a step.",
 )
 def scheduling(
     patterns: tuple[str, ...],
@@ -80,8 +80,8 @@ def scheduling(
     """Run workloads of Kubernetes' scheduler benchmark (scheduler_perf) for DRA, end to end: API server on a durable
     database, controllers, scheduler, and a client that creates the pods.
 
-    WORKLOAD is a name as --list shows it, or a pattern: SchedulingWithResourceClaimTemplate/5000pods_500nodes, 'half_*',
-    Partitionable. Each runs in a process of its own. The column KUBERNETES is what Kubernetes' CI asks for on 6 cores.
+    WORKLOAD is a name as in --list, or a pattern: SchedulingWithResourceClaimTemplate/5000pods_500nodes, 'half_*',
+    Partitionable. Each workload runs in a separate process. The column KUBERNETES is the threshold of Kubernetes' CI on 6 cores.
 
     \b
     Examples:
@@ -98,9 +98,9 @@ def scheduling(
         _list(workloads, OutputFormat(output))
         return
     if not patterns and not labels:
-        raise click.UsageError("name workloads, or choose some with --label; --list shows all of them.")
+        raise click.UsageError("name workloads, or select some with --label; --list shows all of them.")
     if profile is not None and len(workloads) != 1:
-        raise click.UsageError(f"--profile is for one workload, {len(workloads)} were chosen.")
+        raise click.UsageError(f"--profile is for one workload, but {len(workloads)} were selected.")
     options = Options(data_dir=data_dir, timeout_s=timeout, profile=profile)
     outcomes, failures = _run_all(workloads, options)
     _show(outcomes, OutputFormat(output))

@@ -50,7 +50,12 @@ class Finding(msgspec.Struct, frozen=True):
 @click.command()
 @click.argument("expression", required=False)
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="ResourceSlices to try it on; may be repeated."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="ResourceSlices to evaluate the expression on; repeatable.",
 )
 @click.option(
     "--cases",
@@ -61,8 +66,8 @@ class Finding(msgspec.Struct, frozen=True):
 @click.option(
     "--features",
     metavar="NAMES",
-    help="ConsumableCapacity and ListTypeAttributes change what an expression may say; 'default' or 'all'. "
-    "[default: default, with --cases: all]",
+    help="ConsumableCapacity and ListTypeAttributes change which expressions are valid; 'default' or 'all'.  [default: default, with "
+    "--cases: all]",
 )
 @output_option
 def cel(
@@ -72,13 +77,13 @@ def cel(
     features: str | None,
     output: OutputFormat,
 ) -> int:
-    """Type-check a device selector, print its cost, and try it on devices.
+    """Type-check a device selector, print its cost, and evaluate it on devices.
 
     The expression is compiled as the API server compiles a new one: same types, same messages, same cost estimate, same
-    limit of 1,000,000. With -f it is evaluated on every device of the ResourceSlices in the file, folder or stdin (-),
-    and for each device the part of the expression that decided is shown with the values it saw.
+    limit of 1,000,000. With -f, it is evaluated on every device of the ResourceSlices in the file, directory or stdin (-).
+    The output shows for each device the part of the expression that decided, with its values.
 
-    Exit code: 0 when the expression is valid, 1 when it is not or costs too much, 2 when the input cannot be read.
+    Exit code: 0 if the expression is valid, 1 if it is not or costs too much, 2 if the input is unreadable.
 
     \b
     Examples:
@@ -89,7 +94,7 @@ def cel(
     """
     if cases_file is not None:
         if expression is not None or files:
-            raise click.UsageError("--cases takes neither an expression nor -f: the file has both")
+            raise click.UsageError("--cases takes neither an expression nor -f: the file contains both")
         return _run_cases(cases_file, _options(parse_features(features or "all")), output)
     if expression is None:
         raise click.UsageError("Missing argument 'EXPRESSION'.")
@@ -192,7 +197,7 @@ def _show_table(selector: CompiledSelector, findings: list[Finding]) -> None:
 def _type_text(selector: CompiledSelector) -> str:
     """An attribute has whatever type the device gives it, which CEL calls by the name of a protobuf message."""
     text = str(selector.output_type)
-    return text if text == "bool" else f"{text}, known only when it runs"
+    return text if text == "bool" else f"{text}, known only at run time"
 
 
 # --- files of cases ---

@@ -15,7 +15,7 @@ def completion(shell: str) -> None:
 
     \b
     Examples:
-      source <(allot completion bash)                 this shell; put it into ~/.bashrc for all
+      source <(allot completion bash)                 this shell; put it in ~/.bashrc for all
       source <(allot completion zsh)                  the same in ~/.zshrc
       allot completion fish > ~/.config/fish/completions/allot.fish
     """

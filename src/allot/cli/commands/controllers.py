@@ -61,21 +61,20 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     type=click.Choice(("auto", "yes", "no")),
     default="auto",
     show_default=True,
-    help="Whether '*' leaves out what kube-controller-manager does. auto: on servers that are not allot's, and where it "
-    "holds its lease.",
+    help="Whether '*' omits what kube-controller-manager does. auto: on servers other than allot's, and if it holds its Lease.",
 )
 @click.option(
     "--root-ca-file",
     type=_FILE,
-    help="The certificates that pods are given to know the API server by.  [default: those of the kubeconfig]",
+    help="The certificates that pods use to verify the API server.  [default: those of the kubeconfig]",
 )
 @click.option(
     "--service-account-private-key-file",
     "key_file",
     type=_FILE,
-    help="The key that signs tokens in Secrets: the API server's sa.key. Without it Secrets get no tokens.",
+    help="The key that signs tokens in Secrets: the API server's sa.key. Without it, Secrets get no tokens.",
 )
-@duration_option("--node-monitor-period", default=f"{_DEFAULTS.period_s:g}s", help_="How often nodes are looked at.")
+@duration_option("--node-monitor-period", default=f"{_DEFAULTS.period_s:g}s", help_="How often nodes are checked.")
 @duration_option(
     "--node-monitor-grace-period", default=f"{_DEFAULTS.grace_s:g}s", help_="How long a node may be silent."
 )
@@ -87,23 +86,23 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     type=click.IntRange(0),
     default=TERMINATED_MAX,
     show_default=True,
-    help="How many finished pods are kept; 0 keeps all.",
+    help="How many finished pods to keep; 0 keeps all.",
 )
 @click.option(
     "--volume-folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where folders are made for volume claims whose class has the provisioner allot.dev/folder, on the node of their pod. "
-    "Without it none are made.",
+    help="Where to create directories for PersistentVolumeClaims whose class has the provisioner allot.dev/folder, on the node of "
+    "their pod. Without it, none are created.",
 )
 @hpa_sync_period_option
 @component_options(lease_name="allot-controllers", port=10257)
 def controllers(**arguments: Any) -> None:
-    """Run the controllers: workloads, claims of pods, volumes, services, garbage collection, namespaces, nodes, service accounts,
+    """Run the controllers: workloads, claims of pods, volumes, Services, garbage collection, namespaces, nodes, ServiceAccounts,
     quotas.
 
-    They use nothing but the API and work on allot's API server as on any other. Names are kube-controller-manager's. On a
-    cluster that has a kube-controller-manager only what that one lacks is started, unless named. SIGTERM and SIGINT stop
-    them; the lease is given back.
+    They use only the API and work on allot's API server and on any other. Names are kube-controller-manager's. On a
+    cluster with a kube-controller-manager, only controllers that it lacks are started, unless you name them. SIGTERM and SIGINT stop
+    them and release the Lease.
 
     \b
     Names:
@@ -144,7 +143,7 @@ async def _work(
     beside = await _is_beside(options, component, version)
     rows = select(options.controllers, gates, beside_upstream=beside)
     if beside:
-        talk("a kube-controller-manager runs in this cluster: what it does is left to it")
+        talk("a kube-controller-manager runs in this cluster: its controllers are not started")
     informers = Informers(component.client, component.clock, component.ids)
     services = Services(
         client=component.client,

@@ -29,7 +29,7 @@ _JSON = "json"
 
 @click.command()
 @click.argument("manifests", nargs=-1, required=True, metavar="FILE...")
-@click.option("--write", "writes", is_flag=True, help="Change the files themselves, if everything can be converted.")
+@click.option("--write", "writes", is_flag=True, help="Change the files, if everything can be converted.")
 @click.option("--diff", "diffs", is_flag=True, help="Print what would change instead of the result.")
 @accept_option(Confidence.LIKELY)
 @click.option(
@@ -37,8 +37,8 @@ _JSON = "json"
     "--migrate",
     "migrate",
     is_flag=True,
-    help="Also turn extended resources of device plugins (nvidia.com/gpu: 2) into claims. They work as they are: their "
-    "driver's device class may name them.",
+    help="Also turn extended resources of device plugins (nvidia.com/gpu: 2) into claims. They also work unchanged: their driver's "
+    "DeviceClass can map them.",
 )
 @click.option(
     "--gangs",
@@ -49,8 +49,8 @@ _JSON = "json"
     "--check",
     "checks",
     is_flag=True,
-    help="Say for each pod of the converted manifests whether and where it would be placed on the cluster, or on that of a "
-    "dump (-f), or why not. The result is not printed.",
+    help="Show for each pod of the converted manifests where it would be placed on the cluster, or on that of a dump (-f), or why not. "
+    "The result is not printed.",
 )
 @snapshot_options
 @click.option(
@@ -72,19 +72,19 @@ def convert(
     source: SnapshotSource,
     output: str,
 ) -> int:
-    """Convert manifests to resource.k8s.io/v1, and say what changed and why.
+    """Convert manifests to resource.k8s.io/v1, and report what changed and why.
 
-    FILE is YAML or JSON with objects of any kind, a folder, or - for stdin. All files are one input: what a claim refers to
-    may be in another one. The result is on stdout, with comments and layout where nothing changed; each change is on
-    stderr with its line, its reason and how sure it is. A field that restricts what a workload gets is never dropped
+    FILE is YAML or JSON with objects of any kind, a directory, or - for stdin. All files are one input: a claim can refer to
+    objects in other files. The result goes to stdout and keeps comments and layout of unchanged parts; each change goes to
+    stderr with its line, its reason and how certain it is. A field that restricts what a workload gets is never dropped
     silently: it is in the result, or an error names it.
 
-    Converted are ResourceClass, claims and parameters of Kubernetes 1.26 to 1.30 with vendors' parameter kinds, all later
-    versions, pods that use `source:`, selectors in the CEL of 1.30 or that compare sizes as text, names beside metadata, and
-    dashes and quotes that a word processor made.
+    The command converts ResourceClass, claims and parameters of Kubernetes 1.26 to 1.30 with vendors' parameter kinds, all later
+    versions, pods that use `source:`, selectors in the CEL of 1.30 or that compare sizes as strings, names beside metadata, and
+    dashes and quotes from a word processor.
 
-    Exit code: 0 when everything is converted and, with --check, every pod would be placed; 1 when something cannot be
-    converted or is not sure enough, or a pod would wait; 2 when a file cannot be read; 3 when the cluster of --check cannot be
+    Exit code: 0 if everything is converted and, with --check, every pod would be placed; 1 if something cannot be
+    converted or is not certain enough, or a pod would wait; 2 if a file is unreadable; 3 if the cluster of --check cannot be
     reached.
 
     \b
@@ -99,11 +99,9 @@ def convert(
     """
     conversion = convert_files(manifests, Options(migrate=migrate, gangs=gangs))
     if writes and any(file.name == _STDIN for file in conversion.files):
-        raise Unreadable("stdin cannot be changed by --write", "give a file, or leave --write out")
+        raise Unreadable("--write cannot change stdin", "pass a file, or omit --write")
     if source.files and not checks:
-        raise Unreadable(
-            "-f names the cluster of --check", "manifests to convert are arguments: allot convert old.yaml"
-        )
+        raise Unreadable("-f is the dump for --check", "pass manifests as arguments: allot convert old.yaml")
     is_usable = not conversion.errors
     answer = _checked(conversion, manifests, source) if checks and is_usable else None
     if output == _JSON:

@@ -31,19 +31,19 @@ _WIDTH = 110
 
 @click.command()
 @click.argument("name", default=_DEFAULT, metavar="[NAME]")
-@click.option("--list", "lists", is_flag=True, help="Show which demonstrations there are, and exit.")
+@click.option("--list", "lists", is_flag=True, help="List the demonstrations and exit.")
 @click.option("--pause", "pauses", is_flag=True, help="Wait for Enter before each step.")
-@click.option("--keep", is_flag=True, help="Leave everything as it is at the end, and say how to use it.")
+@click.option("--keep", is_flag=True, help="Keep everything at the end, and print how to use it.")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Use this cluster, which has to have the nodes that the demonstration needs.  [default: one of its own]",
+    help="Use this cluster, which must have the nodes that the demonstration needs.  [default: its own cluster]",
 )
 @click.option(
     "--record",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.svg",
-    help="Also write what is shown as a picture of a terminal.",
+    help="Also write the output as a picture of a terminal.",
 )
 @output_option
 def demo(
@@ -55,8 +55,8 @@ def demo(
     record: Path | None,
     output: OutputFormat,
 ) -> None:
-    """Show what dynamic resource allocation does: a cluster with simulated devices is started, and every step is explained and run for
-    real. Nothing but allot is needed; with kubectl installed, kubectl is used.
+    """Show what Dynamic Resource Allocation does: start a cluster with simulated devices, and explain and run every
+    step. You only need allot; the command uses kubectl if it is installed.
 
     \b
     Examples:
@@ -96,11 +96,13 @@ def _check(chosen: Demo, kubeconfig: Path | None) -> None:
 
     missing = missing_programs(chosen)
     if missing:
-        raise Unreadable(f"demonstration {chosen.name}: needs {' and '.join(missing)}, which this machine has not got")
+        raise Unreadable(
+            f"demonstration {chosen.name}: needs {' and '.join(missing)}, which this machine does not have"
+        )
     if chosen.document and kubeconfig is not None:
         raise Unreadable(
-            f"demonstration {chosen.name}: its document works in namespace default, which other clusters use for other things",
-            "leave out --kubeconfig to play on a cluster of its own",
+            f"demonstration {chosen.name}: its document uses the namespace default, which other clusters use for other things",
+            "omit --kubeconfig to run it on its own cluster",
         )
 
 
@@ -216,7 +218,7 @@ def _play(
                 console.print(f"the steps of {chosen.document}", style="dim", soft_wrap=True)
             if not commands.has_kubectl:
                 console.print(
-                    "kubectl is not installed: its commands are shown, and done by allot's own client", style="dim"
+                    "kubectl is not installed: its commands are shown, and allot's own client runs them", style="dim"
                 )
             stage = Stage(console, commands, client, clock, _wait_for_enter if pauses else None)
             if is_foreign:
@@ -241,7 +243,7 @@ def _end(chosen: Demo, console: Console, kept: Path | None) -> None:
     console.rule("[bold]what to try next", align="left")
     if kept is not None:
         console.print(f"export KUBECONFIG={kept / 'kubeconfig'}", soft_wrap=True)
-        console.print(f"allot down --data-dir {kept / 'data'}   ends the cluster", soft_wrap=True)
+        console.print(f"allot down --data-dir {kept / 'data'}   stops the cluster", soft_wrap=True)
     every = list(demos().values())
     following = every[(every.index(chosen) + 1) % len(every)]
     rows = (

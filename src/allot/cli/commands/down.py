@@ -16,7 +16,7 @@ from allot.cli.up.ending import end_cluster
 def down(data_dir: Path) -> None:
     """Stop the cluster of a data directory, in the background or in another terminal, and wait until it has ended.
 
-    Programs that its pods run end too. Objects are kept: the next `allot up` goes on with them.
+    The programs of its pods end, too. Objects are kept: the next `allot up` continues with them.
 
     \b
     Examples:

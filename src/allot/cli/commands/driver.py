@@ -33,27 +33,27 @@ _COLOURS = {CheckStatus.PASS.value: "green", CheckStatus.FAIL.value: "red", Chec
 
 @click.group()
 def driver() -> None:
-    """Write drivers for devices: begin one, and test any that is written with allot.driver.
+    """Write drivers for devices: create one, and test any driver that is written with allot.driver.
 
     \b
     Examples:
-      allot driver new dice.example.com            a driver that works, its test and its manifests
-      allot driver test examples/drivers/dice.py   does it do what the kubelet expects?
+      allot driver new dice.example.com            a working driver with its test and its manifests
+      allot driver test examples/drivers/dice.py   check that it does what the kubelet expects
     """
 
 
-@driver.command(short_help="Write a driver to begin with.")
+@driver.command(short_help="Create a working driver to start from.")
 @click.argument("name")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to write it; must not exist or be empty.  [default: the first part of the name]",
+    help="Where to write it; must not exist, or must be empty.  [default: the first part of the name]",
 )
 @click.option(
-    "--controller", is_flag=True, help="For devices that are on no node until a controller attaches them to one."
+    "--controller", is_flag=True, help="For devices that are not on a node until a controller attaches them to one."
 )
 def new(name: str, directory: Path | None, controller: bool) -> None:
-    """Write a driver called NAME that works, with a test and the manifests for a cluster.
+    """Create a working driver named NAME, with a test and the manifests for a cluster.
 
     NAME is the driver's name in the API, a DNS name such as dice.example.com.
 
@@ -74,7 +74,7 @@ def new(name: str, directory: Path | None, controller: bool) -> None:
     talk(f"next: see {target / 'README.md'}" if controller else f"next: allot driver test {target / 'driver.py'}")
 
 
-@driver.command(short_help="Check what a driver does.", context_settings={"ignore_unknown_options": True})
+@driver.command(short_help="Check the behavior of a driver.", context_settings={"ignore_unknown_options": True})
 @click.argument("module")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--only", default="", metavar="TEXT", help="Only checks whose group or name contains this.")
@@ -86,12 +86,12 @@ def new(name: str, directory: Path | None, controller: bool) -> None:
     "--needs",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="What the driver's claims cannot do without: objects and parameters, in YAML (see the page of this command).",
+    help="What the driver's claims require: objects and parameters, in YAML (see the page of this command).",
 )
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Use this folder, and keep it: sockets, checkpoint, CDI files, the driver's log.",
+    help="Use and keep this directory: sockets, checkpoint, CDI files, the driver's log.",
 )
 @output_option
 def test(
@@ -106,8 +106,8 @@ def test(
 ) -> None:
     """Run the driver in MODULE, a Python file or an importable name, and check that it does what the kubelet expects.
 
-    The driver runs in a process of its own, against an API server and a kubelet of this command. ARGUMENTS after `--` are
-    the driver's own. Exit code 0: no check failed.
+    The driver runs in a separate process, with an API server and a kubelet of this command. ARGUMENTS after `--` are
+    passed to the driver. Exit code 0: no check failed.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def test(
     """
     checks = [check for check in ALL_CHECKS if only in check.group or only in check.name]
     if not checks:
-        raise Unreadable(f"--only {only!r}: no check has that in its name", "--list shows them")
+        raise Unreadable(f"--only {only!r}: no check contains this in its name", "--list shows them")
     if lists:
         _show_list(checks, output)
         return
@@ -128,7 +128,7 @@ def test(
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            raise Unreadable(f"--keep {keep}: the folder is not empty")
+            raise Unreadable(f"--keep {keep}: the directory is not empty")
         findings = _run(_examine(command, keep.resolve(), checks, whole_claims, needed, output))
     else:
         # A short path: sockets below it have at most 107 characters.
@@ -162,7 +162,7 @@ async def _examine(
         raise Unreadable(str(error)) from None
     if description.has_controller:
         raise Unreadable(
-            f"driver {description.name}: its devices come from a controller, and checks need some that it publishes itself",
+            f"driver {description.name}: its devices come from a controller, but the checks need devices that the driver publishes itself",
             "see docs/guides/write-a-driver.md on testing a driver with a controller",
         )
     findings = []

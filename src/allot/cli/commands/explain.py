@@ -56,13 +56,14 @@ _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
     show_default=True,
     metavar="GATES",
     callback=parse_gates,
-    help="The gates of the cluster's scheduler: 'default', 'all' or NAME=true,NAME=false.",
+    help="The feature gates of the cluster's scheduler: 'default', 'all' or NAME=true,NAME=false.",
 )
 @click.option(
     "--pools",
     multiple=True,
     metavar="SPEC",
-    help="What an autoscaler could buy: NAME=MACHINE,max=3,price=5.07 or a file, as for `allot up --pool`; then it is said whether that helps.",
+    help="What an autoscaler could buy: NAME=MACHINE,max=3,price=5.07 or a file, as in `allot up --pool`; the answer says whether it "
+    "helps.",
 )
 @click.option(
     "-o",
@@ -71,7 +72,7 @@ _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
     type=click.Choice(["text", "json", "yaml"]),
     default="text",
     show_default=True,
-    help="How to print the answer.",
+    help="The output format.",
 )
 def explain(
     target: str | None,

@@ -19,16 +19,16 @@ _DEFINITIONS = ("include", "only", "omit")
 
 @click.command()
 @snapshot_options
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Only what is in this namespace.")
-@click.option("--secrets", is_flag=True, help="Secrets too: whoever reads the output reads them.")
-@click.option("--system", is_flag=True, help="What is in kube-system, kube-public and kube-node-lease too.")
-@click.option("--finished", is_flag=True, help="Pods and jobs that have ended too: applied again, they run again.")
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Only objects in this namespace.")
+@click.option("--secrets", is_flag=True, help="Include Secrets; everybody who reads the output can read them.")
+@click.option("--system", is_flag=True, help="Include kube-system, kube-public and kube-node-lease.")
+@click.option("--finished", is_flag=True, help="Include finished pods and Jobs; if applied, they run again.")
 @click.option(
     "--definitions",
     type=click.Choice(_DEFINITIONS),
     default="include",
     show_default=True,
-    help="Custom resource definitions: with the rest, alone, or not at all.",
+    help="CustomResourceDefinitions: with the rest, alone, or not at all.",
 )
 @click.option(
     "-o",
@@ -36,7 +36,7 @@ _DEFINITIONS = ("include", "only", "omit")
     type=click.Choice([OutputFormat.YAML.value, OutputFormat.JSON.value]),
     default=OutputFormat.YAML.value,
     show_default=True,
-    help="Documents of YAML, or a line of JSON for each object.",
+    help="YAML documents, or a line of JSON for each object.",
 )
 def export(
     source: SnapshotSource,
@@ -47,17 +47,16 @@ def export(
     definitions: str,
     output: str,
 ) -> None:
-    """Write the objects of a cluster, or of a dump, as they can be applied to another one.
+    """Write the objects of a cluster, or of a dump, so that they can be applied to another one.
 
-    What a cluster adds is left out: status, uids, names of nodes, addresses of Services, and all that is made again, such as pods of
-    Deployments, claims of templates, slices, tokens. The order is that in which objects need each other, custom resource definitions first.
-    What is left out as a whole is reported on stderr.
+    The output omits what a cluster adds: status, uids, names of nodes, addresses of Services, and everything that is recreated, such as pods of
+    Deployments, claims of templates, ResourceSlices, tokens. Objects are in the order of their dependencies, CustomResourceDefinitions first.
+    Objects that are omitted are reported on stderr.
 
-    kubectl looks up all kinds before it applies anything, so kinds that come with the output have to be there: apply the definitions first,
-    or use allot apply.
+    kubectl looks up all kinds before it applies anything, so apply the definitions first, or use allot apply.
 
-    Exit codes: 0 done, 1 nothing is left, or the right to list something was refused for everything, 2 usage or input that cannot be read,
-    3 cluster not reachable.
+    Exit codes: 0 done, 1 nothing is left, or nothing may be listed, 2 wrong usage or unreadable input,
+    3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -72,7 +71,7 @@ def export(
     for why, kinds in counted(found.left_out):
         talk(f"note: left out, {why.value}: {kinds}")
     if not objects:
-        raise Refused("there is nothing to apply again")
+        raise Refused("nothing is left to apply")
     for each in objects:
         write_value(each, OutputFormat(output))
 

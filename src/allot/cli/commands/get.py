@@ -26,16 +26,16 @@ _output = click.option(
     type=click.Choice([OutputFormat.TABLE.value, _WIDE, OutputFormat.JSON.value, OutputFormat.YAML.value]),
     default=OutputFormat.TABLE.value,
     show_default=True,
-    help="How to print the answer; wide: with attributes and capacities as columns.",
+    help="The output format; wide shows attributes and capacities as columns.",
 )
 
 
 @click.group()
 def get() -> None:
-    """What kubectl cannot list: the devices inside of resource slices, and the pools they are published in.
+    """List what kubectl cannot list: the devices inside ResourceSlices, and their pools.
 
-    Exit code: 0 done, 1 the selector is no CEL or slices may not be listed, 2 the input cannot be read, 3 the cluster cannot be
-    reached.
+    Exit code: 0 done, 1 the selector is not valid CEL or ResourceSlices may not be listed, 2 the input is unreadable, 3 the cluster
+    cannot be reached.
 
     \b
     Examples:
@@ -45,13 +45,13 @@ def get() -> None:
     """
 
 
-@get.command(short_help="Every single device, what it is and who has it.")
-@click.option("--free", is_flag=True, help="Only devices that are free, wholly or in part.")
-@click.option("-l", "--selector", default="", metavar="CEL", help="Only devices that this expression takes.")
+@get.command(short_help="List every device, with its attributes and holders.")
+@click.option("--free", is_flag=True, help="Only devices that are free, entirely or in part.")
+@click.option("-l", "--selector", default="", metavar="CEL", help="Only devices that match this expression.")
 @snapshot_options
 @_output
 def devices(source: SnapshotSource, free: bool, selector: str, output: str) -> None:
-    """Every device of the newest generation of every pool, its state, and the claims that hold it.
+    """List every device of the newest generation of every pool, its state, and the claims that hold it.
 
     \b
     Examples:
@@ -115,11 +115,11 @@ def _amount(row: DeviceRow, name: str) -> str:
     return total if free is None else f"{free} of {total}"
 
 
-@get.command(short_help="The pools in which devices are published.")
+@get.command(short_help="List the pools in which devices are published.")
 @snapshot_options
 @_output
 def pools(source: SnapshotSource, output: str) -> None:
-    """Every pool with its newest generation and whether all of its slices are there.
+    """List every pool with its newest generation, and whether all of its ResourceSlices exist.
 
     \b
     Examples:

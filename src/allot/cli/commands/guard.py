@@ -38,13 +38,13 @@ _VALIDITY_S_MIN = 5.0
     "--print-webhook-configuration",
     "prints",
     is_flag=True,
-    help="Print the ValidatingWebhookConfiguration for these options and exit. The leader fills in the certificates.",
+    help="Print the ValidatingWebhookConfiguration for these options and exit. The leader sets the certificates.",
 )
 @click.option(
     "--install",
     is_flag=True,
-    help="Make the ValidatingWebhookConfiguration and keep all of it as these options say. Without: where to find the leader "
-    "and whom to trust is written into one that exists.",
+    help="Create the ValidatingWebhookConfiguration and keep it in line with these options. Without this option, the leader only "
+    "updates the address and the certificates of an existing one.",
 )
 @click.option(
     "--webhook-configuration-name",
@@ -59,7 +59,7 @@ _VALIDITY_S_MIN = 5.0
     "service",
     default="",
     metavar="NAMESPACE/NAME[:PORT]",
-    help="The Service by which API servers reach the leader. Its endpoints must be the ready pods only; or none, with "
+    help="The Service through which API servers reach the leader. Its endpoints must be only the ready pods; or none, with "
     "--webhook-endpoint-address.",
 )
 @click.option(
@@ -67,8 +67,8 @@ _VALIDITY_S_MIN = 5.0
     "endpoint_address",
     default="",
     metavar="IP",
-    help="With --webhook-service: the address of this process. Who leads writes it as the only endpoint of the Service, which has "
-    "no selector, and who stands by is ready.",
+    help="With --webhook-service: the address of this process. The leader sets it as the only endpoint of the Service, which has no "
+    "selector, and the other processes are ready, too.",
 )
 @click.option(
     "--webhook-url",
@@ -78,7 +78,11 @@ _VALIDITY_S_MIN = 5.0
     help="Where API servers reach this process, without a Service.  [default: https://BIND-ADDRESS:PORT/validate]",
 )
 @click.option(
-    "--webhook-bind-address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to serve API servers."
+    "--webhook-bind-address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="IP",
+    help="The address to serve API servers on.",
 )
 @click.option(
     "--webhook-port",
@@ -92,7 +96,7 @@ _VALIDITY_S_MIN = 5.0
     type=click.Choice(("Fail", "Ignore")),
     default="Fail",
     show_default=True,
-    help="What becomes of allocations while no guard answers: refused, or stored unguarded.",
+    help="What happens to allocations while no guard answers: Fail refuses them, Ignore stores them unguarded.",
 )
 @duration_option(
     "--webhook-timeout",
@@ -102,29 +106,29 @@ _VALIDITY_S_MIN = 5.0
 @duration_option(
     "--write-timeout",
     default="30s",
-    help_="How long after it was admitted a write may still be stored: it is held so long, and a new leader waits so long "
-    "unless the old one ended in order. Not less than the timeoutSeconds of any other validating webhook on claims.",
+    help_="How long a write may still be stored after it was admitted: the guard holds it for this time, and a new leader waits for it "
+    "unless the old one was stopped cleanly. Must be at least the timeoutSeconds of any other validating webhook on claims.",
 )
 @duration_option(
     "--serving-certificate-validity",
     "validity",
     default="720h",
-    help_="How long certificates last. They are replaced after two thirds of that.",
+    help_="The validity of certificates. They are replaced after two thirds of it.",
 )
 @click.option(
     "--client-ca-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Answer only clients with a certificate of this authority (PEM): API servers that are configured to show one.",
+    help="Answer only clients with a certificate of this authority (PEM): API servers that are configured to present one.",
 )
 @component_options(lease_name=_LEASE, port=10258)
 def guard(prints: bool, validity: float, client_ca_file: Path | None, **arguments: Any) -> None:
-    """Run the guard: a validating webhook that refuses allocations of what another claim holds.
+    """Run the guard: a validating webhook that refuses allocations of devices that another claim holds.
 
-    Kubernetes stores whatever schedulers allocate. Two of them on the same devices, such as kube-scheduler and allot's, give
-    one device to two claims sooner or later. The guard is asked before each allocation is stored and lets one of two through,
-    shares, capacities and counters of partitions included. allot's own API server does that itself and needs no guard.
+    Kubernetes stores whatever schedulers allocate. Two schedulers on the same devices, such as kube-scheduler and allot's, eventually
+    allocate one device to two claims. The API server calls the guard before it stores an allocation, and the guard lets one of two through,
+    including shares, capacities and counters of partitions. Allot's own API server does this itself and needs no guard.
 
-    Of several processes one decides, by a lease. The others are not ready (/readyz), unless the leader is the Service's only endpoint. The leader makes its own certificate and
+    Processes elect a leader, which decides. The others are not ready (/readyz), unless the leader is the Service's only endpoint. The leader creates its own certificate and
     writes it into the ValidatingWebhookConfiguration.
 
     \b
@@ -201,7 +205,7 @@ def _url(value: str) -> str:
 def _write_timeout(seconds: float, webhook_timeout_s: int) -> float:
     if seconds < webhook_timeout_s:
         raise click.UsageError(
-            f"--write-timeout: expected at least the webhook's time-out of {webhook_timeout_s}s, got {seconds:g}s."
+            f"--write-timeout: expected at least the webhook's timeout of {webhook_timeout_s}s, got {seconds:g}s."
         )
     return seconds
 

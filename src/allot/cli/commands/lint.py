@@ -62,36 +62,36 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     "against",
     multiple=True,
     metavar="live|FILE",
-    help="Check names and devices against a cluster: live for the kubeconfig's, or a dump of one (a file or "
-    "folder as kubectl get or allot snapshot writes it). May be repeated.",
+    help="Check names and devices against a cluster: live for the kubeconfig's, or a dump (a file or directory from kubectl get or "
+    "allot snapshot). Repeatable.",
 )
 @click.option(
     "--profile",
     "profiles",
     multiple=True,
     metavar="NAME",
-    help="Check devices against hardware, such as h100x8 or p4d.24xlarge. May be repeated.",
+    help="Check devices against hardware, such as h100x8 or p4d.24xlarge. Repeatable.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
     help="How to reach the cluster, for --against live.",
 )
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
-@click.option("--fix", "fixes", is_flag=True, help="Make the changes that are safe, in the files themselves.")
-@click.option("--diff", "diffs", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
+@click.option("--fix", "fixes", is_flag=True, help="Make the safe changes in the files.")
+@click.option("--diff", "diffs", is_flag=True, help="Show what --fix would change, without changing anything.")
 @click.option(
-    "--rule", "only", multiple=True, metavar="RULE", callback=_known_rules, help="Only this rule. May be repeated."
+    "--rule", "only", multiple=True, metavar="RULE", callback=_known_rules, help="Only this rule. Repeatable."
 )
 @click.option(
-    "--ignore", "ignored", multiple=True, metavar="RULE", callback=_known_rules, help="Not this rule. May be repeated."
+    "--ignore", "ignored", multiple=True, metavar="RULE", callback=_known_rules, help="Not this rule. Repeatable."
 )
 @click.option(
     "--fail-on",
     type=click.Choice([severity.value for severity in Severity]),
     default=Severity.WARNING.value,
     show_default=True,
-    help="From which severity on the exit code is 1.",
+    help="The minimum severity for exit code 1.",
 )
 @click.option(
     "--feature-gates",
@@ -100,7 +100,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     default="all",
     show_default=True,
     callback=parse_gates,
-    help="The server's gates: all, default (a stock 1.37 server), or changes such as DRAListTypeAttributes=true.",
+    help="The server's feature gates: all, default (a stock 1.37 server), or changes such as DRAListTypeAttributes=true.",
 )
 @click.option(
     "-o",
@@ -109,7 +109,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     type=click.Choice([each.value for each in _Format]),
     default=_Format.TEXT.value,
     show_default=True,
-    help="How to print the findings.",
+    help="The output format.",
 )
 @click.option(
     "--list-rules",
@@ -133,16 +133,16 @@ def lint(
     gates: FeatureGates,
     output: str,
 ) -> int:
-    """Check manifests: everything that the API server would refuse, and what it takes although it cannot work.
+    """Check manifests: find everything that the API server would refuse, and manifests that it accepts but that cannot work.
 
-    FILE is YAML or JSON with objects of any kind, a folder, or - for stdin. A document that cannot be read is a finding;
-    the others are checked all the same. What needs to know devices is checked against those of --against, --profile, and
+    FILE is YAML or JSON with objects of any kind, a directory, or - for stdin. An unreadable document is a finding;
+    the others are still checked. Checks that need devices use those of --against, --profile, and
     the ResourceSlices in the input.
 
-    A comment `# allot-lint: ignore=RULE` on a line, or on the line before, keeps a finding on that line back.
+    A comment `# allot-lint: ignore=RULE` on a line, or on the line before, suppresses a finding on that line.
 
-    Exit code: 0 when there is nothing of the severity of --fail-on or worse, 1 when there is, 2 when a file cannot be
-    read, 3 when the cluster cannot be reached.
+    Exit code: 0 if there is no finding of the severity in --fail-on or worse, 1 if there is, 2 if a file is
+    unreadable, 3 if the cluster cannot be reached.
 
     \b
     Examples:
@@ -161,9 +161,9 @@ def lint(
     run = _Run(read_knowledge(source), ServerAnswers(gates), only, ignored)
     contents = dict(read_sources(files))
     if diffs and (fixes or _Format(output) is not _Format.TEXT):
-        raise Unreadable("--diff shows changes as text", "leave out --fix and -o")
+        raise Unreadable("--diff shows changes as text", "omit --fix and -o")
     if fixes and _STDIN in contents:
-        raise Unreadable("stdin cannot be changed by --fix", "give a file, or --diff to see the changes")
+        raise Unreadable("--fix cannot change stdin", "pass a file, or use --diff to see the changes")
     fixed = 0
     if fixes or diffs:
         changed, fixed = run.fixed(contents)

@@ -8,8 +8,9 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,23 +28,30 @@ from allot.cli.up.cloud import run_cloud
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.pod_sysctls import SysctlRules, UnknownNamespace, allow_unsafe
+from allot.core.network.ranges import DOMAIN
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
 from allot.network.client import PodNetwork
+from allot.network.resolvers import RESOLV_CONF
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
+from allot.node.cluster_names import ClusterNames
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
+from allot.node.pod_names import NameOptions
 from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
 from allot.node.registration import DECLARED_FEATURES, PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
+from allot.node.service_proxy import NoServices, ProxyOptions, ServiceProxy
+from allot.node.service_variables import ApiVariables
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.refusals import Refusals, watch_handshakes
@@ -82,6 +90,12 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     driver_logs: Path | None
     pod_network: Path | None
     no_pod_network: str
+    cluster_dns: tuple[str, ...]
+    cluster_domain: str
+    served_dns: tuple[str, ...]
+    resolv_conf: str
+    sysctls: SysctlRules
+    service_proxy: str
     pools: PoolFile
     cloud_socket: Path | None
     time_factor: float
@@ -101,7 +115,9 @@ def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | N
         return ()
     if file is not None:
         if profile or count > 1 or name:
-            raise click.UsageError("--nodes says which nodes there are; --name, --profile and --count say it, too.")
+            raise click.UsageError(
+                "--nodes already defines the nodes; it cannot be combined with --name, --profile or --count."
+            )
         return read_node_file(file).nodes
     found = NodeSet(profile=profile or _DEFAULT_PROFILE, name=name, count=count)
     try:
@@ -132,6 +148,23 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     return tuple(found)
 
 
+def _addresses(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, text.split(",")))
+    for each in found:
+        try:
+            ip_address(each)
+        except ValueError:
+            raise click.BadParameter(f"{each!r} is not an address such as 10.96.0.10.") from None
+    return found
+
+
+def _sysctls(_context: click.Context, _parameter: click.Parameter, text: str) -> SysctlRules:
+    try:
+        return allow_unsafe(filter(None, text.split(",")))
+    except UnknownNamespace as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
 def _periods(_context: click.Context, _parameter: click.Parameter, text: str) -> Periods:
     known = [name.removesuffix("_s") for name in Periods.__struct_fields__]
     found = {}
@@ -147,37 +180,37 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the API server.  [default: as kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
+    help="How to reach the API server.  [default: as in kubectl: $KUBECONFIG, ~/.kube/config, or in the cluster]",
 )
-@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig.")
 @click.option("--name", default="", metavar="NAME", help="The node's name.  [default: the machine's host name]")
 @click.option(
     "--root-dir",
     type=_FOLDER,
     default=Path("/var/lib/allot/node"),
     show_default=True,
-    help="Where volumes, plugins, logs and the state of containers are kept.",
+    help="Where to keep volumes, plugins, logs and the state of containers.",
 )
 @click.option(
     "--runtime",
     type=click.Choice(("process", "cri", "simulated")),
     default="process",
     show_default=True,
-    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O; simulated: this machine as far "
-    "as it can, placeholders for the rest.",
+    help="What runs containers. process: this machine, without images; cri: containerd or CRI-O; simulated: this machine if possible, "
+    "placeholders otherwise.",
 )
 @click.option(
     "--nodes",
     "node_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --runtime simulated: a file that says which nodes there are (see above).",
+    help="With --runtime simulated: a file that defines the nodes (see above).",
 )
 @click.option(
     "--profile",
     default="",
     metavar="PROFILE",
-    help="With --runtime simulated: the machine that a node is, with its devices: h100x8, t4, a3-ultragpu-8g, ct6e-standard-4t.  "
+    help="With --runtime simulated: the machine type of the nodes, with its devices: h100x8, t4, a3-ultragpu-8g, ct6e-standard-4t.  "
     f"[default: {_DEFAULT_PROFILE}]",
 )
 @click.option(
@@ -185,20 +218,20 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.IntRange(1, NODES_MAX),
     default=1,
     show_default=True,
-    help="With --runtime simulated: how many nodes, named NAME-0, NAME-1 and so on.",
+    help="With --runtime simulated: the number of nodes, named NAME-0, NAME-1 and so on.",
 )
 @click.option(
     "--pools",
     "pool_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --runtime simulated: pools of nodes that a simulated cloud has; see `allot up --pool`.",
+    help="With --runtime simulated: the node pools of a simulated cloud; see `allot up --pool`.",
 )
 @click.option(
     "--cloud-socket",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="SOCKET",
-    help="With --pools: where the cloud answers autoscalers (Cluster Autoscaler's external gRPC protocol).",
+    help="With --pools: the socket where the cloud serves autoscalers (Cluster Autoscaler's external gRPC protocol).",
 )
 @click.option(
     "--time-factor",
@@ -206,7 +239,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default=1.0,
     show_default=True,
     metavar="N",
-    help="With --runtime simulated: the pauses of probes pass so many times as fast.",
+    help="With --runtime simulated: by how much to speed up the waiting times of probes.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -214,11 +247,14 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="unix:///run/containerd/containerd.sock",
     show_default=True,
     metavar="SOCKET",
-    help="Where the CRI runtime listens.",
+    help="The socket of the CRI runtime.",
 )
-@click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: found out]")
+@click.option("--node-ip", default="", metavar="ADDRESS", help="The node's address.  [default: detected]")
 @click.option(
-    "--address", default="0.0.0.0", show_default=True, help="Where to serve logs, exec and metrics to the API server."
+    "--address",
+    default="0.0.0.0",
+    show_default=True,
+    help="The address to serve logs, exec and metrics to the API server on.",
 )
 @click.option(
     "--port",
@@ -226,13 +262,13 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.IntRange(0, 65535),
     default=10250,
     show_default=True,
-    help="The port for that (HTTPS); 0 takes a free one.",
+    help="The port to serve logs, exec and metrics on (HTTPS); 0 takes a free one.",
 )
 @click.option(
     "--client-ca-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The authority (PEM) of the certificate that the API server shows there, its --kubelet-client-certificate.  "
-    "[default: that of the API server's own certificate, in the kubeconfig]",
+    help="The authority (PEM) of the client certificate of the API server, its --kubelet-client-certificate.  [default: the authority "
+    "of the API server's own certificate, in the kubeconfig]",
 )
 @click.option(
     "--node-labels", "labels", default="", metavar="LABELS", callback=_labels, help="Labels: zone=a,disk=ssd."
@@ -246,7 +282,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     help="Taints of a new node: key=value:NoSchedule.",
 )
 @click.option(
-    "--max-pods", "pods_max", type=click.IntRange(0), default=PODS_MAX, show_default=True, help="How many pods."
+    "--max-pods",
+    "pods_max",
+    type=click.IntRange(0),
+    default=PODS_MAX,
+    show_default=True,
+    help="The maximum number of pods.",
 )
 @click.option(
     "--cdi-spec-dir",
@@ -255,7 +296,7 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     multiple=True,
     default=(Path("/etc/cdi"), Path("/var/run/cdi")),
     show_default=True,
-    help="Where CDI files are; repeatable, later ones win.",
+    help="The directories of CDI files; repeatable, later ones take precedence.",
 )
 @click.option(
     "--dra-periods",
@@ -263,13 +304,12 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     default="",
     metavar="PERIODS",
     callback=_periods,
-    help="Periods and limits of the work with drivers, in seconds: call=45,registration=1,reconcile=60,wipe=30.  "
-    "[default: the kubelet's]",
+    help="Periods and limits of calls to drivers, in seconds: call=45,registration=1,reconcile=60,wipe=30.  [default: the kubelet's]",
 )
 @click.option(
     "--host-commands",
     is_flag=True,
-    help="With --runtime process or simulated: run containers on this machine itself, as the agent's user, in place of a sandbox.",
+    help="With --runtime process or simulated: run containers directly on this machine, as the agent's user, instead of in a sandbox.",
 )
 @click.option(
     "--mask",
@@ -277,23 +317,70 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="PATH",
-    help="A file or folder that containers in a sandbox never see, wherever it lies; repeatable. Homes, kubeconfigs and the root folder "
-    "are always hidden.",
+    help="A file or directory to hide from containers in a sandbox; repeatable. Homes, kubeconfigs and the root directory are always "
+    "hidden.",
 )
 @click.option(
     "--pod-network",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="SOCKET",
-    help="With --runtime process or simulated: where the process inside of the cluster's pod network answers; `allot up` starts one. "
+    help="With --runtime process or simulated: the socket of the process inside the cluster's pod network; `allot up` starts one. "
     "[default: pods share the machine's network]",
 )
 @click.option(
     "--no-pod-network", default="", hidden=True, help="Why there is no pod network, for the node's condition."
 )
 @click.option(
+    "--cluster-dns",
+    default="",
+    metavar="ADDRESSES",
+    callback=_addresses,
+    help="With --runtime cri: the cluster's DNS servers, for pods with dnsPolicy ClusterFirst; comma-separated.  [default: such pods "
+    "use the machine's DNS servers, and an event says so]",
+)
+@click.option(
+    "--cluster-domain",
+    default=DOMAIN,
+    show_default=True,
+    metavar="DOMAIN",
+    help="With --runtime cri: the DNS domain of the cluster.",
+)
+@click.option(
+    "--serve-dns",
+    "served_dns",
+    default="",
+    metavar="ADDRESS",
+    callback=_addresses,
+    help="With --runtime cri: serve the cluster's DNS to the pods of this node at this address of the node (port 53); they use it unless "
+    "--cluster-dns gives another.",
+)
+@click.option(
+    "--resolv-conf",
+    default=str(RESOLV_CONF),
+    show_default=True,
+    metavar="FILE",
+    help="With --runtime cri: the machine's DNS settings, for pods with dnsPolicy Default; empty: none.",
+)
+@click.option(
+    "--allowed-unsafe-sysctls",
+    "sysctls",
+    default="",
+    metavar="SYSCTLS",
+    callback=_sysctls,
+    help="Sysctls that pods may set besides the safe ones: net.core.somaxconn,kernel.msg*.",
+)
+@click.option(
+    "--service-proxy",
+    type=click.Choice(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="With --runtime cri: whether the agent leads pods to Services, by rules of the kernel. auto: if it may, and nobody else does, "
+    "such as kube-proxy; on: whoever else does.",
+)
+@click.option(
     "--driver-logs",
     type=_FOLDER,
-    help="Where the logs of drivers are that are shown as pods; simulated nodes write theirs there.",
+    help="The directory with the logs of drivers that are shown as pods; simulated nodes write theirs there.",
 )
 @gates_option()
 def node(
@@ -307,9 +394,9 @@ def node(
     pool_file: Path | None,
     **arguments: Any,
 ) -> None:
-    """Run the agent of a node: registers it, runs the pods that are bound to it, and gives them their devices.
+    """Run the agent of a node: register the node, run the pods that are bound to it, and prepare their devices.
 
-    Containers go on when the agent is stopped; the next agent with the same root folder takes them over.
+    Containers keep running when the agent stops; the next agent with the same root directory takes them over.
 
     \b
     Examples:
@@ -319,7 +406,7 @@ def node(
       allot node --runtime simulated --nodes nodes.yaml --root-dir ./sim
 
     
-    A file of nodes (--nodes); all but the profile can be left out:
+    A file of nodes (--nodes); only the profile is required:
       nodes:
       - name: h100
         profile: h100x8
@@ -328,11 +415,12 @@ def node(
         taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
         drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
+    _check_names(arguments)
     own_name = name or socket.gethostname().lower()
     pools = PoolFile()
     if pool_file is not None:
         if arguments["runtime"] != "simulated" or arguments["cloud_socket"] is None:
-            raise click.UsageError("--pools is for --runtime simulated, together with --cloud-socket.")
+            raise click.UsageError("--pools requires --runtime simulated and --cloud-socket.")
         pools = read_pool_file(pool_file)
     no_nodes = pool_file is not None and node_file is None and not profile and count == 1 and not name
     node_sets = () if no_nodes else _node_sets(arguments["runtime"], name, profile, count, node_file)
@@ -340,7 +428,7 @@ def node(
     options = NodeArguments(name=own_name, node_sets=node_sets, pools=pools, **arguments)
     if len(options.name) > NAME_LENGTH_MAX or not NAME.fullmatch(options.name):
         text = f"node name {options.name!r}: expected lower-case letters, digits, '-' and '.'"
-        raise Unreadable(text, "give another one with --name")
+        raise Unreadable(text, "choose another name with --name")
     component = ComponentOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -367,7 +455,9 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         node=_node_options(options, address, gates),
         root=root,
         log_folder=root / "log" / "pods",
-        reaches_services=options.runtime == "cri" or options.pod_network is not None,
+        api_variables=_api_variables(options),
+        names=_names(options) if options.runtime == "cri" else None,
+        sysctls=options.sysctls,
     )
     machine = read_machine(root)
     network = _network(options)
@@ -398,6 +488,8 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         runtime,
         devices,
         network,
+        _service_proxy(options, root, address, component, informers),
+        _cluster_names(options, informers),
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
@@ -443,7 +535,14 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root, time_factor=options.time_factor),
+        SimulatedOptions(
+            sets=sets,
+            kinds=kinds,
+            address=address,
+            root=root,
+            time_factor=options.time_factor,
+            sysctls=options.sysctls,
+        ),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -529,17 +628,75 @@ def _declared(gates: FeatureGates) -> tuple[str, ...]:
     return tuple(each for each in DECLARED_FEATURES if each in gates)
 
 
+def _api_variables(options: NodeArguments) -> ApiVariables:
+    if options.runtime == "cri":
+        return ApiVariables.ALL
+    return ApiVariables.NONE if options.pod_network is None else ApiVariables.WITH_OWN_NETWORK
+
+
+def _names(options: NodeArguments) -> NameOptions:
+    machine = Path(options.resolv_conf) if options.resolv_conf else None
+    servers = options.cluster_dns or options.served_dns
+    return NameOptions(servers=servers, domain=options.cluster_domain, machine=machine)
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    dns, served, is_own = arguments["cluster_dns"], arguments["served_dns"], arguments["cluster_domain"] != DOMAIN
+    if arguments["runtime"] != "cri" and (dns or served or is_own):
+        raise click.UsageError("--cluster-dns, --cluster-domain and --serve-dns are for --runtime cri.")
+    if served and is_own:
+        raise click.UsageError(f"--serve-dns serves {DOMAIN} only; leave out --cluster-domain.")
+    if len(served) > 1 or any(":" in each for each in served):
+        raise click.UsageError("--serve-dns takes one IPv4 address.")
+
+
+def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames | None:
+    if not options.served_dns:
+        return None
+    address = options.served_dns[0]
+    try:
+        return ClusterNames(informers, address, _names(options).machine)
+    except OSError as error:
+        text = f"cannot serve DNS at {address}:53: {(error.strerror or str(error)).lower()}"
+        raise CannotRun(text, "choose another address of this machine with --serve-dns") from None
+
+
 async def _run(agent: NodeAgent) -> None:
     try:
         await agent.run()
     except RuntimeFailure as error:
         raise CannotRun(
-            str(error), "start the container runtime, or name its socket: --container-runtime-endpoint"
+            str(error), "start the container runtime, or set its socket with --container-runtime-endpoint"
         ) from None
 
 
 def _network(options: NodeArguments) -> PodNetwork | None:
     return PodNetwork(options.pod_network.absolute()) if options.pod_network is not None else None
+
+
+def _service_proxy(
+    options: NodeArguments, root: Path, address: str, component: Component, informers: Informers
+) -> ServiceProxy | None:
+    """What leads pods to Services. Pods of processes have a network that does."""
+    if options.runtime != "cri":
+        if options.service_proxy == "on":
+            raise click.UsageError("--service-proxy is for --runtime cri.")
+        return None
+    if options.service_proxy == "off":
+        return None
+    api = urlsplit(component.connection.server)
+    made = ProxyOptions(
+        node=options.name, address=address, api=(api.hostname or "127.0.0.1", api.port or 443), key=str(root)
+    )
+    try:
+        return ServiceProxy(informers, component.clock, made, beside_others=options.service_proxy == "on")
+    except NoServices as error:
+        if options.service_proxy == "on":
+            raise CannotRun(
+                f"--service-proxy on: {error}", "leave it out, and pods are led to Services by others"
+            ) from None
+        talk(f"note: the agent does not lead pods to Services: {error}")
+        return None
 
 
 def _runtime(
@@ -583,8 +740,8 @@ def _authority(given: Path | None, connection: Connection) -> bytes:
     if connection.ca_data or connection.ca_file is None:
         if not connection.ca_data:
             talk(
-                "note: neither --client-ca-file nor the kubeconfig names an authority: logs and exec are for callers with a "
-                "token, which API servers do not show"
+                "note: neither --client-ca-file nor the kubeconfig has an authority: logs and exec accept only callers with a token, which "
+                "API servers do not send"
             )
         return connection.ca_data
     return read_certificates(connection.ca_file)
@@ -593,7 +750,7 @@ def _authority(given: Path | None, connection: Connection) -> bytes:
 def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:
     where = f"{options.address}:{options.kubelet_port}"
     if error.errno == errno.EADDRINUSE:
-        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another one with --port")
+        return CannotRun(f"cannot listen on {where}: the port is in use", "choose another port with --port")
     return CannotRun(f"cannot serve on {where}: {(error.strerror or str(error)).lower()}")
 
 
@@ -610,7 +767,7 @@ def _make(root: Path) -> None:
     try:
         root.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        text = f"root folder {root}: {(error.strerror or str(error)).lower()}"
-        raise Unreadable(text, "choose another one with --root-dir") from None
+        text = f"root directory {root}: {(error.strerror or str(error)).lower()}"
+        raise Unreadable(text, "choose another directory with --root-dir") from None
     if not os.access(root, os.W_OK):
-        raise CannotRun(f"root folder {root}: permission denied", "choose another one with --root-dir")
+        raise CannotRun(f"root directory {root}: permission denied", "choose another directory with --root-dir")

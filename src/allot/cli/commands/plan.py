@@ -22,6 +22,7 @@ from allot.core.advice.planning.changes import (
     nodes_like,
     nodes_named,
     with_assumed_capacity,
+    with_machines,
     with_objects,
     without_nodes,
 )
@@ -80,23 +81,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("manifests", nargs=-1, metavar="[MANIFEST...]")
-@click.option("--add", multiple=True, metavar="PROFILE=N", help="What if there were N more nodes of this profile (h100x8), "
-              "or those of a file of nodes? May be repeated.")  # fmt: skip
-@click.option("--add-like", multiple=True, metavar="NODE=N", help="What if there were N more nodes like this one?")
-@click.option(
-    "--remove", multiple=True, metavar="NODE", help="What if this node, or those with these labels, were not there?"
-)
-@click.option("--drain", multiple=True, metavar="NODE", help="The same, but their pods have to fit elsewhere first.")
+@click.option("--add", multiple=True, metavar="PROFILE=N", help="Add N nodes of this profile (h100x8), or the nodes of a file. Repeatable.")  # fmt: skip
+@click.option("--add-like", multiple=True, metavar="NODE=N", help="Add N nodes like this one.")
+@click.option("--remove", multiple=True, metavar="NODE", help="Remove this node, or the nodes with these labels.")
+@click.option("--drain", multiple=True, metavar="NODE", help="The same, but their pods must fit elsewhere first.")
 @click.option("--raise", "raises", multiple=True, metavar="QUEUE:RESOURCE=N",
-              help="What if this queue, and so those above it, deserved N more (training:gpu=16)? Limits go up by the same.")  # fmt: skip
+              help="Let this queue and its ancestors deserve N more (training:gpu=16). Limits increase by the same amount.")  # fmt: skip
 @click.option("--max", "limit", type=click.IntRange(1, COPIES_MAX), default=COPIES_MAX, metavar="N",
-              help="Do not look for more copies than that.")  # fmt: skip
-@click.option("--pools", multiple=True, metavar="SPEC", help="What would an autoscaler buy? A pool: NAME=MACHINE,max=3,price=5.07, or a "
-              "file of pools, as for `allot up --pool`. May be repeated.")  # fmt: skip
+              help="Stop after this number of copies.")  # fmt: skip
+@click.option("--pools", multiple=True, metavar="SPEC", help="Show what an autoscaler would buy. A pool: NAME=MACHINE,max=3,price=5.07, or a file of pools, as in `allot up --pool`. "
+"Repeatable.")  # fmt: skip
 @click.option("--copies", type=click.IntRange(0, COPIES_MAX), default=None, metavar="N",
-              help="With --pools: so many copies of the manifest.  [default: 1]")  # fmt: skip
+              help="With --pools: the number of copies of the manifest.  [default: 1]")  # fmt: skip
 @click.option("--expander", default="price", show_default=True, metavar="NAMES", callback=parse_expanders,
-              help=f"With --pools: which nodes are bought, if several would do: {', '.join(EXPANDERS)}.")  # fmt: skip
+              help=f"With --pools: how to choose among sets of nodes that help: {', '.join(EXPANDERS)}.")  # fmt: skip
 @click.option("--policy", type=click.Choice(list(_POLICIES)), default="default", show_default=True,
               help="How the scheduler chooses nodes.")  # fmt: skip
 @snapshot_options
@@ -116,22 +114,22 @@ def plan(
     source: SnapshotSource,
     output: OutputFormat,
 ) -> int:
-    """How many more copies of a manifest fit into a cluster, what blocks the next one, and what if the cluster were another.
+    """Show how many more copies of a manifest fit into a cluster, what blocks the next one, and what would change in another cluster.
 
     MANIFEST is a pod, a workload with a pod template (a copy is one of its pods), a PodGroup with its pods (a copy is the gang),
-    or claims alone. SCHEDULED is what the scheduler would place if copies came one after another now; MAXIMUM is what there
-    is room for if nodes and devices were chosen as well as possible: exact, or "at most" where that is not known.
-    ResourceQuotas of the namespace are counted, as admission would. FREE is what these pods can get at: devices on nodes that
-    take them, without taints that they do not tolerate. Nothing is written.
+    or claims alone. SCHEDULED is what the scheduler would place if you created the copies now, one after another; MAXIMUM is what
+    fits with the best choice of nodes and devices: exact, or "at most" if that is not known.
+    ResourceQuotas of the namespace count, as in admission. FREE is what these pods can use: devices on nodes that
+    accept them, without taints that they do not tolerate. The command never writes anything.
 
-    With --pools: which nodes an autoscaler would buy for the pods that wait and for copies of the manifest (which may be left out), what
-    they cost per hour, and for whom no pool helps: why not, and which machine would.
+    With --pools: which nodes an autoscaler would buy for the pending pods and for copies of the manifest (which is optional), their
+    price per hour, and for pods that no pool helps, the reason and a machine that would help.
 
-    Pods of a queue are held against its limits, and BY RIGHT is how many copies start if other queues give back what they have
-    to; other jobs that wait come first where it is their turn. Without a MANIFEST: what becomes of all jobs that wait in queues.
+    Pods of a queue are limited by its limits, and BY RIGHT is how many copies start if other queues give back what they must;
+    other pending jobs come first if it is their turn. Without a MANIFEST: what becomes of all jobs that wait in queues.
 
-    Exit code: 0 at least one more copy, or job that waits, fits (after the changes, if there are any), 1 none, or nodes and
-    devices may not be listed, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 at least one more copy or pending job fits (after the changes, if any), 1 none fits, or nodes and
+    devices may not be listed, 2 the input is unreadable, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -139,14 +137,14 @@ def plan(
       allot plan train.yaml -f dump.yaml --max 10 -o json
       allot plan gang.yaml --add h100x8=4 --add-like node-a=2
       allot plan train.yaml --drain node-a --remove 'pool in (old, older)'
-      allot plan gang.yaml --raise training:gpu=16               when this queue gets 16 more
-      allot plan --raise training:gpu=16 --add h100x8=2          and which jobs start that wait now
+      allot plan gang.yaml --raise training:gpu=16               if this queue deserved 16 more
+      allot plan --raise training:gpu=16 --add h100x8=2          and which pending jobs would start
       allot plan train.yaml --copies 3 --pools a100=a2-ultragpu-1g,max=2 --pools pools.yaml
     """
     if pools:
         return _plan_pools(manifests, pools, 1 if copies is None else copies, expander, source, output)
     if copies is not None:
-        raise click.UsageError("--copies is for --pools; --max limits how many are looked for.")
+        raise click.UsageError("--copies is for --pools; use --max to limit the number of copies.")
     change = Change(add=add, add_like=add_like, remove=remove, drain=drain, raises=raises)
     settings = Settings(preempts=False, policy=_POLICIES[policy])
     try:
@@ -297,7 +295,7 @@ def _plan_pools(
         named = NamedPools(texts, snapshot, compute_classes)
         manifest = read_manifest(values, snapshot) if values else None
         context = manifest.context if manifest is not None else ()
-        snapshot = with_objects(snapshot, [*_with_known_classes(named.device_classes, snapshot), *context])
+        snapshot = with_objects(_with_machines(snapshot, named.device_classes), context)
         made = [manifest.copy(number) for number in range(copies)] if manifest is not None else []
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
@@ -326,10 +324,10 @@ def _write_purchase(found: PurchasePlan) -> None:
     plan = found.plan
     there = [each for each in plan.expectations if each.is_helped and not each.bought]
     if not plan.expectations:
-        write("Nothing waits for a node.")
+        write("No pod waits for a node.")
         return
     if there:
-        write(f"{count(len(there), 'unit')} of {len(plan.expectations)} will find room on nodes that are there.")
+        write(f"{count(len(there), 'unit')} of {len(plan.expectations)} will fit on existing nodes.")
     if plan.purchases:
         rows: list[tuple[str, ...]] = [
             (each.pool, f"+{each.count}", f"{each.size} of {each.max_size}", price_text(each.count * each.price))
@@ -348,7 +346,7 @@ def _write_purchase(found: PurchasePlan) -> None:
                 f"{found.cost_per_hour} per hour; no set that helps the same pods costs less than {found.bound_per_hour}."
             )
     elif not found.unhelped:
-        write("No node has to be bought.")
+        write("No node is needed.")
     for each in found.unhelped[:_NODES_SHOWN_MAX]:
         write()
         of_class = f" of ComputeClass {each.compute_class}" if each.compute_class else ""
@@ -359,11 +357,11 @@ def _write_purchase(found: PurchasePlan) -> None:
         write()
         nodes = "a node" if pool.nodes == 1 else f"{pool.nodes} nodes"
         write(
-            f"Missing: a pool of {pool.machine} ({pool.price_per_hour} per hour); {nodes} would do for {', '.join(pool.units)}."
+            f"Missing: a pool of {pool.machine} ({pool.price_per_hour} per hour); {nodes} would be enough for {', '.join(pool.units)}."
         )
     if found.beyond_help:
         write()
-        write(f"No machine that is known would do for {', '.join(found.beyond_help)}.")
+        write(f"No known machine is enough for {', '.join(found.beyond_help)}.")
 
 
 # --- the other cluster ---
@@ -381,7 +379,7 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
         snapshot, displaced = done.snapshot, done.displaced
     for text in change.raises:
         snapshot = raised(snapshot, text)
-    return with_objects(snapshot, _with_known_classes(added, snapshot)), displaced
+    return _with_machines(snapshot, added), displaced
 
 
 def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
@@ -400,14 +398,11 @@ def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
             yield from objects_of(nodes)
 
 
-def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[APIStruct]:
-    """Without device classes that the cluster has already: its own count."""
-    known = {found.metadata.name for found in snapshot.of(DeviceClass)}
-    kept = [found for found in added if not isinstance(found, DeviceClass) or found.metadata.name not in known]
-    new = {found.metadata.name: None for found in kept if isinstance(found, DeviceClass)}
+def _with_machines(snapshot: Snapshot, added: Iterable[APIStruct]) -> Snapshot:
+    found, new = with_machines(snapshot, added)
     if new:
-        talk(f"note: not in the cluster, and assumed as their drivers install them: device classes {', '.join(new)}")
-    return kept
+        talk(f"note: not in the cluster, assumed as their drivers install them: DeviceClasses {', '.join(new)}")
+    return found
 
 
 # --- for people ---
@@ -429,8 +424,8 @@ def _write(
     else:
         write_table(("CLUSTER", "NODES", "SCHEDULED", "MAXIMUM"), rows)
     if now.waiting:
-        waiting = "1 pod waits" if now.waiting == 1 else f"{now.waiting} pods wait"
-        talk(f"note: {waiting} for a node already; nothing is reserved for that")
+        waiting = "1 pod already waits" if now.waiting == 1 else f"{now.waiting} pods already wait"
+        talk(f"note: {waiting} for a node; no room is reserved")
     if outcome.maximum.reason and outcome.blocked is not None:
         write(f"The maximum is a bound: {outcome.maximum.reason}.")
     if then is not None and (then.moved or then.stranded):

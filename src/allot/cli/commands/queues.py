@@ -29,14 +29,14 @@ _INDENT = "  "
 @snapshot_options
 @output_option
 def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat) -> None:
-    """What queues of teams deserve, get, hold and wait for.
+    """Show what the queues of teams deserve, get, hold and wait for.
 
     Queues are those of KAI-Scheduler (scheduling.run.ai) and Volcano (scheduling.volcano.sh). DESERVED is guaranteed, LIMIT is never
-    exceeded (-: no bound), FAIR SHARE is what belongs to the queue now, given what all ask for; PENDING is asked for and not
-    there yet. cpu is in cores, memory in GB; only resources that some queue bounds are shown. With a NAME, that queue and those
-    below it with their jobs, and why those that wait do not start.
+    exceeded (- means unlimited), FAIR SHARE is what the queue is entitled to now, given what all queues ask for; PENDING is requested but not
+    allocated yet. cpu is in cores, memory in GB; only resources that a queue limits are shown. With a NAME, the output shows that queue and those
+    below it with their jobs, and why pending jobs do not start.
 
-    Exit code: 0 done, 1 there is no such queue, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the queue does not exist, 2 the input is unreadable, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -126,4 +126,4 @@ def _write_jobs(rows: Sequence[QueueUsage]) -> None:
     else:
         write_table(headers, [row[1:] for row in cells])
     if any(job.waiting for _, job in jobs):
-        talk(f"allot explain queue/{rows[0].name} says who makes room and what would help")
+        talk(f"allot explain queue/{rows[0].name} shows who makes room and what would help")

@@ -17,9 +17,9 @@ from allot.cli.up.kubeconfigs import remove_context
 
 @click.command()
 @data_dir_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(data_dir: Path, yes: bool) -> None:
-    """Stop the cluster of a data directory and remove everything that it kept: objects, keys, certificates, logs.
+    """Stop the cluster of a data directory and remove all its data: objects, keys, certificates, logs.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def reset(data_dir: Path, yes: bool) -> None:
         talk(f"nothing to remove: {data_dir}")
         return
     if not Instance(data_dir).is_ours():
-        raise Refused(f"{data_dir}: is not a data directory of allot, and is left as it is")
+        raise Refused(f"{data_dir}: not a data directory of allot, nothing was removed")
     if not yes and not _agrees(data_dir):
         raise Refused("nothing was removed")
     end_cluster(data_dir)
@@ -48,5 +48,5 @@ def _agrees(data_dir: Path) -> bool:
     except click.Abort as ended:
         if isinstance(ended.__context__, EOFError):
             talk("")
-            raise Refused("nothing was removed: no answer", "--yes does not ask") from None
+            raise Refused("nothing was removed: no answer", "to skip the confirmation, use --yes") from None
         raise

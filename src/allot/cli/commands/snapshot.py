@@ -19,35 +19,35 @@ from allot.reading.snapshots import SnapshotSource
     type=click.Choice([OutputFormat.YAML.value, OutputFormat.JSON.value]),
     default=OutputFormat.YAML.value,
     show_default=True,
-    help="How to print it; JSON is much quicker to read again.",
+    help="The output format; JSON is much faster to read again.",
 )
 @click.option(
     "--keep-annotations",
     is_flag=True,
-    help="Keep all annotations but kubectl's copies of objects; look through them before you show them to somebody.",
+    help="Keep all annotations except kubectl's copies of objects; review them before you share the snapshot.",
 )
 def snapshot(source: SnapshotSource, output: str, keep_annotations: bool) -> None:
-    """Write what allot explain, top, tree, plan and lint need to know of a cluster to stdout.
+    """Write what allot explain, top, tree, plan and lint need to know about a cluster to stdout.
 
-    Pods, nodes, claims, templates, device classes, slices, taint rules, priority classes, pod groups, volumes, disruption budgets,
-    quotas, the owners of pods and events: listing them is all that is needed. Secrets and config maps are not read; environment
-    variables, commands, arguments and probes of containers are left out, and annotations but those that explain needs. The order is always the same, so that two snapshots can be
-    compared.
+    The snapshot contains pods, nodes, claims, templates, DeviceClasses, ResourceSlices, taint rules, priority classes, pod groups, volumes, disruption budgets,
+    quotas, the owners of pods and events: you only need permission to list them. It does not read Secrets and ConfigMaps, and omits environment
+    variables, commands, arguments and probes of containers, and annotations except those that explain needs. The order is always the same, so you can
+    compare two snapshots.
 
-    Exit codes: 0 done, 1 the right to list something important is missing, 2 usage or input that cannot be read, 3 cluster not
-    reachable.
+    Exit codes: 0 done, 1 permission to list something important is missing, 2 wrong usage or unreadable input, 3 the cluster cannot be
+    reached.
 
     \b
     Examples:
       allot snapshot > dump.yaml                    the cluster of the kubeconfig
-      allot explain train-0 -f dump.yaml            ask it, anywhere
+      allot explain train-0 -f dump.yaml            query it, anywhere
       allot snapshot -o json --context prod > dump.json
-      allot snapshot -f raw/ > dump.yaml            what kubectl wrote, without what is private
+      allot snapshot -f raw/ > dump.yaml            remove private data from a dump of kubectl
     """
     values = [redacted(value, keep_annotations=keep_annotations) for value in read_values(source)]
     values.sort(key=lambda value: _place(value))
-    left_out = "" if keep_annotations else ", and annotations that are not needed (--keep-annotations)"
-    talk(f"note: {len(values)} objects; left out: what containers run and their environment{left_out}")
+    left_out = "" if keep_annotations else ", and unnecessary annotations (--keep-annotations)"
+    talk(f"note: {len(values)} objects; left out: commands and environment of containers{left_out}")
     write_value({"apiVersion": "v1", "kind": "List", "items": values}, OutputFormat(output))
 
 

@@ -25,7 +25,7 @@ from allot.reading.snapshots import SnapshotSource
 @data_dir_option
 @output_option
 def status(data_dir: Path, output: OutputFormat) -> int:
-    """Tell whether the cluster of a data directory runs, since when and where, and how its parts are doing.
+    """Show whether the cluster of a data directory runs, since when and where, and the state of its parts.
 
     Exit code 0 if it runs and is ready, 3 if not.
 

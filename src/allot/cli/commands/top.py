@@ -25,7 +25,7 @@ from allot.core.quantity import Quantity
 from allot.reading.snapshots import SnapshotSource
 
 _HELD = "allot top claims shows the devices that claims of a namespace hold"
-_RIGHTS = "the right to list resourceslices is needed for the others"
+_RIGHTS = "the others need permission to list resourceslices"
 _NAMES_SHOWN_MAX = 3
 _MEMORY_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 _UNIT_STEP = 1024
@@ -40,22 +40,22 @@ _Key = Callable[[Any], Any]
     "-w",
     "--watch",
     is_flag=True,
-    help="Show the cluster on the whole terminal, kept up to date: devices, pending pods and why, claims, queues, gangs, nodes. "
-    "Elsewhere than on a terminal: allot top devices --watch.",
+    help="Show the cluster on the whole terminal and keep it up to date: devices, pending pods and why, claims, queues, gangs, nodes. "
+    "In a pipe: allot top devices --watch.",
 )
 @snapshot_options
 @click.pass_context
 def top(context: click.Context, source: SnapshotSource, watch: bool) -> None:
-    """What of the cluster's devices is free, in use, by whom, and out of reach.
+    """Show which of the cluster's devices are free, in use, and unavailable, and who holds them.
 
-    With --watch and no command, everything on one screen: number keys choose a page, Enter explains a row, / filters, q leaves.
+    With --watch and no command, everything is on one screen: number keys choose a page, Enter explains a row, / filters, q quits.
 
-    A GPU counts once, whether it is published whole, shared, or as everything that it could be cut into; admin access is not use.
-    Answers come from a cluster or, with -f, from a dump.
+    A GPU counts once, whether it is published whole, shared, or as all its possible partitions; admin access does not count.
+    The command reads a cluster or, with -f, a dump.
 
-    What may not be listed is left out of an answer, with a note; who may list only a namespace gets its answers.
+    What you may not list is left out, with a note; permission for one namespace is sufficient for its answers.
 
-    Exit code: 0 done, 1 what the question is about may not be listed, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 permission to list is missing, 2 the input is unreadable, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def top(context: click.Context, source: SnapshotSource, watch: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         if watch or source != SnapshotSource():
-            raise click.UsageError(f"options of allot top {context.invoked_subcommand} go behind its name")
+            raise click.UsageError(f"options of allot top {context.invoked_subcommand} go after its name")
         return
     if not watch:
         raise click.exceptions.NoArgsIsHelpError(context)
@@ -122,11 +122,11 @@ _DEVICE_KEYS: dict[str, _Key] = {
 }
 
 
-@top.command(short_help="How many devices are free, in use, and by whom?")
+@top.command(short_help="Show how many devices are free and in use, and who holds them.")
 @click.option("--by", type=click.Choice([by.value for by in By]), default=By.CLASS.value, show_default=True,
-              help="What makes a row.")  # fmt: skip
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Name only the holders of this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Name the holders of all namespaces. This is the default.")
+              help="What to group the rows by.")  # fmt: skip
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Show only the holders in this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the holders in all namespaces. This is the default.")
 @_sort_option(_DEVICE_KEYS)
 @watch_option
 @snapshot_options
@@ -140,11 +140,11 @@ def devices(
     watch: bool,
     output: OutputFormat,
 ) -> None:
-    """How many devices there are, free, partly in use, in use and unavailable, and who holds them.
+    """Show how many devices are free, partly in use, in use and unavailable, and who holds them.
 
-    FREE is available to a claim without tolerations. PARTLY is shared or cut and has room for more. UNAVAILABLE is not in use, but
+    FREE is available to a claim without tolerations. PARTLY is shared or partitioned and has room for more. UNAVAILABLE is not in use, but
     tainted, in an incomplete pool, or on a node that is cordoned or not ready. LARGEST is the most free devices on one node; FRAGMENTED is the share of the free devices
-    on nodes that have too few of them for a typical request: one of the sizes that claims have now, or else a whole node.
+    on nodes that have too few of them for a typical request: one of the current sizes of claims, or otherwise a whole node.
 
     \b
     Examples:
@@ -196,7 +196,7 @@ def _write_devices(report: DevicesReport, rows: Sequence[DeviceUsage], partition
         write()
         shown = [(p.driver, p.model, p.partition, str(p.in_use), str(p.fits)) for p in partitions]
         write_table(("DRIVER", "MODEL", "PARTITION", "IN USE", "MORE FIT"), shown)
-        write("MORE FIT: of each kind alone; they share the same hardware.")
+        write("MORE FIT: each kind counted alone; they share the same hardware.")
     if report.in_several_rows:
         write()
         write(f"{report.in_several_rows} of {report.units} devices are in several rows.")
@@ -204,9 +204,9 @@ def _write_devices(report: DevicesReport, rows: Sequence[DeviceUsage], partition
         if row.problem:
             write(f"{row.name}: not all of its devices are known: {row.problem}", "red")
     for node, reason in report.closed_nodes.items():
-        write(f"node {node}: {reason}, none of its devices is free", "red")
+        write(f"node {node}: {reason}, so none of its devices are free", "red")
     for pool in report.incomplete_pools:
-        write(f"pool {pool}: incomplete, nothing can be allocated from it", "red")
+        write(f"pool {pool}: incomplete, so nothing can be allocated from it", "red")
 
 
 def _holders(row: DeviceUsage) -> str:
@@ -230,10 +230,10 @@ _CLAIM_KEYS: dict[str, _Key] = {
 }
 
 
-@top.command(short_help="Who holds what, and since when?")
+@top.command(short_help="Show what claims hold, and since when.")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("--idle", is_flag=True, help="Only claims that hold devices which nobody uses.")
+@click.option("--idle", is_flag=True, help="Only claims that hold devices that nobody uses.")
 @_sort_option(_CLAIM_KEYS)
 @watch_option
 @snapshot_options
@@ -247,10 +247,10 @@ def claims(
     watch: bool,
     output: OutputFormat,
 ) -> None:
-    """What claims hold and who uses them.
+    """Show what claims hold and who uses them.
 
     A claim is pending (a pod waits for its devices), in use, idle (it holds devices that nobody uses), unused (no devices, and
-    no pod wants any), or deleting. HELD FOR is the time since it got its devices.
+    no pod wants any), or deleting. HELD FOR is the time since its devices were allocated.
 
     \b
     Examples:
@@ -306,13 +306,13 @@ _NODE_KEYS: dict[str, _Key] = {
 }
 
 
-@top.command(short_help="What is left on each node?")
+@top.command(short_help="Show what is left on each node.")
 @_sort_option(_NODE_KEYS)
 @watch_option
 @snapshot_options
 @output_option
 def nodes(source: SnapshotSource, sort_by: _Key | None, watch: bool, output: OutputFormat) -> None:
-    """What nodes have and what is left: devices, and what pods have asked of CPU, memory and pods.
+    """Show what nodes have and what is left: devices, and the CPU, memory and number of pods that are requested.
 
     Devices that several nodes can use are not counted.
 

@@ -48,15 +48,15 @@ _COLOURS = {"device": "green", "claim": "cyan"}
 @snapshot_options
 @output_option
 def tree(subject: str, source: SnapshotSource, namespace: str, output: OutputFormat) -> None:
-    """What belongs to what, as a tree.
+    """Show how objects belong together, as a tree.
 
-    For a pod: its containers, their claims, the requests in these, and the devices with what tells them apart. For a claim:
-    the same from there on. For a node: its devices and who holds them. For a device (`device/NAME` or
+    For a pod: its containers, their claims, the requests in these, and the devices with their distinguishing attributes. For a claim:
+    the same, starting with the claim. For a node: its devices and who holds them. For a device (`device/NAME` or
     `device/DRIVER/POOL/NAME`): who holds it. NAME alone is a pod.
 
-    CDI ids are not in the API: they are shown where the driver's way to name them is known, otherwise as unknown.
+    CDI ids are not in the API: they are shown if the driver's naming scheme is known, otherwise as unknown.
 
-    Exit code: 0 done, 1 there is no such object or it may not be read, 2 the input cannot be read, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the object does not exist or may not be read, 2 the input is unreadable, 3 the cluster cannot be reached.
 
     \b
     Examples:

@@ -22,20 +22,20 @@ from allot.installation.chart_rendering import named
     "--definitions",
     "with_definitions",
     is_flag=True,
-    help="Also remove the kinds of queues and groups, with all objects of these kinds.",
+    help="Also remove the definitions of queues and groups, with all objects of these kinds.",
 )
-@click.option("--force", is_flag=True, help="Also if devices are in use, or a scheduler relies on the guard.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
-@duration_option("--timeout", default="2m", help_="How long to wait for pods to end.")
+@click.option("--force", is_flag=True, help="Remove even if devices are in use, or a scheduler relies on the guard.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+@duration_option("--timeout", default="2m", help_="The maximum time for pods to terminate.")
 def uninstall(
     parts: tuple[str, ...], target: Target, with_definitions: bool, force: bool, dry_run: bool, timeout: float
 ) -> None:
     """Remove parts that allot install has installed, or all of them: {parts}.
 
-    The namespace goes with the last part, if allot install made it. Definitions of queues and groups stay, as all objects of a kind go with
-    its definition. What drivers keep on nodes stays (KUBELET_ROOT/plugins/DRIVER, CDI files); their slices are removed by the kubelet.
+    If allot install created the namespace, it is removed with the last part. Definitions of queues and groups stay, because deleting a
+    definition deletes all objects of its kind. Files of drivers on nodes stay (KUBELET_ROOT/plugins/DRIVER, CDI files); the kubelet removes their ResourceSlices.
 
-    Exit code: 0 done, 1 something is in use, there is nothing, or the cluster refuses, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 something is in use, there is nothing to remove, or the cluster refuses, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def uninstall(
         count = await cluster.remove(chosen, with_definitions=with_definitions, timeout_s=timeout)
         if not count:
             release = target.release
-            raise Refused(f"nothing of release {release.name!r} is in namespace {release.namespace!r}")
+            raise Refused(f"release {release.name!r} has no objects in namespace {release.namespace!r}")
 
     asyncio.run(on_cluster(target, work, talk))
 

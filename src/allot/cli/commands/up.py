@@ -37,7 +37,7 @@ class _CountsBelongToNodes(click.Command):
                 continue
             count = value if equals else next(given, "")
             if rest[-2:-1] != ["--node"] and not (rest and rest[-1].startswith("--node=")):
-                raise click.UsageError("--count comes after the --node that it counts.", ctx)
+                raise click.UsageError("--count must come after its --node.", ctx)
             if not count.isdecimal():
                 raise click.UsageError(f"--count: {count!r} is not a number of nodes from 1 to {NODES_MAX}.", ctx)
             rest[-1] = f"{rest[-1]}={count}"
@@ -59,24 +59,24 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     metavar="SPEC",
     help=f"A node: a profile (h100x8, t4, p4d.24xlarge), PROFILE=COUNT, a YAML file of profiles, 'local' for this machine, or 'none'; "
-    f"repeatable.  [default: those of the last time, else {DEFAULT}]",
+    f"repeatable.  [default: those of the last start, otherwise {DEFAULT}]",
 )
-@click.option("--count", type=click.IntRange(1, NODES_MAX), help="How many of the --node before it.")
+@click.option("--count", type=click.IntRange(1, NODES_MAX), help="The number of nodes of the preceding --node.")
 @click.option(
     "--devices",
     "device_files",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Devices of your own for the nodes, described by a YAML file (see the guide for driver authors); repeatable.",
+    help="Devices for the nodes, described in a YAML file (see the guide for driver authors); repeatable.",
 )
 @click.option(
     "--pool",
     "pools",
     multiple=True,
     metavar="SPEC",
-    help="A pool of nodes that come and go, bought by an autoscaler from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, "
-    "spot, stock, computeClass, boot, driver), or a YAML file of pools; `auto` for no other pools than those that ComputeClasses ask for; "
+    help="A pool of nodes that an autoscaler buys from a simulated cloud: NAME=MACHINE,min=0,max=10,price=5.07 (also initial, spot, "
+    "stock, computeClass, boot, driver), or a YAML file of pools; `auto` for only the pools that ComputeClasses create; "
     "repeatable.",
 )
 @click.option(
@@ -84,8 +84,8 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     type=click.FloatRange(0.01, 1_000_000),
     default=None,
     metavar="N",
-    help="On simulated nodes and pools: cloud, autoscaler and the pauses of probes are so many times as fast.  [default: what the file of pools "
-    "says, else 1]",
+    help="On simulated nodes and pools: by how much to speed up the cloud, the autoscaler and the waiting times of probes.  [default: "
+    "from the file of pools, otherwise 1]",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; returns when the cluster is ready.")
 @click.option(IN_BACKGROUND, is_flag=True, hidden=True)
@@ -95,7 +95,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     is_eager=True,
     expose_value=False,
     callback=_list_profiles,
-    help="Show all profiles, and exit.",
+    help="List all profiles and exit.",
 )
 @click.option(
     "--runtime",
@@ -110,9 +110,11 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 @click.option(
     "--host-commands",
     is_flag=True,
-    help="Run the commands of pods on this machine itself, as you and with your files, in place of a sandbox.",
+    help="Run the commands of pods directly on this machine, as your user and with your files, instead of in a sandbox.",
 )
-@click.option("--etcd", is_flag=True, help="Keep objects in an etcd of its own, from $ALLOT_ETCD or the PATH.")
+@click.option(
+    "--etcd", is_flag=True, help="Keep objects in an etcd that allot up starts, from $ALLOT_ETCD or the PATH."
+)
 @click.option(
     "--merge-kubeconfig",
     "merges",
@@ -124,7 +126,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     type=click.IntRange(-1, 65535),
     default=0,
     metavar="PORT",
-    help="Where the dashboard is, on this machine: 0 takes a free port, -1 none.  [default: 0]",
+    help="The port of the dashboard on this machine: 0 takes a free port, -1 disables it.  [default: 0]",
 )
 @server_options(ALLOT)
 @controllers_option
@@ -149,10 +151,10 @@ def up(
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
 
-    Pods whose command this machine has run in a sandbox: they read the machine's programs and write to memory of their own. Where the
-    kernel allows none, pods are placeholders; the last lines say which of the two it is.
+    If a pod's command exists on this machine, it runs in a sandbox: it can read the machine's programs and write to its own memory. If the
+    kernel allows no sandbox, pods are placeholders; the last lines say which applies.
 
-    kubectl top and autoscalers find metrics within seconds; of placeholders those that annotations like allot.dev/gpu-utilization say.
+    kubectl top and autoscalers have metrics within seconds; for placeholders, annotations such as allot.dev/gpu-utilization define them.
 
     \b
     Examples:
@@ -162,7 +164,7 @@ def up(
       allot up --devices examples/devices/fpga.yaml
       allot up --pool a100=a2-ultragpu-1g,min=1,max=2 --pool l4=g2-standard-4 --time-factor 20
       allot up --node none --data-dir ./data --kubeconfig ./kubeconfig
-      allot up --controllers='*,-node-lifecycle-controller'    nodes that nobody reports for stay ready
+      allot up --controllers='*,-node-lifecycle-controller'    nodes without an agent stay ready
     """
     server = options_of(arguments)
     if server.loopback_kubelets is None:

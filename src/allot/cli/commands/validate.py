@@ -73,20 +73,20 @@ class ValidationContext(msgspec.Struct, frozen=True):
     default="all",
     show_default=True,
     callback=parse_gates,
-    help="The server's gates: 'all', 'default' (a stock 1.37 server drops or refuses the fields of the others), or "
-    "changes such as DRAListTypeAttributes=true.",
+    help="The server's feature gates: 'all', 'default' (a stock 1.37 server drops or refuses the fields of the others), or changes "
+    "such as DRAListTypeAttributes=true.",
 )
-@click.option("--strict", is_flag=True, help="Unknown fields are errors, as with kubectl's --validate=strict.")
+@click.option("--strict", is_flag=True, help="Treat unknown fields as errors, like kubectl's --validate=strict.")
 @output_option
 def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: OutputFormat) -> int:
-    """Check manifests offline as the API server of Kubernetes 1.37 would, all errors at once.
+    """Check manifests offline as the API server of Kubernetes 1.37 would, and show all errors at once.
 
-    FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a folder, or - for stdin. All built-in kinds
+    FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a directory, or - for stdin. All built-in kinds
     are known, custom resources are not. Objects are checked as if they were created now; a status without a spec as
-    a change to the object of that name in the input. Admin access is checked for namespaces that are in the input.
-    `allot lint` also tells what the server takes although it cannot work.
+    a change to the object of that name in the input. Admin access is checked for namespaces in the input.
+    `allot lint` also finds manifests that the server accepts but that cannot work.
 
-    Exit code: 0 when every object is valid, 1 when one is not, 2 when the input cannot be read.
+    Exit code: 0 if every object is valid, 1 if one is not, 2 if the input is unreadable.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def _verdict(
     except ConversionError as error:
         return ValidationResult(manifest, (FieldError("", INVALID, str(error)),))
     if whole is not None and whole is not manifest and "spec" in manifest.value and not manifest.name.endswith("*"):
-        warnings += (f"the name is taken: the API server would have {whole.origin} already",)
+        warnings += (f"the name is in use: the API server would already have {whole.origin}",)
     texts = [(field, f'unknown field "{field}"') for field in unknown]
     if strict:
         errors += tuple(FieldError(field, INVALID, text) for field, text in texts)

@@ -104,7 +104,7 @@ class _Applying:
         except (Unreachable, Unauthorized):
             raise
         except Conflict as error:
-            return _applied(value, "failed", f"{error.message} (--force-conflicts takes the fields over)")
+            return _applied(value, "failed", f"{error.message} (--force-conflicts takes over the fields)")
         except ApiError as error:
             return _applied(value, "failed", error.message)
 

@@ -286,9 +286,7 @@ def refuse_unless_usable(conversion: Conversion, accepted: Confidence, *, done: 
     if doubtful:
         worst = max((change.confidence for change in doubtful), key=lambda confidence: confidence.doubt)
         changes = "one change is" if len(doubtful) == 1 else f"{len(doubtful)} changes are"
-        raise Refused(
-            f"{changes} less sure than {accepted}; nothing was {done}", f"--accept {worst} takes them as they are"
-        )
+        raise Refused(f"{changes} less certain than {accepted}; nothing was {done}", f"--accept {worst} accepts them")
 
 
 def accept_option(default: Confidence) -> Callable[[Function], Function]:
@@ -299,6 +297,6 @@ def accept_option(default: Confidence) -> Callable[[Function], Function]:
         default=default.value,
         show_default=True,
         callback=lambda _context, _parameter, value: Confidence(value),
-        help="How sure a change has to be at least: certain (the same meaning), likely (what must have been meant), "
-        "or guess (one of several readings).",
+        help="The minimum confidence of a change: certain (the same meaning), likely (what must have been meant), or guess (one of several "
+        "readings).",
     )

@@ -77,8 +77,8 @@ class Stage:
         except NotFound:
             return
         raise DemoFailed(
-            f"{what}: exists already in this cluster, and the demonstration would use and delete it",
-            "delete it, or leave out --kubeconfig to play on a cluster of its own",
+            f"{what}: already exists in this cluster, and the demonstration would use and delete it",
+            "delete it, or omit --kubeconfig to run on a separate cluster",
         )
 
     async def _cluster_wide(self, demo: Demo) -> list[tuple[str, str, ResourceClient]]:
@@ -93,7 +93,7 @@ class Stage:
             except UnknownResource:
                 raise DemoFailed(
                     f"{value['apiVersion']} {value['kind']}: this cluster does not serve it",
-                    "allot install crds brings it",
+                    "allot install crds installs it",
                 ) from None
             found.append((value["kind"], value["metadata"]["name"], resource))
         return found
@@ -197,7 +197,7 @@ class Stage:
             states = ", ".join(f"{name} {seen.get(name, 'Gone')}" for name in names)
             raise DemoFailed(
                 f"{whom}: not {state} after {STATE_S_MAX:g} s: {states}",
-                f"allot demo --keep leaves the cluster running, to look at with kubectl describe pod -n {namespace}",
+                f"allot demo --keep keeps the cluster, so that you can run kubectl describe pod -n {namespace}",
             ) from None
 
 

@@ -152,12 +152,12 @@ class Screen(App[None]):
         if self._followed.stale:
             text.append(f"  {self._followed.stale}", "red")
         elif not self._followed.is_live:
-            text.append("  a dump: nothing here changes", "dim")
+            text.append("a dump, which does not change", "dim")
         self.query_one("#summary", Static).update(text)
 
     def _note(self, page: Page, there: int, found: int) -> str:
         if not found:
-            return f'No row has "{self._words}".' if self._words and there else page.empty
+            return f'No row contains "{self._words}".' if self._words and there else page.empty
         if found > LINES_MAX:
             return f"The first {LINES_MAX:,} of {found:,}; / finds the others."
         return LEGEND if page.name == "cluster" else ""

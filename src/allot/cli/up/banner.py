@@ -31,5 +31,5 @@ def announce(state: InstanceState, *, background: Path | None) -> None:
         option = "" if background == default_data_dir() else f" --data-dir {shlex.quote(str(background))}"
         talk("")
         talk(f"log: {state.log}")
-        talk(f"allot status{option} shows how it is, allot down{option} stops it")
+        talk(f"allot status{option} shows its state, allot down{option} stops it")
     talk("")

@@ -159,7 +159,9 @@ class _Offers:
             kept = self._given.cloud.reservations
             specs = [spec for _, each in sorted(self._classes.items()) for spec in offers_of(each, kept)]
             if len(specs) > OFFERS_MAX:
-                _log.warning("%d pools could be made for ComputeClasses, the first %d are", len(specs), OFFERS_MAX)
+                _log.warning(
+                    "%d pools could be created for ComputeClasses; only the first %d are", len(specs), OFFERS_MAX
+                )
             specs = specs[:OFFERS_MAX]
             self._machines.know(specs)
             # Pods that want their devices are known to want them before there is a node.

@@ -30,6 +30,6 @@ def end_cluster(folder: Path) -> bool:
         return bool(asyncio.run(end_containers(folder)))
     if not asyncio.run(instance.stop(state, SystemClock(), STOP_S)):
         raise DoesNotEnd(
-            f"process {state.pid} was asked to end {STOP_S:g} s ago and still runs", f"its log: {state.log}"
+            f"process {state.pid} still runs {STOP_S:g} s after it was asked to end", f"its log: {state.log}"
         )
     return True

@@ -44,7 +44,7 @@ def find_etcd() -> Path:
         found = shutil.which(NAME, path=folder)
         if found:
             return Path(found)
-    raise NoEtcd("no etcd on this machine", "install one, or say where it is: ALLOT_ETCD=/path/to/etcd")
+    raise NoEtcd("no etcd on this machine", "install etcd, or set its path: ALLOT_ETCD=/path/to/etcd")
 
 
 class Etcd(msgspec.Struct, frozen=True):

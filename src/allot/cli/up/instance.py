@@ -107,7 +107,7 @@ class Instance:
         who = f" by process {found.pid}" if found is not None else ""
         return AlreadyRunning(
             f"data directory {self.folder}: in use{who}",
-            f"allot status --data-dir {self.folder} shows it, allot down --data-dir {self.folder} ends it",
+            f"allot status --data-dir {self.folder} shows it, allot down --data-dir {self.folder} stops it",
         )
 
     def write(self, state: InstanceState) -> None:

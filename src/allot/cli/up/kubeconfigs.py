@@ -70,7 +70,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, NotYAML) as error:
-        raise Unreadable(f"kubeconfig {path}: cannot be read and is left as it is: {error}") from None
+        raise Unreadable(f"kubeconfig {path}: unreadable, and left unchanged: {error}") from None
     return config if isinstance(config, dict) else {}
 
 

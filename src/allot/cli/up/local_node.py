@@ -75,7 +75,7 @@ class LocalNode:
         if options.runtime == "cri":
             _require_runtime(options.endpoint)
         if len(bytes(self._folder)) + _SOCKETS_BELOW > SOCKET_BYTES_MAX:
-            text = f"--node local: sockets below {self._folder} would have longer names than the machine allows"
+            text = f"--node local: sockets below {self._folder} would have paths longer than the machine allows"
             raise Unreadable(text, "choose a data directory with a shorter path: --data-dir")
 
     @property
@@ -120,5 +120,5 @@ def _require_runtime(endpoint: str) -> None:
 
     socket = Path(endpoint.removeprefix("unix://") or CriOptions().socket)
     if not socket.exists():
-        hint = "start the container runtime, or name its socket: --container-runtime-endpoint"
+        hint = "start the container runtime, or set its socket with --container-runtime-endpoint"
         raise CannotServe(f"--runtime cri: there is no container runtime at {socket}", hint)

@@ -103,7 +103,9 @@ def parse_specs(specs: Sequence[str]) -> Nodes:
         raise Unreadable(f"--node: {len(nodes.all_names)} nodes, expected at most {NODES_MAX}")
     for name, count in Counter(nodes.all_names).items():
         if count > 1:
-            raise Unreadable(f"--node: two nodes would be called {name}", "PROFILE=COUNT makes several of a kind")
+            raise Unreadable(
+                f"--node: two nodes would have the name {name}", "PROFILE=COUNT creates several nodes of a profile"
+            )
     return nodes
 
 
@@ -114,7 +116,7 @@ def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
     for path in paths:
         file = read_device_file(path)
         if file.driver in drivers:
-            raise Unreadable(f"--devices {path}: driver {file.driver} is in an earlier --devices, too")
+            raise Unreadable(f"--devices {path}: driver {file.driver} is also in an earlier --devices")
         drivers.add(file.driver)
         simulated = with_device_file(simulated, file)
         pools = tuple(pool.with_device_file(file) for pool in pools)
@@ -137,7 +139,7 @@ def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:
     try:
         find_profile(profile)
     except UnknownProfile as error:
-        raise Unreadable(f"{option}: {error}", f"{hint_for(error)} (allot up --list-profiles shows all)") from None
+        raise Unreadable(f"{option}: {error}", f"{hint_for(error)} (allot up --list-profiles lists all)") from None
     return (NodeSet(profile=profile, name=default_name(profile), count=count),)
 
 
@@ -159,7 +161,7 @@ def kept_nodes(folder: Path) -> Nodes | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise Unreadable(f"{path}: {error}", "name the nodes with --node") from None
+        raise Unreadable(f"{path}: {error}", "define the nodes with --node") from None
 
 
 def keep_nodes(folder: Path, nodes: Nodes) -> None:

@@ -319,5 +319,5 @@ def node_tree(what_if: WhatIfCluster, name: str) -> Branch:
         for pod in (info.pods.values() if info is not None else ())
         if not what_if.claims.claims_of(pod.pod)
     ]
-    problem = f"takes no pods: {closed}" if closed else ""
+    problem = f"accepts no pods: {closed}" if closed else ""
     return Branch(kind="node", name=name, problem=problem, children=(*devices, *others))

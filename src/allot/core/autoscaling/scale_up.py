@@ -403,7 +403,9 @@ class _Planner:
             self._trying.supposing.undo(mark)
 
 
-_UNKNOWN_DEVICES = "no devices are assumed: the provider does not say which a node of it has, there is none yet, and no profile is named for it"
+_UNKNOWN_DEVICES = (
+    "no devices are assumed: the provider does not report them, it has no node yet, and no profile is set for it"
+)
 
 
 def _in_words(text: str, node: str, pool: str) -> str:

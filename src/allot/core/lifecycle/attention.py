@@ -104,11 +104,11 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     ),
     ("lifecycle.k8s.io", "Eviction"): Attention(lacking="allot has no controller for Evictions: nothing is evicted"),
     ("coordination.k8s.io", "LeaseCandidate"): Attention(
-        lacking="allot does not elect leaders among LeaseCandidates: this one is stored, and nobody picks it"
+        lacking="allot does not elect leaders among LeaseCandidates: this one is stored without effect"
     ),
     (_GKE, "ComputeClass"): Attention(
         controllers=(AUTOSCALER,),
-        lacking="no autoscaler runs, so that no node is bought for this class: start `allot up --pool` or `allot autoscaler`",
+        lacking="no autoscaler runs, so no nodes are bought for this class: start `allot up --pool` or `allot autoscaler`",
     ),
     ("internal.apiserver.k8s.io", "StorageVersion"): Attention(
         lacking="allot keeps no record of stored versions: this one has no effect"
@@ -221,7 +221,7 @@ def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: Fea
 def deletion_silence(runs: Callable[[str], bool]) -> str:
     """Why a namespace that is deleted will stay; empty if it will not."""
     missing = [name for name in _NAMESPACES.controllers if not runs(name)]
-    return f"nothing empties this Namespace, so that it stays Terminating: {_not_running(missing)}" if missing else ""
+    return f"nothing empties this Namespace, so it stays Terminating: {_not_running(missing)}" if missing else ""
 
 
 def pod_silence(pod: Object, runs: Callable[[str], bool]) -> str:

@@ -44,9 +44,9 @@ def _part_problem(part: Mapping[str, Any], parents: Mapping[str, str]) -> str:
     if all(part.get(field) is not None for field in _MINIMUMS):
         return "minMember and minSubGroup exclude each other"
     if below and part.get("minMember") is not None:
-        return f"sub-group {name} has sub-groups, so that minMember says nothing: expected minSubGroup"
+        return f"sub-group {name} has subgroups, so minMember has no effect: expected minSubGroup"
     if not below and part.get("minSubGroup") is not None:
-        return f"no sub-group has the parent {name}, so that minSubGroup says nothing: expected minMember"
+        return f"no sub-group has the parent {name}, so minSubGroup has no effect: expected minMember"
     least = part.get("minSubGroup")
     if isinstance(least, int) and least > below:
         return f"minSubGroup is {least}, and {name} has {below} sub-groups"

@@ -103,11 +103,14 @@ def _problem(claim: Claim, chosen: str | None) -> str:
     spec = claim.value["spec"]
     many = [mode for mode in spec.get("accessModes") or () if mode not in _ONE_NODE]
     checks = (
-        (chosen is None, "a folder is of one node: the class needs volumeBindingMode WaitForFirstConsumer"),
-        (spec.get("volumeMode") == "Block", "a folder is no block device: volumeMode must be Filesystem"),
+        (chosen is None, "a directory belongs to one node: the class needs volumeBindingMode WaitForFirstConsumer"),
+        (spec.get("volumeMode") == "Block", "a directory is not a block device: volumeMode must be Filesystem"),
         (bool(spec.get("selector")), "claim.Spec.Selector is not supported"),
-        (bool(spec.get("dataSource") or spec.get("dataSourceRef")), "a folder is empty: no dataSource is supported"),
-        (bool(many), f"a folder is of one node: access mode {''.join(many[:1])} is not supported"),
+        (
+            bool(spec.get("dataSource") or spec.get("dataSourceRef")),
+            "a directory starts empty: dataSource is not supported",
+        ),
+        (bool(many), f"a directory belongs to one node: access mode {''.join(many[:1])} is not supported"),
     )
     return next((text for holds, text in checks if holds), "")
 

@@ -70,7 +70,7 @@ def share_in(annotations: Mapping[str, Any], containers: Sequence[Object]) -> Sh
             raise BadShare("cannot have both GPU fraction request and whole GPU resource request/limit")
     name = str(annotations.get(words.GPU_CONTAINER, ""))
     if name and all(container.get("name") != name for container in containers):
-        raise BadShare(f"{words.GPU_CONTAINER} is {name!r}, and the pod has no such container")
+        raise BadShare(f"{words.GPU_CONTAINER} is {name!r}, but the pod has no such container")
     count = _whole(devices, words.GPU_DEVICES) if devices is not None else 1
     if memory is not None:
         return Share(memory_mib=_whole(memory, words.GPU_MEMORY), devices=count, container=name)
@@ -148,7 +148,7 @@ def _request(share: Share, classes: Iterable[DeviceClass], slices: Iterable[Reso
         (each for each in classes if SHARES_LABEL in each.metadata.labels), key=lambda each: each.metadata.name
     )
     if not named:
-        return f"no DeviceClass has the label {SHARES_LABEL}, so that nobody knows which devices are shared"
+        return f"no DeviceClass has the label {SHARES_LABEL}, so it is not known which devices are shared"
     class_ = named[0]
     capacity = class_.metadata.labels[SHARES_LABEL] or "memory"
     exactly: dict[str, Any] = {"deviceClassName": class_.metadata.name}

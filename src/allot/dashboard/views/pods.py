@@ -69,7 +69,7 @@ def said_of(pod: Pod) -> tuple[str, str]:
         return pod.status.reason, pod.status.message
     if pod.spec.node_name:
         return "", "has a node; its containers have not started yet"
-    return "", "nobody has looked at it yet"
+    return "", "not scheduled yet"
 
 
 def _shape(pod: Pod, group: str, message: str) -> str:

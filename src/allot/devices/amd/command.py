@@ -50,5 +50,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", default=os.environ.get("ALLOT_AMD_PROFILE", ""), help="simulate this machine (mi300xx8)")
     add("--partitions", default="", help="how simulated cards are cut: spx_nps1, dpx_nps1, qpx_nps4, cpx_nps4")
     add("--state-dir", type=Path, default=Path("amd-gpus"), help="files of simulated cards [%(default)s]")
-    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its devices [%(default)s]")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel exposes its devices [%(default)s]")
     return parser

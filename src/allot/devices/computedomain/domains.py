@@ -95,7 +95,7 @@ class Domains:
         try:
             await _asked(self._nodes.patch(self._node, patch, PatchType.MERGE), f"label node {self._node}", Conflict)
         except Conflict:
-            raise NotYet(f"node {self._node} was changed by somebody else at the same time") from None
+            raise NotYet(f"node {self._node} was changed by another client at the same time") from None
 
     async def leave(self, uid: str) -> None:
         """Take the node out of a domain; out of another one it is not taken."""

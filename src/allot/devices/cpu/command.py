@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m allot.devices.cpu", add_help=False, description="The CPU driver.")
     add = parser.add_argument
     add("--profile", default=os.environ.get("ALLOT_CPU_PROFILE", ""), help="simulate this machine (a3-ultragpu-8g)")
-    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its CPUs [%(default)s]")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel exposes its CPUs [%(default)s]")
     add("--cpu-device-mode", choices=[*Mode], default=Mode.GROUPED, help="what a device is [%(default)s]")
     add("--group-by", choices=[*GroupBy], default=GroupBy.NUMA_NODE, help="what a group shares [%(default)s]")
     add("--reserved-cpus", default="", help="CPUs that are not given away: 0-1,8")

@@ -60,6 +60,6 @@ def _parser() -> argparse.ArgumentParser:
         "--simulate",
         type=Path,
         metavar="DIR",
-        help="do as if the devices were there; files that stand for them are below this folder",
+        help="simulate the devices; files that stand for them are below this directory",
     )
     return parser

@@ -373,7 +373,7 @@ def _check_consumed(device_: Device, counters: tuple[CounterSet, ...], place: Fi
 
 
 def _count_hint(name: str, count: int) -> str | None:
-    return "a name with {index} tells them apart" if count > 1 and "{" not in name else None
+    return "use {index} in the name to distinguish them" if count > 1 and "{" not in name else None
 
 
 def _check_edits(entry: EditsEntry, place: Field, what: str, driver: str, lines: Lines) -> None:

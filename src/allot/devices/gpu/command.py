@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("ALLOT_GPU_PROFILE", ""),
         help="simulate this machine (h100x8, p4d.24xlarge)",
     )
-    add("--state-dir", type=Path, help="state of simulated GPUs, MPS folders [DATA_DIR/gpus]")
+    add("--state-dir", type=Path, help="state of simulated GPUs, MPS directories [DATA_DIR/gpus]")
     add("--mig-layout", default="", help="cut GPUs from the start: 0=3g.40gb,2g.20gb;1=7g.80gb or all=...")
     add("--feature-gates", default="", help=f"NAME=true|false,... of {', '.join(GATE_NAMES)}")
     add("--nvml-library", default="libnvidia-ml.so.1", help="NVML, for real GPUs [%(default)s]")

@@ -50,5 +50,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", default=os.environ.get("ALLOT_INTEL_PROFILE", ""), help="simulate this machine (max1550x6)")
     add("--functions", type=int, default=0, help="virtual functions of each simulated card [%(default)s]")
     add("--state-dir", type=Path, default=Path("intel-gpus"), help="files of simulated cards [%(default)s]")
-    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its devices [%(default)s]")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel exposes its devices [%(default)s]")
     return parser

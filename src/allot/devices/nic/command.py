@@ -53,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--profile", default=os.environ.get("ALLOT_NIC_PROFILE", ""), help="simulate this machine (a3-ultragpu-8g)")
-    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its interfaces [%(default)s]")
-    add("--proc-root", type=Path, default=Path("/proc"), help="where the kernel tells its routes [%(default)s]")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel exposes its interfaces [%(default)s]")
+    add("--proc-root", type=Path, default=Path("/proc"), help="where the kernel exposes its routes [%(default)s]")
     add("--share-bandwidth", action="store_true", help="several claims may have a part of an interface's bandwidth")
     add("--move-interfaces", action="store_true", help="containers get the interface itself (runtimes with CDI 1.1)")
     return parser

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--profile", default=os.environ.get("ALLOT_TPU_PROFILE", ""), help="simulate this machine (ct6e-standard-4t)")
     add("--state-dir", type=Path, help="where a file `lost` names simulated chips that are gone")
-    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel tells its devices [%(default)s]")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where the kernel exposes its devices [%(default)s]")
     add("--dev-root", type=Path, default=Path("/dev"), help="where device files are [%(default)s]")
     add("--logs-dir", type=Path, default=Path(CONTAINER_LOGS), help="logs of TPU programs [%(default)s]")
     add("--topology", default="", help="of the slice that this node is part of: 4x4x4 [of this node alone]")

@@ -60,7 +60,7 @@ class TpuDriver(Driver):
         handle = os.open(self._logs, FOLDER)
         if os.fstat(handle).st_uid != os.geteuid():
             os.close(handle)
-            raise PermissionError(errno.EPERM, "the folder is another user's", str(self._logs))
+            raise PermissionError(errno.EPERM, "the directory belongs to another user", str(self._logs))
         return handle
 
     def devices(self) -> Iterable[Device]:

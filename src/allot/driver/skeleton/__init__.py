@@ -32,7 +32,7 @@ def write_skeleton(name: str, directory: Path, *, with_controller: bool = False)
         raise SkeletonError(f"driver name {name!r}: expected lower-case letters, digits, '-' and '.'")
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise SkeletonError(f"{directory}: is there already, expected a new or empty folder")
+            raise SkeletonError(f"{directory}: already exists, expected a new or empty directory")
         written = []
         texts = dict(_texts(resources.files(__name__) / "files", Path()))
         if with_controller:

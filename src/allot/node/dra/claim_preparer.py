@@ -309,7 +309,7 @@ class ClaimPreparer:
         )
         for uid, result in zip(pods, results, strict=True):
             if isinstance(result, Refused | NotUsable):
-                _log.info("claims of pod %s, which is gone, are not given back yet: %s", uid, result)
+                _log.info("claims of deleted pod %s are not unprepared yet: %s", uid, result)
             elif isinstance(result, BaseException):
                 raise result
 

@@ -124,7 +124,7 @@ class CriCalls:
         if (unresolved := _CDI_UNRESOLVED.search(text)) is not None:
             return RuntimeFailure(
                 reason,
-                f"the container runtime knows no CDI device {unresolved['names'].strip()}: no valid spec in its CDI folders "
+                f"the container runtime does not know CDI device {unresolved['names'].strip()}: no valid spec in its CDI directories "
                 f"has it ({text})",
             )
         return RuntimeFailure(reason, text)

@@ -38,6 +38,7 @@ from allot.node.runtimes.port import (
     ContainerSpec,
     ContainerUsage,
     PodName,
+    Resources,
     Runtime,
     RuntimeFailure,
     RuntimeStatus,
@@ -311,6 +312,11 @@ class SimulatedRuntime:
             self._announce(made.spec.pod, made.spec.name, made.text)
         self._changed.put_nowait(made.spec.pod.uid)
 
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Placeholders use nothing, and so have no limits."""
+        if container_id not in self._placeholders:
+            await self._programs.update_container(container_id, resources)
+
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Placeholders end at once."""
         made = self._placeholders.get(container_id)
@@ -440,7 +446,9 @@ class SimulatedRuntime:
         """Where a program can run in a placeholder; RuntimeFailure if nobody has the program."""
         brought = self._brought(made.spec)
         if not self._can_start(command[0], made.spec, brought):
-            those = f"its devices bring {', '.join(sorted(brought))}" if brought else "it has no devices that bring one"
+            those = (
+                f"its devices provide {', '.join(sorted(brought))}" if brought else "it has no devices that provide one"
+            )
             self._refuse(made.id, f'run "{command[0]}" (this machine has no such program, and {those}) in')
         async with self._bodies:
             if not made.is_running(self._clock.seconds()):

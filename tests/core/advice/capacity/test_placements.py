@@ -105,7 +105,7 @@ def test_pods_of_custom_resources_are_placed_and_those_of_daemon_sets_left_out()
     answer = placements_of([_TEMPLATE, custom, _workload("DaemonSet", {}, _POD)], _cluster())
     assert [placed.pod for placed in answer.pods] == ["default/j-0", "default/j-1"]
     assert answer.are_all_placed
-    assert answer.notes == ("DaemonSet w: left out, as it has a pod on each node that takes it",)
+    assert answer.notes == ("DaemonSet w: left out, because it has a pod on each eligible node",)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))

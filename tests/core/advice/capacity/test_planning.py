@@ -344,7 +344,7 @@ def test_more_nodes_like_one_have_its_devices_and_none_of_its_pods() -> None:
     assert plan(more, *_train()).scheduled == 3 + 8
     with pytest.raises(ChangeError, match="node gone is not in the cluster"):
         nodes_like(used, "gone", 1)
-    with pytest.raises(ChangeError, match="n0-like-0 is there already"):
+    with pytest.raises(ChangeError, match="n0-like-0 already exists"):
         with_objects(more, nodes_like(used, "n0", 1))
 
 

@@ -82,7 +82,7 @@ def test_a_gang_in_parts_has_what_each_of_them_needs() -> None:
     found = planned(there, kai_parts())
     assert (found.scheduled, found.pods_per_copy) == (2, 3)
     assert read_manifest(kai_parts(), there).notes == (
-        'the 2 pods of part "worker" are taken to be like the one in the manifest',
+        'the 2 pods of part "worker" are assumed to be like the one in the manifest',
     )
 
 

@@ -82,20 +82,20 @@ spec:
 def test_devices_that_change_sides_are_named() -> None:
     text = claim('device.attributes["gpu.example.com"].memory >= "16Gi"', class_name="x")
     found = the(text, "text-compared-as-size", cluster(_TEXT_SIZES))
-    assert "left out although they fit: gpu.example.com/n1/large" in found.message
-    assert "taken although they do not fit: gpu.example.com/n1/small" in found.message
+    assert "excluded although they fit: gpu.example.com/n1/large" in found.message
+    assert "selected although they do not fit: gpu.example.com/n1/small" in found.message
     assert found.fix is not None
     assert 'quantity(device.attributes["gpu.example.com"].memory).compareTo(quantity("16Gi")) >= 0' in found.fix.text
 
 
 def test_devices_of_a_profile_that_would_do_are_named() -> None:
     found = the(_gpu(">=", "16Gi"), "text-compared-as-size", hardware("h100"))
-    assert "left out although they fit: gpu.nvidia.com/h100/gpu-0" in found.message
+    assert "excluded although they fit: gpu.nvidia.com/h100/gpu-0" in found.message
 
 
 def test_devices_on_which_the_expression_fails_are_not_taken() -> None:
     found = the(_gpu(">=", "16Gi"), "text-compared-as-size", hardware("t4"))
-    assert "taken although" not in found.message
+    assert "selected although" not in found.message
 
 
 # --- equality ---

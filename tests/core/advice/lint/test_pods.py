@@ -119,7 +119,7 @@ def _replicas(count: int) -> str:
 def test_replicas_that_name_one_claim_are_told_that_they_share_it() -> None:
     found = the(_CLAIM + _replicas(3), "replicas-share-claim")
     assert (found.severity, found.line) == (Severity.WARNING, 18)
-    assert found.message == '3 pods share the devices of ResourceClaim "shared": none has a device of its own'
+    assert found.message == '3 pods share the devices of ResourceClaim "shared": none has its own device'
     assert found.fix is not None
     assert "resourceClaimTemplateName" in found.fix.text
 
@@ -135,7 +135,7 @@ def test_more_replicas_than_a_claim_can_be_reserved_for_are_an_error() -> None:
 
 def test_the_pods_of_a_daemon_set_cannot_use_one_claim() -> None:
     found = the(_CLAIM + _NAMES_CLAIM.replace("Deployment", "DaemonSet"), "replicas-share-claim")
-    assert "on others they wait" in found.message
+    assert "on other nodes they wait" in found.message
 
 
 def _custom(kind: str, spec: str) -> str:
@@ -273,7 +273,7 @@ spec:
       containers: [{name: c, image: 'registry.example.com/i:1'}]
 """
     found = the(job.replace("PARALLELISM", "2") + group, "group-minimum")
-    assert found.message.startswith("the group needs 3 pods at once, and the input makes 2 that name it")
+    assert found.message.startswith("the group needs 3 pods at once, but only 2 in the input refer to it")
     assert not by_rule(job.replace("PARALLELISM", "3") + group, "group-minimum")
     # Pods that others make may be meant.
     assert not by_rule(group.removeprefix("\n---"), "group-minimum")

@@ -75,7 +75,7 @@ def test_without_a_cluster_queues_of_others_may_be_meant() -> None:
 
 def test_what_is_no_duration_is_told() -> None:
     found = the(queue("a", "{quota: 1, limit: -1}", more="  reclaimMinRuntime: ten minutes\n"), "invalid-value")
-    assert found.message == '"ten minutes" is not a duration, and is ignored: expected one as 10m or 1h30m'
+    assert found.message == '"ten minutes" is not a duration and is ignored: expected a value such as 10m or 1h30m'
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ spec:
     found = the(text, "group-minimum")
     assert (found.field, found.message.partition(":")[0]) == (
         "spec.minMember",
-        "the group needs 3 pods at once, and the input makes 2 that name it",
+        "the group needs 3 pods at once, but only 2 in the input refer to it",
     )
     assert "its PodGroup g has priority class high" in the(text, "group-priority").message
     assert not by_rule(text.replace("parallelism: 2", "parallelism: 3"), "group-minimum")

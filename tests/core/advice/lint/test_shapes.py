@@ -103,7 +103,7 @@ spec:
 def test_a_template_without_its_inner_spec_is_told_so_and_gets_it() -> None:
     found = the(_TEMPLATE, "unknown-field")
     assert found.fix is not None
-    assert found.fix.text == "a template has the spec of its claims inside its own spec: move it to spec.spec.devices"
+    assert found.fix.text == "a template has the spec of its claims in spec.spec: move it to spec.spec.devices"
     right = fixed(_TEMPLATE)
     assert "spec:\n  spec:\n    devices:\n      requests:\n      # one of them\n" in right
     assert findings(right) == []

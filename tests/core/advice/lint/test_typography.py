@@ -60,9 +60,9 @@ def test_objects_need_a_version_and_a_kind() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("apiVersion: 3\nkind: [Pod]\n", "apiVersion is 3: expected text"),
+        ("apiVersion: 3\nkind: [Pod]\n", "apiVersion is 3: expected a string"),
         ("apiVersion: v1\nkind: {a: b}\n", 'kind is {"a": "b"}: expected text'),
-        ("kind: true\n", "kind is true: expected text"),
+        ("kind: true\n", "kind is true: expected a string"),
     ],
 )
 def test_a_version_and_a_kind_are_text(text: str, message: str) -> None:

@@ -155,7 +155,7 @@ class _Claim:
         }
         (nested,) = convert_to_hub(pseudo).value["spec"]["devices"]["requests"]
         if "exactly" in nested:
-            why = "since v1beta2 one kind of device is asked for under exactly"
+            why = "since v1beta2, a single request is under exactly"
             self.book.change(
                 path, ", ".join(flat), f"exactly: {{{', '.join(nested['exactly'])}}}", why, rule="flat-request"
             )
@@ -249,9 +249,9 @@ class _Claim:
     def _no_driver(self, path: Path, class_name: str) -> None:
         self.book.error(
             (*self.path, *path),
-            f"the driver of class {class_name} is not known, so its parameters cannot be read",
+            f"the driver of class {class_name} is not known, so its parameters cannot be interpreted",
             rule=RULE,
-            hint="give the file with the class too",
+            hint="add the file with the class",
         )
 
     def _referenced(
@@ -262,9 +262,9 @@ class _Claim:
             named = f"{text(reference.get('kind')) or 'parameters'} {text(reference.get('name'))}"
             self.book.error(
                 (*self.path, "parametersRef"),
-                f"{named} is not in the input, and what it asks for belongs in the claim now",
+                f"{named} is not in the input, but its content belongs in the claim now",
                 rule=RULE,
-                hint="give the file with the parameters too",
+                hint="add the file with the parameters",
             )
             return
         why = f"what {parameters} says is part of the claim"
@@ -424,13 +424,13 @@ class _Claim:
             if key in known:
                 continue
             if key == "allocationMode" and value in ("WaitForFirstConsumer", None):
-                why = "WaitForFirstConsumer is the only behaviour now"
+                why = "WaitForFirstConsumer is the only behavior now"
                 self._changed((key,), f"allocationMode: {value}", None, why, Confidence.CERTAIN)
             elif key == "allocationMode":
                 message = f"allocationMode: {shown(value)}: claims are only allocated for a pod now"
-                self._error((key,), message, "remove it; what needs the device has to be a pod that names the claim")
+                self._error((key,), message, "remove it; only a pod that refers to the claim can use the device")
             elif key == "controller":
-                why = "allocation by a driver's controller no longer exists; the driver has to publish ResourceSlices"
+                why = "allocation by a driver's controller no longer exists; the driver must publish ResourceSlices"
                 self._changed((key,), f"controller: {value}", None, why, Confidence.CERTAIN)
                 self.book.warning((*self.path, key), f"controller: {shown(value)} was dropped: {why}", rule=RULE)
             elif key == "shareable" and value is not False:

@@ -70,7 +70,9 @@ class _Class:
         if not self.spec["selectors"]:
             del self.spec["selectors"]
             if self.found.kind == "ResourceClass":
-                self.book.error((), "no driverName: expected the driver whose devices the class stands for", rule=RULE)
+                self.book.error(
+                    (), "driverName is missing: expected the driver whose devices the class selects", rule=RULE
+                )
 
     def _selectors(self) -> list[Any]:
         given = self.spec.get("selectors")
@@ -97,7 +99,7 @@ class _Class:
             case _:
                 self.book.error(
                     path,
-                    f"{key}: {shown(value)} is not a field of a class, and may restrict what it stands for",
+                    f"{key}: {shown(value)} is not a field of a class, and may restrict what it selects",
                     rule=RULE,
                     hint="a DeviceClass has spec.selectors, spec.config and spec.extendedResourceName",
                 )
@@ -138,7 +140,7 @@ class _Class:
             self.book.error(path, f"{path[-1]} is {shown(value)}: expected nodeSelectorTerms", rule=RULE)
             return
         if path[-1] == "suitableNodes" and not self._has_controller():
-            why = "it was for claims that a driver's controller allocates, and without one it had no effect"
+            why = "it applied to claims that a driver's controller allocates; without one, it had no effect"
             self.book.change(path, {"suitableNodes": value}, None, why, rule=RULE)
             return
         self.around.requirements.append(
@@ -159,9 +161,9 @@ class _Class:
         if parameters is None:
             self.book.error(
                 path,
-                f"{shown(reference)} is not in the input, and its parameters belong to the class now",
+                f"{shown(reference)} is not in the input, but its parameters belong in the class now",
                 rule=RULE,
-                hint="give the file with the parameters too",
+                hint="add the file with the parameters",
             )
             return
         self.book.change(path, reference, None, f"what {parameters} says is part of the class", rule=RULE)
@@ -187,7 +189,7 @@ class _Class:
         asked = wanted(values, driver, (*path, *inner), self.book, of_template=True)
         self.spec["selectors"] += [{"cel": {"expression": expression}} for expression in asked.selectors]
         if asked.count is not None or asked.class_name is not None:
-            self.book.error(path, f"{shown(value)}: a class says no count and no profile; its claims do", rule=RULE)
+            self.book.error(path, f"{shown(value)}: a class cannot set count or profile; its claims can", rule=RULE)
         if asked.configs:
             made = [{"opaque": {"driver": driver.name, "parameters": config}} for config in asked.configs]
             self.spec["config"] = [*members(self.spec.get("config")), *made]

@@ -20,7 +20,7 @@ def sharing_config(value: Any, driver: Driver, *, is_mig: bool) -> tuple[dict[st
     """Parameters for the driver that share a device as asked; None and why there are none."""
     sharing = {"strategy": value} if isinstance(value, str) else value
     if not driver.config_api_version:
-        return None, f"how driver {driver.name} is configured is not known"
+        return None, f"the configuration of driver {driver.name} is not known"
     if not isinstance(sharing, dict) or sharing.get("strategy") not in _STRATEGIES:
         return None, f"expected a strategy: {' or '.join(_STRATEGIES)}"
     unknown = sorted(set(sharing) - {"strategy", "timeSlicingConfig", "mpsConfig"})
@@ -62,7 +62,7 @@ def _converted(entry: Any, path: Path, book: Notebook) -> Any:
     renamed = _with_interval(sharing)
     if renamed != sharing:
         old, new = sharing["timeSlicingConfig"], renamed["timeSlicingConfig"]
-        why = "timeSlice is called interval now"
+        why = "timeSlice is now called interval"
         book.change((*where, "sharing", "timeSlicingConfig"), shown(old), shown(new), why, rule=RULE)
         changed["sharing"] = renamed
     parameters = {"apiVersion": _NEW_VERSION, "kind": kind, **changed}

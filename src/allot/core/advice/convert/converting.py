@@ -148,7 +148,7 @@ def _convert(found: Object, around: Surroundings) -> None:
         case "DeviceTaintRule":
             convert_taint_rule(found)
         case kind if kind in _GONE:
-            why = "the scheduler no longer talks to drivers through it; it made and removed these objects itself"
+            why = "the scheduler no longer uses it to talk to drivers; it created and removed these objects itself"
             found.book.change((), kind, None, why, rule="removed-kind")
             found.value = None
 
@@ -163,7 +163,7 @@ def _drop_folded(found: Object, around: Surroundings) -> None:
     elif is_core or (found.kind.endswith(_VENDOR_PARAMETERS) and ".nvidia.com" in found.group):
         found.book.error(
             (),
-            f"{found} is referred to by nothing in the input, and parameters are part of claims now",
+            f"{found} is not referred to in the input, but parameters are part of claims now",
             rule="folded-parameters",
-            hint="give the file with the claims or classes that refer to it too",
+            hint="add the file with the claims or classes that refer to it",
         )

@@ -147,7 +147,7 @@ class _Migration:
                     refused = True
                     self.book.error(
                         (*self.path, key, index, "resources", "limits", name),
-                        f"{name}: {shown(limits[name])} asks for part of a device, and claims of {asked[0][1].driver.name} are for whole ones",
+                        f"{name}: {shown(limits[name])} asks for a part of a device, but claims of {asked[0][1].driver.name} are for whole devices",
                         rule=RULE,
                         hint="share a claim between pods, or claim a MIG device",
                     )
@@ -209,7 +209,7 @@ class _Migration:
                     del resources[key]
         old = f"{ask.resource}: {ask.count}"
         if name is None:
-            self.book.change(ask.path, old, None, "no device is asked for", rule=RULE)
+            self.book.change(ask.path, old, None, "no device is requested", rule=RULE)
         else:
             resources["claims"] = [*members(resources.get("claims")), {"name": name}]
             why = "devices are claimed by what they are, from the driver that replaces the device plugin"
@@ -237,7 +237,7 @@ class _Migration:
                 continue
             kept[key] = value
             if key.startswith("nvidia.com/"):
-                message = f"{key}: {shown(value)} stays a label of nodes, which GPU feature discovery has to set"
+                message = f"{key}: {shown(value)} stays a node label, which GPU feature discovery must set"
                 self.book.warning(path, message, rule=RULE)
         return selectors, kept
 

@@ -224,12 +224,12 @@ class _Edits:
         value = literal.value
         if access.type is Type.QUANTITY and isinstance(value, str):
             if not _is_quantity(value):
-                self.problems.append(f"{access.name} is a capacity, and {value!r} is not a quantity")
+                self.problems.append(f"{access.name} is a capacity, but {value!r} is not a quantity")
                 return None
             # Between a capacity and a text there is no comparison that could have been meant instead.
             was_capacity = access.text == self.parsed.source[access.start : access.end]
             sure = Confidence.CERTAIN if was_capacity else Confidence.LIKELY
-            self.notes.append(Note("CEL compares text, not sizes; capacities are quantities", sure))
+            self.notes.append(Note("CEL compares strings, not sizes; capacities are quantities", sure))
             return f"quantity({quoted(value)})"
         if access.type is Type.QUANTITY and isinstance(value, int) and not isinstance(value, bool):
             if value < _SMALLEST_BYTES and access.name.lower().endswith("memory"):
@@ -242,9 +242,9 @@ class _Edits:
         if access.type is Type.VERSION and isinstance(value, str):
             version = version_text(value)
             if version is None:
-                self.problems.append(f"{access.name} is a version, and {value!r} is not one")
+                self.problems.append(f"{access.name} is a version, but {value!r} is not")
                 return None
-            self.notes.append(Note("CEL compares text, not versions", Confidence.LIKELY))
+            self.notes.append(Note("CEL compares strings, not versions", Confidence.LIKELY))
             return f"semver({quoted(version)})"
         return None
 
@@ -372,7 +372,7 @@ class _Edits:
             )
             return None
         if self.driver_name is None:
-            self.problems.append(f"attribute {name!r} belongs to a driver, and which one is not known")
+            self.problems.append(f"attribute {name!r} belongs to a driver that is not known")
             return None
         published = self._driver.attribute_named(name)
         if published is None:

@@ -131,7 +131,7 @@ def convert_gangs(objects: Sequence[Object], *, wanted: bool) -> None:
                 ("apiVersion",),
                 f"{found.api_version} PodGroup is of {dialect.scheduler}, and needs its definition and its scheduler",
                 rule=RULE,
-                hint="--gangs makes it a PodGroup of scheduling.k8s.io, which Kubernetes' own scheduler and allot's know",
+                hint="--gangs converts it to a PodGroup of scheduling.k8s.io, which Kubernetes' own scheduler and allot's support",
             )
     if wanted:
         for found in objects:
@@ -176,9 +176,9 @@ def _share_priority(group: Object, objects: Sequence[Object]) -> None:
     named = sorted({text(at(found.present, (*path, _PRIORITY))) for found, path in everyone} - {""})
     if len(named) > 1:
         message = f"the group and its pods have different priority classes: {', '.join(named)}"
-        group.book.error(("spec", _PRIORITY), message, rule=RULE, hint="give all of them the same priorityClassName")
+        group.book.error(("spec", _PRIORITY), message, rule=RULE, hint="set the same priorityClassName on all of them")
         return
-    why = "a group and its pods have to have the same priority"
+    why = "a group and its pods must have the same priority"
     for found, path in everyone if named and pods else ():
         if _PRIORITY not in at(found.present, path):
             found.value = put(found.present, (*path, _PRIORITY), named[0])
@@ -221,7 +221,7 @@ def _name_group(found: Object, path: Path, dialect: _Dialect, map_name: str, key
         (*path[:-1], "metadata", map_name, key),
         f"{key}: {name}",
         f"schedulingGroup.podGroupName: {name}",
-        "pods name their group in their spec",
+        "pods refer to their group in their spec",
         rule=RULE,
         confidence=Confidence.LIKELY,
     )

@@ -92,7 +92,7 @@ class _Reading:
             self._error(path, f"count is {shown(value)}: expected a whole number from 1")
             return
         self.count = value
-        self._changed(path, value, f"count: {value}", "a request says how many devices it wants", Confidence.CERTAIN)
+        self._changed(path, value, f"count: {value}", "a request has the number of devices", Confidence.CERTAIN)
 
     def _selector(self, value: Any, path: Path) -> None:
         if value == {}:
@@ -100,15 +100,13 @@ class _Reading:
             return
         expression = self._tree(value, path, 0)
         if expression is None:
-            self._error(
-                path, f"selector {shown(value)} cannot be converted in part, because of what is named above or below"
-            )
+            self._error(path, f"selector {shown(value)} cannot be converted, because of the problems above or below")
         else:
             self._selected(path, value, expression, "selectors are CEL expressions", Confidence.CERTAIN)
 
     def _sharing(self, value: Any, path: Path) -> None:
         if value in ({}, False):
-            self._changed(path, value, None, "an empty sharing is what the driver does by itself", Confidence.CERTAIN)
+            self._changed(path, value, None, "an empty sharing is the driver's default", Confidence.CERTAIN)
             return
         config, problem = sharing_config(value, self.driver, is_mig=self.class_name == MIG_CLASS)
         if config is None:
@@ -133,7 +131,7 @@ class _Reading:
     def _parent(self, value: Any, path: Path) -> None:
         self.book.error(
             path,
-            f"{path[-1]}: {shown(value)} puts MIG devices of several claims on one GPU, which only one claim can say now",
+            f"{path[-1]}: {shown(value)} puts MIG devices of several claims on one GPU, which now needs one claim",
             rule=RULE,
             hint="ask for all of them in one claim, with constraints: [{matchAttribute: gpu.nvidia.com/parentUUID}]",
         )
@@ -142,9 +140,9 @@ class _Reading:
         if value is False and not self.of_template:
             self.book.warning(
                 path,
-                "shareable: false has no equivalent: every pod that names the claim shares its devices",
+                "shareable: false has no equivalent: every pod that refers to the claim shares its devices",
                 rule=RULE,
-                hint="use a ResourceClaimTemplate, which makes a claim for each pod",
+                hint="use a ResourceClaimTemplate, which creates a claim for each pod",
             )
         why = "every claim can be shared" if value else "a claim from a template belongs to one pod"
         self._changed(path, value, None, why, Confidence.CERTAIN)
@@ -170,7 +168,7 @@ class _Reading:
             value = f"*{value}*"
         comparison = self._comparison(name, value, ">=", path)
         if comparison is not None:
-            why = f"driver {self.driver.name} publishes {name}, and a selector asks for it"
+            why = f"driver {self.driver.name} publishes {name}, and a selector can use it"
             self._selected(path, value, comparison, why, Confidence.LIKELY)
 
     def _comparison(self, name: str, value: Any, operator: str, path: Path) -> str | None:
@@ -254,7 +252,8 @@ class _Reading:
             path,
             f"{key}: {shown(value)} has no known meaning in requests and may restrict what the claim gets",
             rule=RULE,
-            hint=offers or f"known are {known}; write a selector for the attributes of driver {self.driver.name}",
+            hint=offers
+            or f"known fields are {known}; write a selector for the attributes of driver {self.driver.name}",
         )
 
     def _error(self, path: Path, message: str) -> None:

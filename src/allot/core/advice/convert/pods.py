@@ -56,7 +56,7 @@ def _with_claims(spec: dict[str, Any], path: Path, found: Object) -> dict[str, A
             (*path, "workloadRef"),
             f"workloadRef: {shown(spec['workloadRef'])} was replaced in 1.36 by schedulingGroup, which names a PodGroup",
             rule=RULE,
-            hint="make a PodGroup with workloadRef and templateName, and name it in spec.schedulingGroup.podGroupName",
+            hint="create a PodGroup with workloadRef and templateName, and refer to it in spec.schedulingGroup.podGroupName",
         )
     return spec
 
@@ -81,13 +81,13 @@ def _entry(entry: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
             (*path, "template"),
             "template: a pod refers to a ResourceClaimTemplate, and cannot contain one",
             rule=RULE,
-            hint="make it a ResourceClaimTemplate, and name it in resourceClaimTemplateName",
+            hint="make it a ResourceClaimTemplate, and refer to it in resourceClaimTemplateName",
         )
     for written, right in _REFERENCES.items():
         if written == right or written not in result:
             continue
         if right in result or not isinstance(result[written], str):
-            hint = "refer to a ResourceClaimTemplate by resourceClaimTemplateName"
+            hint = "refer to a ResourceClaimTemplate in resourceClaimTemplateName"
             message = f"{written} is {shown(result[written])}: expected a name"
             found.book.error((*path, written), message, rule=RULE, hint=hint)
             continue
@@ -103,7 +103,7 @@ def _container(container: dict[str, Any], path: Path, found: Object) -> dict[str
     if not isinstance(claims, list) or not any(isinstance(claim, str) for claim in claims):
         return container
     named = [{"name": claim} if isinstance(claim, str) else claim for claim in claims]
-    why = "a container names a claim by an object with its name"
+    why = "a container refers to a claim with an object that has its name"
     where = (*path, "resources", "claims")
     found.book.change(where, claims, named, why, rule=RULE, confidence=Confidence.LIKELY)
     return {**container, "resources": {**resources, "claims": named}}
@@ -127,9 +127,9 @@ def require_nodes(around: Surroundings) -> None:
         if not users:
             requirement.owner.book.error(
                 requirement.path,
-                f"{field}: {asked} restricts nodes, which only pods can, and no pod of the input uses {requirement.owner}",
+                f"{field}: {asked} restricts nodes, which only pods can do, but no pod of the input uses {requirement.owner}",
                 rule="node-restriction",
-                hint="give the file with the pods too, or put a nodeSelector or affinity into them and remove it here",
+                hint="add the file with the pods, or put a nodeSelector or affinity into them and remove it here",
             )
             continue
         whose = ", ".join(f"{found}" for found, _ in users)
@@ -203,9 +203,9 @@ def _with_terms(requirement: NodeRequirement, found: Object, spec: dict[str, Any
     if at(spec, _AFFINITY) not in (None, required):
         requirement.owner.book.error(
             requirement.path,
-            f"{found} has a node affinity of its own beside {requirement.path[-1]}: {shown(requirement.terms)}",
+            f"{found} has its own node affinity in addition to {requirement.path[-1]}: {shown(requirement.terms)}",
             rule="node-restriction",
-            hint="write terms that mean both into the pod, and remove them here",
+            hint="combine both in the terms of the pod, and remove them here",
         )
         return None
     affinity = mapping(spec.get("affinity"))

@@ -101,10 +101,10 @@ def _convert_instances(found: Object) -> None:
     value = found.present
     for key, item in value.items():
         if key not in ("apiVersion", "kind", "metadata", "nodeName", "driverName", "namedResources"):
-            found.book.error((key,), f"{key}: {shown(item)} is not a field of a 1.30 slice", rule=RULE)
+            found.book.error((key,), f"{key}: {shown(item)} is not a field of a ResourceSlice of 1.30", rule=RULE)
     for key in ("driverName", "nodeName"):
         if not isinstance(value.get(key), str | None):
-            found.book.error((key,), f"{key} is {shown(value[key])}: expected a text", rule=RULE)
+            found.book.error((key,), f"{key} is {shown(value[key])}: expected a string", rule=RULE)
     driver, node = text(value.get("driverName")), text(value.get("nodeName"))
     names: set[str] = set()
     devices = [

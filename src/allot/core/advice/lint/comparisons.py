@@ -84,7 +84,9 @@ def _report(context: Context, selector: Located, comparison: Comparison, kind: s
     if kind == "quantity":
         parts.append(f"{comparison.read.name} is a capacity of {comparison.read.domain}")
     elif kind in ("version", "int"):
-        parts.append(f"{comparison.read.name} is {'a version' if kind == 'version' else 'a number'}, so that it fails")
+        parts.append(
+            f"{comparison.read.name} is {'a version' if kind == 'version' else 'a number'}, so the comparison fails"
+        )
     changed = _changed_sides(context, selector, right)
     if changed:
         parts.append(changed)
@@ -184,9 +186,9 @@ def _changed_sides(context: Context, selector: Located, right: str | None) -> st
             wrongly_in.append(device.name)
     said = []
     if wrongly_out:
-        said.append(f"left out although they fit: {_shown(wrongly_out)}")
+        said.append(f"excluded although they fit: {_shown(wrongly_out)}")
     if wrongly_in:
-        said.append(f"taken although they do not fit: {_shown(wrongly_in)}")
+        said.append(f"selected although they do not fit: {_shown(wrongly_in)}")
     return "; ".join(said)
 
 
@@ -251,11 +253,11 @@ def _check_equality(context: Context, selector: Located, comparison: Comparison)
     if any(_quantity(value) == wanted for value in values):
         return
     found = f"; known devices have {', '.join(sorted(values)[:_DEVICES_SHOWN_MAX])}" if values else ""
-    text = f"{comparison.text} holds only for devices with exactly that much, and cards of one model differ{found}"
+    text = f"{comparison.text} matches only devices with exactly this value, but cards of one model differ{found}"
     new = comparison.text.replace(
         f" == quantity({_literal_text(comparison)})", f".compareTo(quantity({_literal_text(comparison)})) >= 0"
     )
-    fix = f"for at least that much write {new}" if new != comparison.text else None
+    fix = f"for at least this value, write {new}" if new != comparison.text else None
     severity = Severity.WARNING if values else None
     context.report(selector.subject, "capacity-equality", selector.path, text, fix, severity=severity)
 

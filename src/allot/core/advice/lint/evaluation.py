@@ -94,14 +94,14 @@ def _report(context: Context, subject: Subject, path: Path, error: str, devices:
     where = f"{', '.join(devices[:_DEVICES_SHOWN_MAX])}{more}"
     match = _NO_SUCH_KEY.search(error)
     if match is None:
-        text = f"fails on {where}: {error}; the scheduler gives up on a node with such a device"
+        text = f"fails on {where}: {error}; the scheduler skips nodes with such a device"
         context.report(subject, "selector-error", path, text)
         return
     read = _read_of(subject.at(path), match[1])
     if read is not None and read.domain and not is_known(context, read.kind, read.domain, read.name):
         # That no device has it is told by `selectors`.
         return
-    text = f'fails on {where}, which lack "{match[1]}"; the scheduler gives up on a node with such a device'
+    text = f'fails on {where}, which lack "{match[1]}"; the scheduler skips nodes with such a device'
     context.report(subject, "missing-attribute", path, text, _guarded(read) if read is not None else None)
 
 
@@ -114,4 +114,4 @@ def _read_of(expression: str, name: str) -> Read | None:
 def _guarded(read: Read) -> str:
     """What asks first whether it is there."""
     domain = f'"{read.domain}"' if read.domain else "device.driver"
-    return f"ask first: has(device.{read.kind}[{domain}].{read.name}) && ..."
+    return f"check first: has(device.{read.kind}[{domain}].{read.name}) && ..."

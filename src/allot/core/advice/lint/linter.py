@@ -99,10 +99,10 @@ def _missing(value: object) -> tuple[str, Severity]:
         return ("" if value is None else text), error
     for field in _IDENTITY:
         if not isinstance(value.get(field), str | None):
-            return f"{field} is {json.dumps(value[field], default=str)}: expected text", error
+            return f"{field} is {json.dumps(value[field], default=str)}: expected a string", error
     absent = [field for field in _IDENTITY if not value.get(field)]
     if len(absent) == len(_IDENTITY):
-        return "ignored: not a Kubernetes object, as it has neither apiVersion nor kind", Severity.NOTE
+        return "ignored: not a Kubernetes object, because it has neither apiVersion nor kind", Severity.NOTE
     return (f"{absent[0]} is missing: expected a Kubernetes object" if absent else ""), error
 
 

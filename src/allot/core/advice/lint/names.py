@@ -107,7 +107,7 @@ def _check_reference(context: Context, subject: Subject, path: Path, kind: str, 
     )
     fix = did_you_mean(name, known)
     if elsewhere:
-        fix = f"{kind} {name} is in namespace {', '.join(elsewhere)}: a pod uses claims of its own namespace"
+        fix = f"{kind} {name} is in namespace {', '.join(elsewhere)}: a pod can use only claims in its own namespace"
     slip = bool(elsewhere) or is_slip(name, known)
     severity = Severity.ERROR if context.knowledge.is_cluster else Severity.WARNING if slip else None
     where = "in the cluster or the input" if context.knowledge.is_cluster else "in the input"

@@ -86,7 +86,7 @@ def _check_pod(context: Context, spec: PodSpec) -> None:
         # A container that names a claim which the pod has not means one that it has.
         if name and not users and not is_misspelt:
             message = (
-                f'no container uses claim "{name}": devices are allocated for the pod, and no container can see them'
+                f'no container uses claim "{name}": devices are allocated for the pod, but no container can use them'
             )
             fix = f"add it to a container: resources: {{claims: [{{name: {name}}}]}}"
             context.report(spec.subject, "unused-pod-claim", path, message, fix)
@@ -107,14 +107,14 @@ def _check_replicas(context: Context, spec: PodSpec) -> None:
         if not name or _is_meant_to_be_shared(context, spec.subject.home, name):
             continue
         if per_node:
-            message = f'the pods of all nodes name ResourceClaim "{name}", whose devices are those of one node: on others they wait'
+            message = f'the pods on all nodes refer to ResourceClaim "{name}", whose devices belong to one node: on other nodes they wait'
         else:
-            message = f'{count} pods share the devices of ResourceClaim "{name}": none has a device of its own'
+            message = f'{count} pods share the devices of ResourceClaim "{name}": none has its own device'
         severity = None
         if count > api.RESERVED_FOR_MAX:
-            message += f", and a claim is for {api.RESERVED_FOR_MAX} pods at most"
+            message += f", but a claim can be reserved for at most {api.RESERVED_FOR_MAX} pods"
             severity = Severity.ERROR
-        fix = "name a ResourceClaimTemplate by resourceClaimTemplateName, so that each pod gets a claim of its own"
+        fix = "refer to a ResourceClaimTemplate in resourceClaimTemplateName, so that each pod gets its own claim"
         context.report(
             spec.subject, "replicas-share-claim", (*path, "resourceClaimName"), message, fix, severity=severity
         )
@@ -147,7 +147,9 @@ def _check_extended_resources(context: Context, spec: PodSpec) -> None:
             for name in mapping(resources.get(field)):
                 replaced = driver_of_extended_resource(name) if isinstance(name, str) else None
                 if replaced is not None and replaced[0].name in drivers:
-                    message = f"{name} asks for devices besides those of the claim: both are of {replaced[0].name}"
+                    message = (
+                        f"{name} requests devices in addition to those of the claim: both are of {replaced[0].name}"
+                    )
                     fix = "keep one of the two"
                     context.report(
                         spec.subject, "extended-resource-and-claim", (*path, "resources", field, name), message, fix
@@ -213,9 +215,9 @@ def _check_priority(context: Context, spec: PodSpec, group: Subject) -> None:
         return
     name = group.name
     why = (
-        "its queue goes by one of them, preemption by the other"
+        "the queue uses one of them, preemption the other"
         if is_foreign
-        else "a group whose pods have another priority is not scheduled"
+        else "a group whose pods have a different priority is not scheduled"
     )
     message = f"the pod has {_priority_text(own)}, its PodGroup {name} has {_priority_text(of_group)}: {why}"
     severity = Severity.ERROR if None not in values and not is_foreign else None
@@ -230,8 +232,8 @@ def _check_minimum(context: Context, group: Subject, pods: int) -> None:
     if not isinstance(minimum, int) or pods >= minimum:
         return
     message = (
-        f"the group needs {minimum} pods at once, and the input makes {pods} that name it: "
-        "without others none of them starts"
+        f"the group needs {minimum} pods at once, but only {pods} in the input refer to it: "
+        "without others, none of them starts"
     )
     context.report(group, "group-minimum", path, message, f"{path[-1]}: {pods}, or {minimum - pods} more pods")
 

@@ -72,7 +72,7 @@ def _written(context: Context, subject: Subject) -> Iterator[_Written]:
     for field in _RUNTIMES if subject.group == KAI_GROUP else ():
         text = plain_text(subject.at(("spec", field)))
         if text and go_seconds(text) is None:
-            message = f'"{text}" is not a duration, and is ignored: expected one as 10m or 1h30m'
+            message = f'"{text}" is not a duration and is ignored: expected a value such as 10m or 1h30m'
             context.report(subject, "invalid-value", ("spec", field), message)
     queue = QUEUE_KINDS[type(object_)](object_)
     if queue is not None:
@@ -107,7 +107,7 @@ def _check_name(context: Context, subject: Subject, path: Path, name: str, known
     message = f'queue "{name}" is not known'
     severity = Severity.WARNING
     if context.knowledge.is_cluster:
-        message = f'queue "{name}" does not exist: what names it waits'
+        message = f'queue "{name}" does not exist: pods that refer to it wait'
         severity = Severity.ERROR if known else Severity.WARNING
     elif not is_slip(name, known):
         # Without a cluster it is only known to be missing if it looks like a slip.
@@ -123,7 +123,7 @@ def _check_limit(context: Context, found: _Written) -> None:
         if UNLIMITED in (quota.limit, quota.deserved) or quota.deserved <= quota.limit:
             continue
         limit, deserved = amounts_text({resource: quota.limit}), amounts_text({resource: quota.deserved})
-        message = f"the queue deserves {deserved} and may have {limit} at most: the rest of its quota is nobody's"
+        message = f"the queue deserves {deserved} and may have {limit} at most: it can never use the rest of its quota"
         fix = "raise the limit, or lower the quota"
         context.report(found.subject, "queue-limit", found.place(resource, "limit"), message, fix)
 

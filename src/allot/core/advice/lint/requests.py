@@ -49,7 +49,7 @@ def check(context: Context) -> None:
 def _check_class(context: Context, subject: Subject) -> None:
     spec = mapping(subject.value.get("spec"))
     if not spec.get("selectors") and "spec" in subject.value:
-        message = "without selectors the class is every device of every driver"
+        message = "without selectors, the class includes every device of every driver"
         context.report(
             subject,
             "class-without-selectors",
@@ -88,7 +88,7 @@ def _check_alternatives(context: Context, claim: Claim, request: Request) -> Non
             )
         for earlier in request.alternatives[:index]:
             if _asks_no_less(alternative, earlier) and not _is_named(claim, request):
-                message = f'alternative "{alternative.name}" is never chosen: it asks for no less than "{earlier.name}" before it'
+                message = f'alternative "{alternative.name}" is never chosen: it asks for at least as much as "{earlier.name}" before it'
                 context.report(
                     claim.subject, "unreachable-alternative", alternative.path, message, "remove it, or ask for less"
                 )
@@ -131,7 +131,7 @@ def _check_admin_access(context: Context, claim: Claim, request: Request) -> Non
         return
     fix = f'label the namespace: {ADMIN_ACCESS_LABEL}: "true"'
     known = labels is not None
-    message = f"admin access is only for namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
+    message = f"admin access is allowed only in namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
         f"and {namespace} lacks it" if known else f"and whether {namespace} has it is not known"
     )
     severity = Severity.ERROR if known else Severity.NOTE
@@ -155,7 +155,7 @@ def _check_constraints(context: Context, claim: Claim) -> None:
         if len(meant) == 1 and all(not leaf.wants_all and leaf.count == 1 for leaf in meant[0].leaves):
             message = f'the constraint concerns only request "{meant[0].name}", which is one device'
             context.report(
-                claim.subject, "constraint-without-effect", path, message, "name the other requests too, or remove it"
+                claim.subject, "constraint-without-effect", path, message, "add the other requests, or remove it"
             )
         attribute = plain_text(constraint.get("matchAttribute")) or plain_text(constraint.get("distinctAttribute"))
         if attribute and meant:
@@ -177,7 +177,7 @@ def _check_constraint_attribute(context: Context, claim: Claim, attribute: str, 
             return
     if not knowledge.has_devices or is_known(context, ATTRIBUTES, domain, name):
         return
-    message = f'no known device has attribute "{attribute}", so that nothing satisfies the constraint'
+    message = f'no known device has attribute "{attribute}", so the constraint cannot be satisfied'
     known = [f"{where}/{each}" for where, each_names in knowledge.words.attributes.items() for each in each_names]
     context.report(claim.subject, "constraint-attribute", (*path, field), message, did_you_mean(attribute, known))
 
@@ -192,8 +192,8 @@ def _check_sharing(context: Context, claim: Claim) -> None:
         strategy = config.sharing_strategy
         if not strategy or _is_shared_in_pods(context, claim):
             continue
-        message = f"{strategy} in a template does not share a device among pods: each pod gets a claim, and so a device, of its own"
-        fix = "make it a ResourceClaim that the pods name by resourceClaimName"
+        message = f"{strategy} in a template does not share a device among pods: each pod gets its own claim and therefore its own device"
+        fix = "make it a ResourceClaim that the pods refer to in resourceClaimName"
         context.report(claim.subject, "sharing-in-template", (*config.path, "parameters", "sharing"), message, fix)
 
 

@@ -45,7 +45,7 @@ def _check(context: Context, pod: PodSpec) -> None:
     rolling = deployment.strategy.rolling_update
     given = rolling.max_unavailable if rolling is not None else None
     rounded = f", {given} of {wanted} rounded down" if isinstance(given, str) else ""
-    why = f"an update starts {surge} new pod{'s' if surge > 1 else ''} before an old one may go (maxUnavailable is 0{rounded})"
+    why = f"an update starts {surge} new pod{'s' if surge > 1 else ''} before it deletes an old one (maxUnavailable is 0{rounded})"
     path = ("spec", "strategy") if "strategy" in mapping(pod.subject.value.get("spec")) else ("spec", "template")
     claims = [_claim_of(context, pod.subject.home, name) for name in names if name]
     room = _room(context, pod, [each for each in claims if each is not None], wanted) if None not in claims else None

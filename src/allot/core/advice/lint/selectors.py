@@ -214,7 +214,7 @@ def is_known(context: Context, kind: str, domain: str, name: str) -> bool:
 
 
 def _report_missing_domain(context: Context, selector: Located, read: Read) -> None:
-    text = f'"{read.domain}" is looked up where domains are: a device has {read.kind} by domain, then by name'
+    text = f'"{read.domain}" is not a domain: {read.kind} of a device are looked up by domain, then by name'
     example = f'device.{read.kind}["{selector.driver or "driver.example.com"}"].{read.domain}'
     context.report(selector.subject, "missing-domain", selector.path, text, f"write {example}")
 

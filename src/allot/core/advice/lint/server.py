@@ -160,7 +160,7 @@ def _moved(subject: Subject, parent: Schema, path: Path, inside: Path) -> Fix:
         if name not in parent.properties and belongs(parent, (*above, name)) == (*inside[:-1], name)
     ]
     if subject.kind == "ResourceClaimTemplate" and inside == ("spec", "devices"):
-        text = "a template has the spec of its claims inside its own spec: move it to spec.spec.devices"
+        text = "a template has the spec of its claims in spec.spec: move it to spec.spec.devices"
     else:
         text = f"move it to {path_text((*above, *inside))}"
     edits = moved_into(subject, above, together, wrapper) if len(inside) == 2 and together[:1] == [path[-1]] else ()
@@ -204,7 +204,7 @@ def _follows_from(path: Path, error: FieldError, spoilt: tuple[Path, ...]) -> bo
 def _report_value(context: Context, subject: Subject, path: Path, error: FieldError) -> None:
     message = f"{error.field}: {error.message}" if error.field else error.message
     if path[-1:] == ("expression",) and error.type == FORBIDDEN:
-        context.report(subject, "cel-cost", path, message, "make it shorter, or ask for fewer things in one selector")
+        context.report(subject, "cel-cost", path, message, "make it shorter, or split it into several selectors")
     elif path[-1:] == ("expression",) and "compilation failed" in error.message:
         # `selectors` reports these, with what would be right.
         return

@@ -30,7 +30,7 @@ _WANTED = {
     Kind.OBJECT: "one object",
     Kind.MAP: "an object",
     Kind.LIST: "a list",
-    Kind.BYTES: "text in base64",
+    Kind.BYTES: "a base64 string",
 }
 
 
@@ -114,12 +114,12 @@ def _quoting(subject: Subject, path: Path) -> Fix | None:
     raw = _raw(subject, place)
     if place is None or _PLAIN_SCALAR.fullmatch(raw) is None:
         return None
-    return Fix(f'{raw} is not text in YAML: write "{raw}"', (Edit(*place.value, f'"{raw}"'),))
+    return Fix(f'{raw} is not a string in YAML: write "{raw}"', (Edit(*place.value, f'"{raw}"'),))
 
 
 def _not_a_list(subject: Subject, path: Path, value: list[Any]) -> Fix:
     if len(value) != 1 or not isinstance(value[0], dict):
-        return Fix("keep one of its members; for alternatives there is firstAvailable" if value else "write an object")
+        return Fix("keep one of its items; for alternatives, use firstAvailable" if value else "write an object")
     return Fix('remove the "-"', _without_dash(subject, path))
 
 

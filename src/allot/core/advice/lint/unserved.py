@@ -17,7 +17,7 @@ _POD_GROUPS = {
     "scheduling.run.ai": "KAI Scheduler",
     "scheduling.volcano.sh": "Volcano",
 }
-_OWN_POD_GROUP = "Kubernetes' own is scheduling.k8s.io PodGroup, which pods name in spec.schedulingGroup; allot convert --gangs makes it"
+_OWN_POD_GROUP = "Kubernetes' own is scheduling.k8s.io PodGroup, which pods refer to in spec.schedulingGroup; allot convert --gangs creates it"
 _FORMER_GROUPS = ("extensions",)
 # How like a served group another one has to be to count as misspelt.
 _SLIP = 0.93
@@ -25,7 +25,7 @@ _GONE = {
     "ResourceClass": "it became DeviceClass",
     "ResourceClassParameters": "parameters became selectors and config of a DeviceClass",
     "ResourceClaimParameters": "parameters became requests, selectors and config of the claim",
-    "PodSchedulingContext": "the scheduler allocates by itself",
+    "PodSchedulingContext": "the scheduler now allocates without it",
 }
 
 # Group, version and kind of everything that is served.

@@ -41,7 +41,7 @@ def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
     added = {_key(found): found for found in objects}
     for node in snapshot.of(core_v1.Node):
         if _key(node) in added:
-            raise ChangeError(f"node {node.metadata.name} is there already")
+            raise ChangeError(f"node {node.metadata.name} already exists")
     kept = (found for found in snapshot.objects if _key(found) not in added)
     return replace(snapshot, objects=(*kept, *added.values()))
 
@@ -82,6 +82,15 @@ def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ..
     return tuple(made)
 
 
+def with_machines(snapshot: Snapshot, objects: Iterable[APIStruct]) -> tuple[Snapshot, tuple[str, ...]]:
+    """With nodes of another kind, their slices and the device classes of their drivers; and which of these classes the cluster does not
+    have: of the others its own count. ChangeError."""
+    known = {found.metadata.name for found in snapshot.of(api.DeviceClass)}
+    kept = [found for found in objects if not isinstance(found, api.DeviceClass) or found.metadata.name not in known]
+    new = dict.fromkeys(found.metadata.name for found in kept if isinstance(found, api.DeviceClass))
+    return with_objects(snapshot, kept), tuple(new)
+
+
 # --- fewer nodes ---
 
 
@@ -95,7 +104,7 @@ def nodes_named(snapshot: Snapshot, text: str) -> tuple[str, ...]:
         raise ChangeError(f"{text!r} is neither a node of the cluster nor a label selector: {error}") from None
     found = [node.metadata.name for node in snapshot.of(core_v1.Node) if selector.matches(node.metadata.labels)]
     if not found:
-        raise ChangeError(f"{text!r}: no node has that name or those labels")
+        raise ChangeError(f"{text!r}: no node has this name or these labels")
     return tuple(found)
 
 

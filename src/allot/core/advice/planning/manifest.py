@@ -73,7 +73,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
     # A group in the cluster says that groups are in use there.
     context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup | _FOREIGN)]
-    notes = [f"ignored, as it does not matter here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
+    notes = [f"ignored, because it does not matter here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
         pods, notes = _pod_for_claims(claims, notes)
     elif workload:
@@ -157,7 +157,7 @@ def _pod_for_claims(claims: Mapping[Name, api.ResourceClaim], notes: list[str]) 
     entries = tuple(core_v1.PodResourceClaim(name=name, resource_claim_name=name) for _, name in claims)
     metadata = ObjectMeta(name=next(iter(claims))[1], namespace=namespace)
     pod = core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(scheduler_name=_SCHEDULER, resource_claims=entries))
-    return [pod], [*notes, "claims without pods are planned as those of a pod that needs no CPU and no memory"]
+    return [pod], [*notes, "claims without pods are planned as if a pod without CPU and memory requests used them"]
 
 
 # --- groups ---
@@ -186,7 +186,7 @@ def _group_of(pods: Sequence[core_v1.Pod], groups: Sequence[AnyGroup], cluster: 
         if len(groups) == 1:
             return groups[0]
         if groups:
-            raise ManifestError("several PodGroups, and no pod says to which it belongs")
+            raise ManifestError("several PodGroups, but no pod refers to one")
         return None
     if len(names) > 1:
         raise ManifestError("pods of several PodGroups: expected those of one")
@@ -211,7 +211,7 @@ def _gang(
         whose = f'part "{part}" of the gang' if part else "the gang"
         raise ManifestError(f"{whose} needs {needed} pods, the manifest has {len(pods)} different ones")
     which = f'the {needed} pods of part "{part}"' if part else f"the gang's {needed} pods"
-    return [pods[0]] * needed, [*notes, f"{which} are taken to be like the one in the manifest"]
+    return [pods[0]] * needed, [*notes, f"{which} are assumed to be like the one in the manifest"]
 
 
 def _gang_in_parts(

@@ -47,7 +47,7 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit: int) -> Maximum:
     """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
     if found.blocked is None:
-        return Maximum(copies=found.copies, is_exact=False, reason=f"more than {limit} were not asked for")
+        return Maximum(copies=found.copies, is_exact=False, reason=f"not more than {limit} were requested")
     copy = manifest.copy(0)
     create_objects(what_if, copy)
     try:

@@ -111,7 +111,7 @@ def _as_far_as_read(what_if: WhatIfCluster, maximum: Maximum) -> Maximum:
     unread = [name for type_, name in ((core_v1.Pod, "pods"), (api.ResourceClaim, "claims")) if type_ in what_if.unread]
     if not unread:
         return maximum
-    reason = f"{' and '.join(unread)} of other namespaces could not be read, and what they hold counts as free"
+    reason = f"{' and '.join(unread)} of other namespaces could not be read, so what they hold counts as free"
     return Maximum(copies=maximum.copies, is_exact=False, reason=reason)
 
 

@@ -91,7 +91,7 @@ def _wanted(values: Iterable[Mapping[str, Any]], notes: list[str]) -> list[_Want
         kind, name = text(value.get("kind")), text(at(value, ("metadata", "name")))
         name = name or text(at(value, ("metadata", "generateName"))).rstrip("-") or kind.lower()
         if kind == "DaemonSet":
-            notes.append(f"DaemonSet {name}: left out, as it has a pod on each node that takes it")
+            notes.append(f"DaemonSet {name}: left out, because it has a pod on each eligible node")
             continue
         paths = list(pod_spec_paths(value))
         for number, path in enumerate(paths):
@@ -170,7 +170,7 @@ class _Trial:
                 owner=each.owner,
                 pod=full_name(each.pod),
                 node=node,
-                reason="" if node else reason or "no place is left",
+                reason="" if node else reason or "no room is left",
             )
 
     def _decided(

@@ -152,7 +152,7 @@ def raised(snapshot: Snapshot, text: str) -> Snapshot:
     name, colon, rest = text.partition(":")
     resource, equals, number = rest.rpartition("=")
     if not (name and colon and resource and equals):
-        raise ChangeError(f"--raise {text}: expected QUEUE:RESOURCE=AMOUNT, as training:gpu=16")
+        raise ChangeError(f"--raise {text}: expected QUEUE:RESOURCE=AMOUNT, such as training:gpu=16")
     what_if = WhatIfCluster(snapshot)
     what_if.machine.book.settle_total()
     tree = what_if.machine.book.tree

@@ -125,7 +125,7 @@ def _added(quota: Quota, requests: Sequence[_Request], around: QuotaContext, not
             continue
         missing = missing_requests(object_, matching_names(kind, quota.hard, around.classes)) if kind == PODS else ""
         if missing:
-            notes.append(f"quota {quota.name}: {missing}: not counted, as a LimitRange may fill it in")
+            notes.append(f"quota {quota.name}: {missing}: not counted, because a LimitRange may set it")
         added = plus(added, mask(nonzero(usage_of(kind, object_, around)), quota.hard))
     return added
 

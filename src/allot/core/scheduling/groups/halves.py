@@ -171,7 +171,7 @@ def told_to_give_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> 
     assert tree is not None, "held by a group"
     said = (
         f"its {len(held)} pods that have a node give it back: it has not had {_minimum(tree)} at once "
-        f"for {grace_s(tree):g} s, so that they only keep others from running"
+        f"for {grace_s(tree):g} s, so they only keep others from running"
     )
     first, *others = decision.refusals
     explained = ". ".join(text for text in (first.explanation, said) if text)

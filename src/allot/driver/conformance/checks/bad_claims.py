@@ -62,7 +62,7 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     # The API server lets only objects through, but they may be empty.
     if ("", "") in bench.driver.configs:
-        raise Skipped("the driver takes parameters without a kind")
+        raise Skipped("the driver accepts parameters without a kind")
     await bench.refused(await _configured(bench, {}), "with parameters that say nothing")
 
 

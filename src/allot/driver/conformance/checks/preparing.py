@@ -96,7 +96,7 @@ async def _(bench: Bench) -> None:
         raise Skipped("the driver has no devices here")
     entry = await bench.prepared(await bench.claim(devices))
     told = [(device.pool, device.device, device.share_id) for device in entry.devices]
-    expect(len(told) == len(set(told)), f"a device is answered twice: {told}")
+    expect(len(told) == len(set(told)), f"a device appears twice in the answer: {told}")
 
 
 @check("an alternative is answered by the request's own name")

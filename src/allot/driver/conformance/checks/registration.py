@@ -27,7 +27,7 @@ async def _(bench: Bench) -> None:
     expect(len(sockets) == 1, f"{len(sockets)} sockets in the registry folder")
 
 
-@check("it tells its type and name within a second")
+@check("it reports its type and name within a second")
 async def _(bench: Bench) -> None:
     (socket,) = await find_sockets(bench.registry)
     info = await get_info(socket)

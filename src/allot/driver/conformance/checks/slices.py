@@ -100,7 +100,7 @@ async def _(bench: Bench) -> None:
     await bench.until(restored, "all devices to come back")
 
 
-@check("a slice that somebody changed is put right")
+@check("a changed ResourceSlice is restored")
 async def _(bench: Bench) -> None:
     slices = [slice_ for slice_ in await bench.settled_slices() if slice_.spec.devices]
     if not slices:
@@ -115,7 +115,7 @@ async def _(bench: Bench) -> None:
     await bench.until(restored, "the devices to come back")
 
 
-@check("a slice of its own that it does not want is removed")
+@check("an unneeded ResourceSlice of the driver is removed")
 async def _(bench: Bench) -> None:
     before = (await bench.settled_slices())[0]
     stray = ResourceSlice(

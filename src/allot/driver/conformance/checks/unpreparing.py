@@ -33,7 +33,7 @@ async def _(bench: Bench) -> None:
     await bench.unprepared(await bench.claim(await bench.independent(1)))
 
 
-@check("a claim that nobody has heard of is unprepared")
+@check("an unknown claim is unprepared")
 async def _(bench: Bench) -> None:
     await bench.unprepared(ClaimRef("default", "unknown", "00000000-0000-4000-8000-000000000001"))
 

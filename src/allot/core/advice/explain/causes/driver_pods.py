@@ -7,19 +7,47 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.daemons import lacking_labels, left_out
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.model import core_v1
+from allot.core.model import core_v1, observed_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
-from allot.core.workloads.daemonset_nodes import Placement, placement_of
+from allot.core.model.resource_v1 import ResourceSlice
+from allot.core.workloads.daemonset_nodes import Placement, placement_of, target_node
 from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
+_DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
+_WORD = re.compile(r"[^a-z]+")
+_WORD_MIN = 4
+# Of names of drivers and conditions: they say nothing about who is meant.
+_COMMON_WORDS = _DEVICE_WORDS | frozenset(
+    (
+        "",
+        "com",
+        "io",
+        "org",
+        "net",
+        "dev",
+        "k8s",
+        "kubernetes",
+        "example",
+        "driver",
+        "device",
+        "devices",
+        "resource",
+        "ready",
+        "attached",
+        "available",
+    )
+)
+_POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
 _WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: (?P<why>.*)')
@@ -37,12 +65,95 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
     """What is wrong with the pods of a driver. node: only there; controllers: also those that work for all nodes."""
     found = []
     for pod in what_if.all(core_v1.Pod):
+        if not _is_of_driver(pod, driver, controllers=controllers):
+            continue
+        waiting = _waiting(pod)
+        if waiting is not None and node in ("", waiting.node):
+            found.append(waiting)
         if node and pod.spec.node_name != node:
             continue
-        trouble = container_trouble(pod) if _is_of_driver(pod, driver, controllers=controllers) else None
+        trouble = container_trouble(what_if, pod)
         if trouble is not None:
             advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
             found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))
+    return found
+
+
+def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
+    """The DaemonSet of a driver that has no pods: they are refused, or no node is one for it; None if it has some."""
+    nodes = [info.node for info in what_if.cluster.nodes.values()]
+    for set_, placement in _daemon_sets(what_if, driver):
+        name, metadata = f"DaemonSet {full_name(set_)}", set_.metadata
+        if any(
+            metadata.uid in {owner.uid for owner in pod.metadata.owner_references} for pod in what_if.all(core_v1.Pod)
+        ):
+            continue
+        refused = _refusal(what_if, set_)
+        if refused:
+            advice = creation_advice(what_if, "DaemonSet", metadata, refused)
+            fix = advice[0] if advice else f"see to what the API server says of {name}"
+            if _POD_SECURITY in refused:
+                # A driver has to do with its host.
+                fix = f"label namespace {metadata.namespace} with pod-security.kubernetes.io/enforce=privileged, as drivers need"
+            return FailingPod("", f"the pods of {name} cannot be created: {refused}", fix)
+        reasons = [next(iter(left_out(placement, node)), "") for node in nodes]
+        if nodes and all(reasons):
+            labels = lacking_labels(placement, nodes[0])
+            fix = (
+                f"label the nodes that have the hardware with {', '.join(labels)}"
+                if labels
+                else f"let {name} run on the nodes that have the hardware"
+            )
+            return FailingPod("", f"{name} leaves out every node, as one {reasons[0]}", fix)
+    return None
+
+
+def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
+    """What the API server said last against the pods of a DaemonSet."""
+    events = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.reason == "FailedCreate"
+        and event.involved_object.kind == "DaemonSet"
+        and event.involved_object.name == set_.metadata.name
+        and (event.involved_object.namespace or event.metadata.namespace) == set_.metadata.namespace
+    ]
+    newest = max(events, key=lambda event: event.seen_at, default=None)
+    return one_line(newest.message).removeprefix("Error creating: ") if newest is not None else ""
+
+
+def _waiting(pod: core_v1.Pod) -> FailingPod | None:
+    """A pod of a driver that has no node of its own yet: it is for one node, and does not fit there."""
+    refused = next((each for each in pod.status.conditions if each.reason == "Unschedulable"), None)
+    if pod.spec.node_name or refused is None:
+        return None
+    node = target_node(pod)
+    where = f" for node {node}" if node else ""
+    why = f"allot explain {pod.metadata.name} -n {pod.metadata.namespace}"
+    return FailingPod(
+        node,
+        f"pod {full_name(pod)}{where} is pending ({one_line(refused.message)})",
+        f"make room for the driver's pod {full_name(pod)}{where}: {why}",
+    )
+
+
+def failing_controllers(what_if: WhatIfCluster, driver: str, conditions: Sequence[str]) -> list[FailingPod]:
+    """What is wrong with pods that seem to make devices of a driver ready: their names, or those of their namespaces, have a word of the
+    driver's name or of the conditions that they are to set."""
+    words = {word for text in (driver, *conditions) for word in _WORD.split(text.lower())} - _COMMON_WORDS
+    words -= {driver.split(".")[-2]} if "." in driver else set()
+    found = failing(what_if, driver, controllers=True)
+    for pod in what_if.all(core_v1.Pod):
+        maker = controller_of(pod)
+        if maker is None or not words & {
+            word for word in _WORD.split(full_name(pod).lower()) if len(word) >= _WORD_MIN
+        }:
+            continue
+        trouble = container_trouble(what_if, pod)
+        if trouble is not None:
+            advice = trouble.advice[0] if trouble.advice else "see what it says"
+            fix = f"fix pod {full_name(pod)}, which has to make the devices ready: {advice}"
+            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", fix))
     return found
 
 
@@ -84,6 +195,27 @@ def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | N
             advice = f"label node {node} with {', '.join(labels)}" if labels else f"let {name} run on node {node}"
             return FailingPod(node, f"{name} leaves the node out, as one {why}", advice)
     return None
+
+
+def left_out_with_devices(what_if: WhatIfCluster, driver: str) -> list[FailingPod]:
+    """Nodes that a driver's DaemonSet leaves out although their names and labels say that they have devices: such as somebody has just
+    added."""
+    found = []
+    for info in what_if.cluster.nodes.values():
+        if has_device_words(info.node) and not _publishes(what_if, driver, info.name):
+            each = unselected(what_if, driver, info.name)
+            found += [each] if each is not None else []
+    return found
+
+
+def _publishes(what_if: WhatIfCluster, driver: str, node: str) -> bool:
+    return any(each.spec.node_name == node and each.spec.driver == driver for each in what_if.all(ResourceSlice))
+
+
+def has_device_words(node: core_v1.Node) -> bool:
+    """Whether the name or a label of a node says that it has devices."""
+    names = (node.metadata.name, *(key.rpartition("/")[2] for key in node.metadata.labels))
+    return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names)
 
 
 def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSet, Placement]]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted
+from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
 from allot.core.advice.explain.expressions import Published
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -38,6 +39,11 @@ _VOLUME_ELSEWHERE = "PersistentVolume's node affinity"
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
+_APART_NODES_MAX = 100
+# What the allocator says of devices that a constraint keeps apart.
+VALUES = re.compile(
+    r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
+)
 
 
 def is_wish(check: Check) -> bool:
@@ -191,7 +197,19 @@ class Placing:
             if found.free:
                 reasons.append(f"{found.free} free, {wanted.leaf.count} needed")
             parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
-        return "; ".join(dict.fromkeys(parts)) or "its free devices cannot be used together"
+        return "; ".join(dict.fromkeys(parts)) or self._apart_text(name)
+
+    def _apart_text(self, name: str) -> str:
+        """What the free devices of a node are like that cannot be used together; of a large cluster it takes long to ask."""
+        text = "its free devices cannot be used together"
+        if self.survey is None or len(self.checks) > _APART_NODES_MAX:
+            return text
+        reasons = self.survey.on_node(self.what_if.cluster.nodes[name])
+        found = [(reason.request, VALUES.fullmatch(reason.together)) for reason in reasons]
+        shown = [
+            f"request {request}: {each['attribute']} {each['values']}" for request, each in found if each is not None
+        ]
+        return f"{text} ({'; '.join(shown)})" if shown else text
 
     def miss(self) -> NearestMiss | None:
         """The node that comes closest, and what is wrong with it."""
@@ -243,3 +261,20 @@ class Placing:
     def needed_of(self, resource: str) -> int:
         """How much of an extended resource the pod needs at once."""
         return self.node_checks.profile.scalars.get(resource, 0)
+
+
+def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
+    """The pods on some nodes that have devices which a request could use."""
+    users = [
+        user
+        for tally in wanted.found.of(Obstacle.IN_USE)
+        for name in tally.claims
+        if (claim := find_claim(placing.what_if, name)) is not None
+        for user in users_of(placing.what_if, claim)
+        if user.spec.node_name in names
+    ]
+    alike = placing.pod.metadata.labels
+    # Those first that are no replicas of the pod: they can go where these may not.
+    return [
+        full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
+    ]

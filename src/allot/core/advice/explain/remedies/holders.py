@@ -14,11 +14,22 @@ from allot.core.advice.explain.diagnosis import (
     delete_of,
     patch_of,
     place_of_claim,
+    pointer,
     request_path,
 )
-from allot.core.advice.explain.holding import Possessor, are_siblings, comes_back, importance, possessor
+from allot.core.advice.explain.holding import (
+    OVERDUE_MIN_S,
+    Possessor,
+    are_siblings,
+    comes_back,
+    force_text,
+    importance,
+    is_stranded,
+    overdue,
+    possessor,
+)
 from allot.core.advice.explain.moving import other_place
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.allocation.devices import DeviceID
@@ -28,6 +39,10 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OPTIONS_MAX = 8
+# Of a capacity that is counted, where nobody says how much is meant.
+_SOME_AMOUNT = "1"
+# Said of a pod that could be somewhere else.
+FITS_TOO = "it fits on"
 _NODES_MAX = 64
 
 
@@ -70,12 +85,10 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
-    ranked = list(distinct.values())
-    if len(ranked) > 1 or any(each.if_movable for each in ranked):
-        asked = [_movable(what_if, each) for each in ranked]
-        ranked = [each for each in asked if each.goes_to or not each.if_movable]
-        ranked.sort(key=lambda each: (each.cost, each.node))
-    yield from map(_let_go, ranked)
+    asked = [_movable(what_if, each) for each in distinct.values()]
+    ranked = [each for each in asked if each.goes_to or not each.if_movable]
+    ranked.sort(key=lambda each: (each.cost, each.node))
+    yield from (_let_go(what_if, each) for each in ranked)
 
 
 def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
@@ -150,7 +163,7 @@ def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str,
     return by_node
 
 
-def _let_go(option: _Option) -> Candidate:
+def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     patches: dict[str, Patch] = {}
     for who, _ in option.chosen:
         for pod in who.pods:
@@ -167,11 +180,13 @@ def _let_go(option: _Option) -> Candidate:
     homes = sorted({pod.spec.node_name for who, _ in option.chosen for pod in who.pods})
     where = f" on {named('node', homes)}" if homes else ""
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
-    if all(who.ending and not who.running for who, _ in option.chosen):
-        kept = dict.fromkeys(name for who, _ in option.chosen for pod in who.ending for name in pod.metadata.finalizers)
-        how = f"see to {named('finalizer', kept)}" if kept else "force its deletion if it hangs"
-        text = f"wait until {listed(patches, 4)}{where} is gone, or {how}"
+    waits = False
+    if all(who.is_lost for who, _ in option.chosen):
+        text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
+    elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
+        text, waits = going(what_if, [pod for who, _ in option.chosen for pod in who.ending], where)
     elif unseen:
+        waits = True
         text = f"wait until {listed(unseen)} {'ends' if len(unseen) == 1 else 'end'}, and with it the use of {listed(patches, 4)}"
     elif idle and any(who.is_going and not who.pods for who, _ in option.chosen):
         text = (
@@ -184,10 +199,33 @@ def _let_go(option: _Option) -> Candidate:
         text = f"delete {listed(patches, 4)}, {why}"
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = f" (it fits on {named('node', option.goes_to)}, too)" if option.goes_to else ""
+        other = f" ({FITS_TOO} {named('node', option.goes_to)}, too)" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    return Candidate(
-        rank=Rank.NODE if idle else Rank.OTHERS + min(len(patches) - 1, 1), text=text, patches=tuple(patches.values())
+    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
+    rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
+    return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
+
+
+def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") -> tuple[str, bool]:
+    """What to do about pods that are being deleted, and whether that is only to wait. where: the nodes that they are on."""
+    names, one = named("pod", map(full_name, pods)), len(pods) == 1
+    kept = dict.fromkeys(name for pod in pods for name in pod.metadata.finalizers)
+    if kept:
+        return (
+            f"see to {named('finalizer', kept)}, which {'keeps' if len(kept) == 1 else 'keep'} {names}{where}",
+            False,
+        )
+    late = min(overdue(what_if, pod) for pod in pods)
+    if late > OVERDUE_MIN_S:
+        first = pods[0].metadata
+        why = f"allot explain {first.name} -n {first.namespace}"
+        return (
+            f"find out why {names}{where} {'hangs' if one else 'hang'}, which should have been gone {duration(late)} ago: {why}",
+            False,
+        )
+    return (
+        f"wait until {names}{where} {'is' if one else 'are'} gone, or force the deletion if {'it hangs' if one else 'they hang'}",
+        True,
     )
 
 
@@ -198,13 +236,11 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     if users:
         # Pods that name one claim are to share its devices: to get theirs where they are comes first.
         yield from second_claim(pod, claim, Rank.OTHERS - 1)
+        stranded = all(is_stranded(what_if, user) for user in users)
         pods = named("pod", map(full_name, users))
-        text = f"delete {pods}, or wait until claim {name} is free"
-        if _is_stranded(what_if, users):
-            text = f"force the deletion of {pods} (kubectl delete --force): nobody is left to end it"
         yield Candidate(
-            rank=Rank.ADMIN,
-            text=text,
+            rank=Rank.NODE if stranded else Rank.ADMIN,
+            text=force_text(users) if stranded else f"delete {pods}, or wait until claim {name} is free",
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )
         return
@@ -212,13 +248,6 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
         rank=Rank.NODE,
         text=f"deallocate claim {name}, which nobody else uses, so that it gets other devices",
         patches=(_given_back(claim),),
-    )
-
-
-def _is_stranded(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> bool:
-    """Whether pods are being deleted, and the kubelets that should end them have gone with their nodes."""
-    return core_v1.Node not in what_if.unread and all(
-        pod.metadata.deletion_timestamp is not None and pod.spec.node_name not in what_if.cluster.nodes for pod in pods
     )
 
 
@@ -284,21 +313,34 @@ def without_amount(what_if: WhatIfCluster, wanted: Wanted) -> list[Unlimited]:
     return found
 
 
-def with_amount(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
+def with_amount(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """Such a claim names as much as the request does, and its pods are made again."""
     asked = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
     for each in without_amount(what_if, wanted):
-        if each.capacity not in asked or not each.users:
+        if not each.users:
             continue
-        amount = str(asked[each.capacity])
-        path = f"{request_path(each.claim.spec, each.request)}/capacity"
-        patch = each.place.patch({"op": "add", "path": path, "value": {"requests": {each.capacity: amount}}})
+        amount = str(asked[each.capacity]) if each.capacity in asked else _SOME_AMOUNT
+        places = {each.place.spoken: (each.place, each.claim.spec, each.request)}
+        if each.capacity not in asked:
+            # The pod's own request does not name it either.
+            own = place_of_claim(what_if, pod, wanted.claim)
+            places |= {own.spoken: (own, wanted.claim.spec, wanted.leaf.full_name)} if own is not None else {}
+        patches = [_with_capacity(*place, each.capacity, amount) for place in places.values()]
         pods = named("pod", map(full_name, each.users))
-        text = (
-            f"set capacity.requests {each.capacity} (such as {amount}) in {each.place.spoken}, and create {pods} again"
-        )
+        text = f"set capacity.requests {each.capacity} (such as {amount}) in {listed(places)}, and create {pods} again"
         gone = (delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in each.users)
-        yield Candidate(rank=Rank.NODE + 3, text=text, patches=(patch, *gone))
+        yield Candidate(rank=Rank.NODE + 3, text=text, patches=(*patches, *gone))
+
+
+def _with_capacity(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, capacity: str, amount: str) -> Patch:
+    """A request that names an amount of one more capacity."""
+    path = f"{request_path(spec, request)}/capacity"
+    name, _, alternative = request.partition("/")
+    found = next(each for each in spec.devices.requests if each.name == name)
+    leaf = found.exactly or next((each for each in found.first_available if each.name == alternative), None)
+    if leaf is not None and leaf.capacity is not None:
+        return place.patch({"op": "add", "path": f"{path}/requests/{pointer(capacity)}", "value": amount})
+    return place.patch({"op": "add", "path": path, "value": {"requests": {capacity: amount}}})
 
 
 # --- templates that were meant to share ---
