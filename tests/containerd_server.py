@@ -204,10 +204,15 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
 
     def clean(self, folder: Path | None = None) -> None:
         """Unmount what may be left, and remove the folder, or one in which that is."""
-        mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for place in sorted((each for each in mounted if each.startswith(f"{self.folder}/")), reverse=True):
-            subprocess.run(["umount", "--lazy", place], check=False)
+        unmount_below(self.folder)
         shutil.rmtree(folder or self.folder, ignore_errors=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Whatever is still mounted there: pods outlive their agent, and so do their volumes."""
+    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for place in sorted((each for each in mounted if each.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", place], check=False)
 
 
 def busybox_image(busybox: bytes) -> bytes:

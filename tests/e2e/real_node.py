@@ -21,7 +21,7 @@ import yaml
 from allot.apiserver.access.certificates import Certificates, Identity
 from allot.apiserver.access.kubeconfig import write_kubeconfig
 from allot.process.clock import SystemClock
-from containerd_server import ContainerdServer, why_not
+from containerd_server import ContainerdServer, unmount_below, why_not
 from e2e.components import Caller, Component, component, gates
 from e2e.kube_cluster import caller_of, kube_apiserver
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
@@ -67,7 +67,7 @@ def real_node() -> Iterator[RealNode]:
     network.write_text(json.dumps(found))
     with ExitStack() as stack:
         stack.callback(containerd.clean, folder)
-        stack.callback(_unmount, folder)
+        stack.callback(unmount_below, folder)
         stack.callback(containerd.kill)
         containerd.start()
         containerd.import_image()
@@ -147,10 +147,3 @@ def _is_ready(caller: Caller) -> bool:
     conditions = node["status"].get("conditions") or ()
     is_ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
     return is_ready and not node["spec"].get("taints")
-
-
-def _unmount(folder: Path) -> None:
-    """Volumes of pods that are still there."""
-    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for place in sorted((each for each in mounted if each.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", place], check=False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from containerd_server import IMAGE, ContainerdServer, why_not
+from containerd_server import IMAGE, ContainerdServer, unmount_below, why_not
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
@@ -148,12 +148,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(reason)
     # Sockets below it must have short names.
     server = ContainerdServer(Path(tempfile.mkdtemp(prefix="allot-cri-")))
+    folder = tmp_path_factory.mktemp("r")
     try:
         server.start()
         server.import_image()
         options = ("--runtime", "cri", "--container-runtime-endpoint", f"unix://{server.socket}")
         names = ("--cluster-dns", "10.96.0.10", "--serve-dns", DNS, "--allowed-unsafe-sysctls", "kernel.msg*")
-        with Cluster(tmp_path_factory.mktemp("r"), node_options=(*options, *names)) as made:
+        with Cluster(folder, node_options=(*options, *names)) as made:
             # All at once and first: by the time that their tests come, they have ended.
             made.apply(*POD_NEEDS, *POD_SCENES)
             yield made
@@ -161,6 +162,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         server.kill()
         server.clean()
+        unmount_below(folder)
 
 
 def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> None:
