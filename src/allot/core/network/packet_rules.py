@@ -58,17 +58,19 @@ NodePort = tuple[str, int]
 
 
 class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules. addresses: of Services, at which nothing answers but what has a place. sets: of clients, and for how many seconds."""
+    """All rules. places: where Services are for pods; outside: where they are for everybody; addresses: of Services, at which nothing
+    answers but what has a place. sets: of clients, and for how many seconds."""
 
     chains: Mapping[str, tuple[Rule, ...]] = {}
     places: Mapping[Place, str] = {}
+    outside: Mapping[Place, str] = {}
     node_ports: Mapping[NodePort, str] = {}
     addresses: tuple[str, ...] = ()
     sets: Mapping[str, int] = {}
 
 
 class NodeService(msgspec.Struct, frozen=True, kw_only=True):
-    """A Service as a node sees it. local: what is behind it on the node; outside: addresses beyond its own."""
+    """A Service as a node sees it. local: what is behind it on the node; outside: addresses of its load balancer."""
 
     routes: ServiceRoutes
     local: ServiceRoutes
@@ -78,7 +80,10 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
-    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it."""
+    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it.
+
+    Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
+    """
     spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
     slices = tuple(slices)
     routes = routes_of(service, slices)
@@ -93,7 +98,7 @@ def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeServic
     return NodeService(
         routes=routes,
         local=routes_of(service, here),
-        outside=tuple(dict.fromkeys((*(spec.get("externalIPs") or ()), *ingress))),
+        outside=tuple(each for each in dict.fromkeys(ingress) if ":" not in each),
         is_internal_local=spec.get("internalTrafficPolicy") == "Local",
         is_external_local=spec.get("externalTrafficPolicy") == "Local",
     )
@@ -103,6 +108,7 @@ class _Making:
     def __init__(self) -> None:
         self.chains: dict[str, tuple[Rule, ...]] = {}
         self.places: dict[Place, str] = {}
+        self.outside: dict[Place, str] = {}
         self.node_ports: dict[NodePort, str] = {}
         self.sets: dict[str, int] = {}
 
@@ -119,6 +125,7 @@ def packet_rules(services: Iterable[NodeService]) -> Ruleset:
     return Ruleset(
         chains=making.chains,
         places=making.places,
+        outside=making.outside,
         node_ports=making.node_ports,
         addresses=tuple(sorted(set(addresses))),
         sets=making.sets,
@@ -140,7 +147,7 @@ def _add_port(making: _Making, service: NodeService, port: ServicePort, local: S
     if port.node_port:
         making.node_ports[port.protocol, port.node_port] = chain
     for address in service.outside:
-        making.places[address, port.protocol, port.port] = chain
+        making.outside[address, port.protocol, port.port] = chain
 
 
 def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:
