@@ -348,6 +348,9 @@ def test_an_image_that_runs_as_root_does_not_run_where_that_is_forbidden(cluster
     )
     expected = "CreateContainerConfigError: container has runAsNonRoot and image will run as root"
     wait_for("a refusal", lambda: cluster.get("pod", "root", waiting).startswith(expected))
+    # Nothing of it has run, and kubectl says why.
+    said = 'container "main" in pod "root" is waiting to start: CreateContainerConfigError'
+    assert said in cluster.run("logs", "root", check=False)
 
 
 def test_a_pod_with_more_in_a_volume_than_it_may_is_evicted(cluster: Cluster) -> None:

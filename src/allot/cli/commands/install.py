@@ -226,16 +226,16 @@ def autoscaler(address: str, **options: Any) -> None:
     _install("autoscaler", {"autoscaler": chosen}, **options)
 
 
-@install.command(short_help="Devices, claims and who waits, in the browser.")
+@install.command(short_help="Devices, claims and pending pods in the browser.")
 @click.option(
     "--url", default="", metavar="URL", help="Where browsers find it: your ingress.  [default: through kubectl proxy]"
 )
 @_part_options
 def dashboard(url: str, **options: Any) -> None:
-    """Run the dashboard in the cluster, with an account that may look and nothing else.
+    """Run the dashboard in the cluster with a ServiceAccount that can only read.
 
-    It is reached through kubectl proxy, or through an ingress of yours, which talks HTTPS to the Service. The link that lets a browser in
-    is in the log of its pod and works once; then the next one is there.
+    Open it through kubectl proxy, or through your own ingress, which talks HTTPS to the Service. The log of its pod has the link for the
+    next browser; each link works once.
 
     Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
 
