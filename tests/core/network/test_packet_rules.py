@@ -102,3 +102,9 @@ def test_addresses_of_a_load_balancer_lead_to_a_service_and_those_that_its_write
     assert set(rules.places) == {("10.96.0.7", "TCP", 80)}
     assert set(rules.outside) == {("192.0.2.10", "TCP", 80)}
     assert rules.chains[rules.outside["192.0.2.10", "TCP", 80]][0] == Mark()
+
+
+def test_slices_that_somebody_wrote_lead_to_no_address_that_is_special_on_the_node() -> None:
+    special = ("127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "", "::1", "name")
+    rules = packet_rules([seen(slice_of(*((each, "n1") for each in special)), type="NodePort")])
+    assert (rules.places, rules.node_ports) == ({}, {})

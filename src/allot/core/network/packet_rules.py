@@ -7,7 +7,7 @@ IPv4 only, TCP and UDP. Does not know how the kernel is told (`allot.network.nft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -85,14 +85,11 @@ def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeServic
     Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
     """
     spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
-    slices = tuple(slices)
+    slices = [_with(each, lambda one: can_answer(str((one.get("addresses") or ("",))[0]))) for each in slices]
     routes = routes_of(service, slices)
     if not routes.address or PROXY_NAME in labels:
         return None
-    here = [
-        {**each, "endpoints": [one for one in each.get("endpoints") or () if one.get("nodeName") == node]}
-        for each in slices
-    ]
+    here = [_with(each, lambda one: one.get("nodeName") == node) for each in slices]
     status = (service.get("status") or {}).get("loadBalancer") or {}
     ingress = [each["ip"] for each in status.get("ingress") or () if each.get("ip") and each.get("ipMode") != "Proxy"]
     return NodeService(
@@ -102,6 +99,19 @@ def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeServic
         is_internal_local=spec.get("internalTrafficPolicy") == "Local",
         is_external_local=spec.get("externalTrafficPolicy") == "Local",
     )
+
+
+def _with(slice_: JSON, is_meant: Callable[[JSON], bool]) -> JSON:
+    return {**slice_, "endpoints": [each for each in slice_.get("endpoints") or () if is_meant(each)]}
+
+
+def can_answer(address: str) -> bool:
+    """Whether an address can be that of an endpoint. Slices can be written by hand, and must not lead to the loopback of the node, to what
+    clouds tell their machines at link-local addresses, or to groups."""
+    first, *_ = parts = address.split(".")
+    if len(parts) != 4 or not first.isdecimal():
+        return False
+    return first not in ("0", "127") and parts[:2] != ["169", "254"] and int(first) < 224
 
 
 class _Making:
