@@ -120,7 +120,7 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
         )
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
-        listener.note(f"not looked at: {kinds}")
+        listener.note(f"not read: {kinds}")
     objects = tuple(object_ for object_, _ in found.values())
     return Snapshot(objects, _newest_time(objects)), [value for _, value in found.values()]
 
