@@ -160,6 +160,7 @@ def place(page: Path) -> Iterator[Place]:
         for shared in ("docs", "examples"):
             (folder / shared).symlink_to(ROOT / shared)
         for file, text in files_on(page).items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
         here = Place(folder)
         try:

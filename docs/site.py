@@ -1,4 +1,4 @@
-"""Makes the folder that the documentation site is built from: `python docs/site.py`, then `zensical build`.
+"""Makes the folder that the documentation site is built from: `python docs/site.py [FOLDER]`, then `zensical build`.
 
 The same Markdown is read in the repository and on the site. Links to the project's own pages (ARCHITECTURE.md and so on) lead to
 copies of them; links to source code and examples become plain names, as a site has no source tree.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,19 +34,18 @@ _IS_ROW = re.compile(r"\S {2,}\S")
 _WIDTH = 80
 
 
-def prepare() -> None:
+def prepare(folder: Path = FOLDER) -> None:
     """Make the folder anew."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    shutil.copytree(DOCS, FOLDER, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for page in DOCS.rglob("*.md"):
         site = page.relative_to(DOCS).as_posix()
-        _write(site, fitted(page.read_text(), f"docs/{site}", site))
+        _write(folder / site, fitted(page.read_text(), f"docs/{site}", site))
     for name, site in PROJECT_PAGES.items():
-        _write(site, fitted((ROOT / name).read_text(), name, site))
+        _write(folder / site, fitted((ROOT / name).read_text(), name, site))
 
 
-def _write(site: str, text: str) -> None:
-    path = FOLDER / site
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -85,4 +85,4 @@ def _link(found: re.Match[str], here: str, site: str) -> str:
 
 
 if __name__ == "__main__":
-    prepare()
+    prepare(*map(Path, sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,3 +160,40 @@ def test_several_files_and_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(text(claim("b")))
     result = allot("validate", str(tmp_path / "folder"), str(tmp_path / "b.json"), "-o", "json")
     assert [line["name"] for line in result.lines] == ["a", "b"]
+
+
+UID = "3b9d1f7e-2f0a-4a51-9a7e-0c1b6a2f9d10"
+
+
+def dumped_job(**metadata: object) -> dict[str, Any]:
+    """A Job as a cluster has it: selected by its uid."""
+    labels = {"batch.kubernetes.io/controller-uid": UID, "batch.kubernetes.io/job-name": "sft"}
+    labels |= {"controller-uid": UID, "job-name": "sft"}
+    container = {"name": "main", "image": "x:1"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "sft", "namespace": "default", **metadata},
+        "spec": {
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": UID}},
+            "template": {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+        "status": {"active": 1, "startTime": "2026-09-14T08:00:00Z"},
+    }
+
+
+@pytest.mark.parametrize("command", ["validate", "lint"])
+def test_a_job_that_a_server_has_made_is_no_error(command: str) -> None:
+    # A dump that somebody has tidied has lost the uid.
+    for job in (dumped_job(uid=UID), dumped_job()):
+        result = allot(command, "-", stdin=text(job))
+        assert result.code == 0, result.stdout
+
+
+def test_a_job_with_the_selector_of_another_is_an_error() -> None:
+    other = dumped_job(uid="00000000-0000-0000-0000-000000000001")
+    new = {key: value for key, value in dumped_job().items() if key != "status"}
+    for job in (other, new):
+        result = allot("validate", "-", stdin=text(job))
+        assert result.code == 1
+        assert "controller-uid" in result.stdout

@@ -18,6 +18,7 @@ from allot.dashboard.serving import ServingOptions
 from allot.reading.live import ReadOnly
 from dashboard import scene
 from dashboard.serving import Visitor, visitor_of_dump
+from ports import free_port
 
 DATA = (
     "api/about",
@@ -59,8 +60,12 @@ async def test_a_further_name_can_be_allowed(tmp_path: Path) -> None:
         assert (await found.ask("", Host="other.example.com"))[0] == 403
         # A proxy calls the server by its address, and browsers call the proxy by its name.
         token = {"X-Allot-Token": token_in(found.links[-1]), "Origin": "https://dashboard.example.com"}
-        assert (await found.ask("login", method="POST", **token))[0] == 200
-        assert (await found.ask("api/about", Origin="https://dashboard.example.com"))[0] == 200
+        status, headers, _ = await found.ask("login", method="POST", **token)
+        assert status == 200
+        # Browsers come to the proxy over TLS, so they keep the cookie for that alone.
+        assert headers["Set-Cookie"].endswith("; Secure")
+        cookie = {"Cookie": headers["Set-Cookie"].partition(";")[0]}
+        assert (await found.ask("api/about", Origin="https://dashboard.example.com", **cookie))[0] == 200
         assert (await found.ask("api/about", Origin="https://other.example.com"))[0] == 403
 
 
@@ -116,6 +121,17 @@ async def test_the_cookie_is_for_this_server_alone(at_the_door: Visitor) -> None
     assert cookie.startswith(f"allot-dashboard-{at_the_door.base.rpartition(':')[2]}=")
     assert "; HttpOnly; SameSite=Strict" in cookie
     assert "Secure" not in cookie
+    # Without a path it is for that of the page: behind a proxy others answer from the same origin.
+    assert "Path" not in cookie
+
+
+async def test_links_lead_through_the_proxy_whose_name_is_then_known(tmp_path: Path) -> None:
+    options = ServingOptions(port=free_port(), external_url="https://gpus.example.com/dashboard/")
+    async with visitor_of_dump(scene.write(tmp_path / "dump.json", [scene.node(0)]), options) as found:
+        assert found.links[-1].startswith("https://gpus.example.com/dashboard/#token=")
+        found.base = f"http://127.0.0.1:{options.port}"
+        assert (await found.ask("", Host="gpus.example.com"))[0] == 200
+        assert (await found.ask("", Host="other.example.com"))[0] == 403
 
 
 async def test_every_answer_says_what_browsers_may_do_with_it(at_the_door: Visitor) -> None:

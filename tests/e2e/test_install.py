@@ -4,8 +4,13 @@ have the rights they need and drivers no more than their node's, and nothing is 
 
 from __future__ import annotations
 
+import re
+import socket
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,18 +20,19 @@ import pytest
 import yaml
 
 from cli.command import Result, allot
+from dashboard.browser import chromium, find_chromium
 from e2e.components import Caller, Component, component, gates
 from e2e.kube_cluster import caller_of, kube_apiserver
 from e2e.servers import client_context
 from e2e.test_components import RESOURCE, add_node, claim_spec
-from waiting import WAIT_S
+from ports import free_port
+from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 NAMESPACE = "allot-system"
 PLACE = f"/namespaces/{NAMESPACE}"
 SLICES = f"{RESOURCE}/resourceslices"
-PARTS = ("advice", "autoscaler", "drivers", "guard", "queues", "scheduler")
 
 
 class Cluster:
@@ -132,6 +138,7 @@ def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) ->
     cluster.install("advice", "--aggregate-to-view")
     cluster.install("queues")
     cluster.install("autoscaler", "--address", "provider:8086")
+    cluster.install("dashboard")
     again = cluster.install("scheduler")
     assert "Deployment allot-system/allot-scheduler: unchanged" in again.stderr
     assert "pods with schedulerName: allot" in again.stdout
@@ -310,6 +317,103 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
     # Without devices, such as system pods, it may run anywhere.
     assert pod(tolerations=[{"operator": "Exists"}])[0] == 201
     cluster.uninstall()
+
+
+def _own_address() -> str:
+    """Of this machine, as pods would have one: API servers call nobody on loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        try:
+            # Nothing is sent.
+            found.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(found.getsockname()[0])
+
+
+@contextmanager
+def _running(cluster: Cluster, deployment: str, address: str) -> Iterator[dict[str, Any]]:
+    """As a kubelet would: the pod of a deployment has a node and this address, is ready, and ends with the block. Its container."""
+    pods = f"/api/v1{PLACE}/pods"
+
+    def made() -> Any:
+        found = cluster.caller.get(f"{pods}?labelSelector=app.kubernetes.io/component={deployment}")["items"]
+        return found[0] if found else None
+
+    pod = wait_for("the pod of the deployment", made)
+    name = pod["metadata"]["name"]
+    binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "a"}}
+    cluster.caller.create(f"{pods}/{name}/binding", {"apiVersion": "v1", "kind": "Binding", **binding})
+    ready = {"type": "Ready", "status": "True"}
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [ready]}
+    patched = cluster.caller.send("PATCH", f"{pods}/{name}/status", {"status": status}, "application/merge-patch+json")
+    assert patched[0] == 200, patched
+    yield pod["spec"]["containers"][0]
+    cluster.caller.send("DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
+
+
+def _probe(address: str, container: dict[str, Any], host: str = "") -> int:
+    """The status that a kubelet gets, or somebody who calls the server by another name."""
+    probe = container["readinessProbe"]["httpGet"]
+    (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == probe["port"]]
+    headers = {each["name"]: host or each["value"] for each in probe["httpHeaders"]}
+    request = urllib.request.Request(f"{probe['scheme'].lower()}://{address}:{port}{probe['path']}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=WAIT_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_dashboard_is_reached_through_the_api_server_and_has_the_rights_that_it_needs(cluster: Cluster) -> None:
+    if find_chromium() is None:
+        pytest.skip("no Chromium")
+    address, port = _own_address(), free_port()
+    done = cluster.install("dashboard", "--set", f"dashboard.port={port}")
+    assert f"/services/https:allot-dashboard:{port}/proxy/" in done.stdout
+    options = [*cluster.arguments("allot-dashboard")[1:], f"--port={port}"]
+    account = str(cluster.as_account("allot-dashboard"))
+    proxy = ["proxy", "--port=0", "--kubeconfig", str(cluster.kubeconfig)]
+    with ExitStack() as stack:
+        container = stack.enter_context(_running(cluster, "dashboard", address))
+        running = stack.enter_context(
+            cluster.program("dashboard", ["allot", "dashboard"], *options, "--kubeconfig", account)
+        )
+        link = running.wait_for("its link", lambda: re.search(r"dashboard: (\S+)", running.log()))[1]
+        assert _probe(address, container) == 200
+        # A name that was made to point here is refused, also here.
+        assert _probe(address, container, "evil.example.com") == 403
+        kubectl = stack.enter_context(Component(component("kubectl"), proxy, cluster.folder))
+        local = kubectl.wait_for("it serves", lambda: re.search(r"serve on 127\.0\.0\.1:(\d+)", kubectl.log()))[1]
+        page = stack.enter_context(stack.enter_context(chromium()).page())
+        # Endpoints of the Service come a little later.
+        base = link.partition("#")[0].replace(":8001/", f":{local}/")
+        kubectl.wait_for("the Service has its pod", lambda: _answers(base) or None)
+        page.go(link.replace(":8001/", f":{local}/"))
+        page.at("cluster")
+        page.shows("of 2 nodes take pods")
+        assert page.evaluate("document.cookie") == "", "scripts do not see the session"
+        cordoned = {"spec": {"unschedulable": True}}
+        cluster.caller.send("PATCH", "/api/v1/nodes/b", cordoned, "application/merge-patch+json")
+        page.until("document.querySelector('.tiles strong').textContent === '1'", "a change comes through the proxy")
+        cluster.caller.send(
+            "PATCH", "/api/v1/nodes/b", {"spec": {"unschedulable": None}}, "application/merge-patch+json"
+        )
+        assert not page.faults
+        page.evaluate("location.hash = '#/nodes'")
+        page.at("nodes")
+        # Others on the same origin do not get the cookie.
+        cookies = page.send("Network.getCookies", {"urls": [base]})["cookies"]
+        assert [each["path"] for each in cookies] == [base.partition(local)[2].rstrip("/")]
+        assert "orbidden" not in running.log()
+    cluster.uninstall()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError:
+        return False
 
 
 def test_helm_installs_the_same_and_the_two_leave_each_other_alone(cluster: Cluster) -> None:

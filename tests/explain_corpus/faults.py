@@ -441,17 +441,32 @@ def _slices_of_other_nodes(scene: Scene) -> Expected:
     return Expected(reason=Reason.NO_DRIVER, names=(r"\.internal",))
 
 
-@fault()
-def _network_devices_that_no_node_reaches(scene: Scene) -> Expected:
-    term = {"matchExpressions": [{"key": "example.com/rack", "operator": "In", "values": ["r9"]}]}
-    reach = {"nodeSelector": {"nodeSelectorTerms": [term]}}
-    ports = [device(f"port-{number}", {"kind": "port"}) for number in range(2)]
+def _of_the_network(scene: Scene, reach: JSON, many: int) -> None:
+    """The pod asks for one of so many ports of a fabric."""
+    ports = [device(f"port-{number}", {"kind": "port"}) for number in range(many)]
     scene.add(resource_slice(reach, ports, driver=FABRIC, pool="fabric"))
     scene.add(device_class(FABRIC, f"device.driver == '{FABRIC}'"))
     scene.edit(lambda exactly: (exactly.update(deviceClassName=FABRIC, count=1), exactly.pop("selectors", None)))
     for spec in scene.specs:
         spec["devices"].pop("constraints", None)
+
+
+@fault()
+def _network_devices_that_no_node_reaches(scene: Scene) -> Expected:
+    term = {"matchExpressions": [{"key": "example.com/rack", "operator": "In", "values": ["r9"]}]}
+    _of_the_network(scene, {"nodeSelector": {"nodeSelectorTerms": [term]}}, 2)
     return Expected(reason=Reason.NOT_REACHABLE, names=("fabric", r"example\.com/rack"))
+
+
+@fault()
+def _device_of_the_network_held_on_a_node_that_is_gone(scene: Scene) -> Expected:
+    _of_the_network(scene, {"allNodes": True}, 1)
+    port = devices_of(request("gpu", FABRIC))
+    lost = pod(
+        "lost", scene.namespace, templates={"gpu": "port"}, on="gone-node", priority=scene.random.choice((0, 1000))
+    )
+    scene.add(*with_claim(lost, port, [result("port-0", "fabric", driver=FABRIC)]))
+    return Expected(reason=Reason.IN_USE, names=("lost", "gone-node"), remedy="^force the deletion of pod .*lost")
 
 
 # --- shares, counters, policies ---
@@ -685,6 +700,28 @@ def _nodes_short_of_disk(scene: Scene) -> Expected:
     for each in scene.gpu_nodes:
         each["spec"]["taints"] = [{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]
     return Expected(reason=Reason.NODE_TAINT, names=("disk", scene.nodes[0]), no_remedy="^tolerate")
+
+
+@fault()
+def _nodes_that_nobody_has_made_ready(scene: Scene) -> Expected:
+    key, remedy = scene.random.choice(
+        (
+            ("node.cloudprovider.kubernetes.io/uninitialized", "cloud controller manager"),
+            ("node.cilium.io/agent-not-ready", "Cilium"),
+            ("ebs.csi.aws.com/agent-not-ready", "ebs.csi.aws.com"),
+        )
+    )
+    for each in scene.gpu_nodes:
+        each["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+    return Expected(reason=Reason.NODE_TAINT, names=(key,), remedy=remedy, no_remedy="tolerate")
+
+
+@fault()
+def _nodes_that_are_about_to_go(scene: Scene) -> Expected:
+    key = scene.random.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))
+    for each in scene.gpu_nodes:
+        each["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+    return Expected(reason=Reason.NODE_TAINT, names=(key, "about to be removed"), remedy="add one node")
 
 
 @fault()

@@ -18,6 +18,7 @@ import yaml
 
 import allot
 from allot.core.model.codec import encode
+from allot.dashboard.rights import cluster_role
 from allot.devices import amd, cpu, gpu, nic, tpu
 from allot.devices.amd.classes import device_classes as amd_classes
 from allot.devices.cpu.classes import device_classes as cpu_classes
@@ -71,6 +72,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "priorityClassName": "",
         },
         "autoscaler": {"enabled": True, "address": "p:1", "tlsSecret": "tls"},
+        "dashboard": {"enabled": True, "url": "https://gpus.example.com/", "hosts": ["a", "b"], "tlsSecret": "tls"},
     },
 }  # fmt: skip
 
@@ -243,6 +245,24 @@ def test_the_guards_webhook_is_what_the_guard_itself_would_install() -> None:
     assert found["webhooks"] == own["webhooks"]
 
 
+def test_the_dashboard_may_look_at_what_its_pages_show_and_nothing_else() -> None:
+    (role,) = of_kind(rendered({"dashboard": {"enabled": True}}), "ClusterRole")
+    assert role["rules"] == cluster_role()["rules"]
+
+
+def test_the_dashboard_is_told_where_browsers_find_it() -> None:
+    def arguments(**values: Any) -> list[str]:
+        (found,) = of_kind(rendered({"dashboard": {"enabled": True, **values}}), "Deployment")
+        given: list[str] = found["spec"]["template"]["spec"]["containers"][0]["args"]
+        return given
+
+    proxied = "http://127.0.0.1:8001/api/v1/namespaces/allot-system/services/https:allot-dashboard:8443/proxy/"
+    assert f"--external-url={proxied}" in arguments()
+    behind = arguments(url="https://gpus.example.com/", hosts=["10.0.0.1"], tlsSecret="tls")
+    assert "--external-url=https://gpus.example.com/" in behind and "--allow-host=10.0.0.1" in behind
+    assert "--tls-cert-file=/etc/allot-tls/tls.crt" in behind
+
+
 def test_programs_take_the_options_that_the_chart_gives_them() -> None:
     from allot.cli.main import cli
 
@@ -291,6 +311,7 @@ def test_no_right_is_for_everything() -> None:
         ({"scheduler": {"enabled": True, "isolation": "guard"}}, "needs a guard: set guard.enabled"),
         ({"scheduler": {"enabled": True, "name": "default-scheduler"}}, "default-scheduler is kube-scheduler's own"),
         ({"autoscaler": {"enabled": True}}, "autoscaler.address: expected where the provider answers"),
+        ({"dashboard": {"url": "gpus.example.com"}}, "dashboard.url: 'gpus.example.com' does not match"),
         ({"kubelet": {"root": "relative"}}, "kubelet.root: 'relative' does not match"),
         ({"drivers": {"gpu": {"port": -1}}}, "drivers.gpu.port: -1 is less than the minimum"),
     ],

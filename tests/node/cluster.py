@@ -155,10 +155,7 @@ class Cluster:
 
     def pod(self, name: str, *containers: dict[str, Any], **spec: Any) -> None:
         """Create a pod."""
-        made = {"terminationGracePeriodSeconds": 2, "containers": list(containers), **spec}
-        self.apply(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": made}
-        )
+        self.apply(pod_of(name, *containers, **spec))
 
     def pid(self, name: str) -> int:
         """The first process of a pod's only container, as this machine knows it."""
@@ -183,6 +180,12 @@ class Cluster:
         """The reasons and texts of a pod's events."""
         path = "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}"
         return self.run("get", "events", f"--field-selector=involvedObject.name={name}", "-o", path).splitlines()
+
+
+def pod_of(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A pod, to be created."""
+    made = {"terminationGracePeriodSeconds": 2, "containers": list(containers), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": made}
 
 
 def sharing(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

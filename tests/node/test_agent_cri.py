@@ -15,10 +15,128 @@ import pytest
 
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
-from node.cluster import Cluster
+from node.cluster import Cluster, pod_of
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
+
+
+def container(name: str, script: str, **more: Any) -> dict[str, Any]:
+    """A container of the image that containerd has."""
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script], **more}
+
+
+MOUNT = {"name": "data", "mountPath": "/data"}
+# Nobody else on this machine has it; containers in the machine's network reach it.
+DNS = f"127.{os.getpid() % 250 + 1}.53.53"
+FULL = "box.team.default.svc.cluster.local"
+TELLS = "cat /etc/resolv.conf /etc/hosts; busybox hostname; busybox env"
+HAS_VOLUMES = (
+    "busybox df -k /data | tail -n 1; busybox stat -f -c %T /data; busybox stat -c '%a %g' /data; "
+    "echo 1 > /data/file && echo 2 > /disk/file && echo 3 > /part/file && cat /disk/pod/x/file; "
+    "busybox stat -c '%a %g' /data/file; busybox stat -L -c '%a %u %g' /modes/a /token/token; "
+    "cat /modes/a /token/token > /dev/null; (echo 4 > /seen/file) 2> /dev/null || echo sealed; id; echo why > /dev/custom"
+)
+
+
+def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+
+
+def image_pod(name: str, script: str, reference: str = IMAGE, **mount: Any) -> dict[str, Any]:
+    """A pod that has the content of an image as a volume."""
+    volumes = [{"name": "data", "image": {"reference": reference, "pullPolicy": "Never"}}]
+    main = container("main", script, volumeMounts=[{**MOUNT, **mount}])
+    return pod_of(name, main, volumes=volumes, restartPolicy="Never", hostNetwork=True)
+
+
+def sysctl_pod(name: str, script: str, **values: str) -> dict[str, Any]:
+    sysctls = [{"name": setting.replace("__", "."), "value": value} for setting, value in values.items()]
+    return pod_of(name, container("main", script), restartPolicy="Never", securityContext={"sysctls": sysctls})
+
+
+POD_NEEDS = (
+    named("Service", "shop", spec={"ports": [{"name": "web", "port": 80}], "clusterIP": "10.96.3.4"}),
+    named("ConfigMap", "modes", data={"a": "1"}),
+)
+POD_SCENES = (
+    pod_of(
+        "fills",
+        container("main", "head -c 3000000 /dev/zero > /data/file; sleep 600", volumeMounts=[MOUNT]),
+        volumes=[{"name": "data", "emptyDir": {"sizeLimit": "1Mi"}}],
+        hostNetwork=True,
+    ),
+    pod_of(
+        "names",
+        container("main", TELLS),
+        restartPolicy="Never",
+        hostAliases=[{"ip": "192.0.2.9", "hostnames": ["one", "two"]}],
+        hostname="box",
+        subdomain="team",
+        setHostnameAsFQDN=True,
+    ),
+    pod_of(
+        "alone",
+        container("main", TELLS),
+        restartPolicy="Never",
+        dnsPolicy="None",
+        dnsConfig={
+            "nameservers": ["192.0.2.1"],
+            "searches": ["my.example"],
+            "options": [{"name": "ndots", "value": "2"}],
+        },
+        enableServiceLinks=False,
+        hostNetwork=True,
+    ),
+    pod_of(
+        "user",
+        container(
+            "main",
+            HAS_VOLUMES,
+            volumeMounts=[
+                MOUNT,
+                {"name": "disk", "mountPath": "/disk"},
+                {"name": "disk", "mountPath": "/part", "subPathExpr": "$(NAME)/x"},
+                {"name": "disk", "mountPath": "/seen", "readOnly": True, "recursiveReadOnly": "IfPossible"},
+                {"name": "modes", "mountPath": "/modes"},
+                {"name": "token", "mountPath": "/token"},
+            ],
+            env=[{"name": "NAME", "value": "pod"}],
+            terminationMessagePath="/dev/custom",
+            resources={"limits": {"memory": "64Mi"}},
+        ),
+        restartPolicy="Never",
+        volumes=[
+            {"name": "data", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            {"name": "disk", "emptyDir": {}},
+            {"name": "modes", "configMap": {"name": "modes", "defaultMode": 0o400}},
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        ],
+        securityContext={"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000},
+    ),
+    pod_of(
+        "asks",
+        container(
+            "main",
+            f"busybox nslookup -type=a shop.default.svc.cluster.local {DNS}; busybox nslookup -type=ptr 4.3.96.10.in-addr.arpa {DNS}; "
+            f"busybox nslookup -type=a absent.default.svc.cluster.local {DNS} || true",
+        ),
+        restartPolicy="Never",
+        hostNetwork=True,
+    ),
+    sysctl_pod(
+        "set",
+        "cd /proc/sys; cat kernel/shm_rmid_forced net/ipv4/ip_unprivileged_port_start kernel/msgmax",
+        kernel__shm_rmid_forced="1",
+        net__ipv4__ip_unprivileged_port_start="80",
+        kernel__msgmax="65536",
+    ),
+    sysctl_pod("unsafe", "sleep 600", kernel__sem="250 32000 32 128"),
+    image_pod("content", "cat /data/etc/passwd; (echo 1 > /data/file) 2> /dev/null || echo sealed"),
+    image_pod("absent", "true", reference="allot.test/absent:2"),
+    image_pod("part", "cat /data/passwd", subPath="etc"),
+    pod_of("root", container("main", "id"), securityContext={"runAsNonRoot": True}, hostNetwork=True),
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +149,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         server.start()
         server.import_image()
         options = ("--runtime", "cri", "--container-runtime-endpoint", f"unix://{server.socket}")
-        with Cluster(tmp_path_factory.mktemp("r"), node_options=options) as made:
+        names = ("--cluster-dns", "10.96.0.10", "--serve-dns", DNS, "--allowed-unsafe-sysctls", "kernel.msg*")
+        with Cluster(tmp_path_factory.mktemp("r"), node_options=(*options, *names)) as made:
+            # All at once and first: by the time that their tests come, they have ended.
+            made.apply(*POD_NEEDS, *POD_SCENES)
             yield made
         server.remove_containers()
     finally:
         server.kill()
         server.clean()
-
-
-def container(name: str, script: str, **more: Any) -> dict[str, Any]:
-    """A container of the image that containerd has."""
-    return {"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script], **more}
 
 
 def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> None:
@@ -143,3 +259,97 @@ def test_a_part_of_a_volume_is_mounted_and_a_link_out_of_it_is_not(cluster: Clus
     reason = "{.status.containerStatuses[0].state.waiting.reason}"
     wait_for("a refusal", lambda: cluster.get("pod", "leaves", reason) == "CreateContainerConfigError")
     cluster.run("delete", "pod", "parts", "leaves", "--timeout=20s")
+
+
+def ended(cluster: Cluster, name: str) -> str:
+    """What the containers of a pod said that has ended well."""
+    phase = cluster.phase(name, "Succeeded", "Failed")
+    said = cluster.run("logs", name, "--all-containers")
+    assert phase == "Succeeded", (said, cluster.events(name))
+    return said
+
+
+def test_a_pod_finds_names_and_services(cluster: Cluster) -> None:
+    said = ended(cluster, "names").splitlines()
+    for line in (
+        "nameserver 10.96.0.10",
+        "options ndots:5",
+        "# Kubernetes-managed hosts file.",
+        f"{cluster.get('pod', 'names', '{.status.podIP}')}\t{FULL}\tbox",
+        "192.0.2.9\tone\ttwo",
+        FULL,
+        f"HOSTNAME={FULL}",
+        "SHOP_SERVICE_HOST=10.96.3.4",
+        "SHOP_SERVICE_PORT_WEB=80",
+        "KUBERNETES_SERVICE_HOST=10.96.0.1",
+    ):
+        assert line in said, line
+    assert any(each.startswith("search default.svc.cluster.local svc.cluster.local cluster.local") for each in said)
+    said = ended(cluster, "alone").splitlines()
+    for line in (
+        "search my.example",
+        "nameserver 192.0.2.1",
+        "options ndots:2",
+        "# Kubernetes-managed hosts file (host network).",
+        "KUBERNETES_SERVICE_HOST=10.96.0.1",
+    ):
+        assert line in said, line
+    assert not any(each.startswith("SHOP_") for each in said)
+
+
+def test_the_agent_knows_the_names_of_the_cluster(cluster: Cluster) -> None:
+    said = ended(cluster, "asks")
+    assert "Address: 10.96.3.4" in said
+    assert "name = shop.default.svc.cluster.local" in said
+    assert "can't find absent.default.svc.cluster.local: NXDOMAIN" in said
+
+
+def test_a_user_who_is_not_root_has_the_volumes_of_the_pod(cluster: Cluster) -> None:
+    """Below a data folder that only root can enter."""
+    size, kind, *said = ended(cluster, "user").splitlines()
+    assert size.split()[1] == "16384"
+    assert kind == "tmpfs"
+    assert said[:5] == ["2777 2000", "3", "644 2000", "440 0 2000", "640 1000 2000"]
+    assert said[5:] == ["sealed", "uid=1000(worker) gid=3000 groups=2000,3000"]
+    found = "{.metadata.uid} {.status.containerStatuses[0].state.terminated.message}"
+    uid, _, message = cluster.get("pod", "user", found).partition(" ")
+    assert message == "why\n"
+    assert uid in Path("/proc/mounts").read_text()
+    cluster.run("delete", "pod", "user", "--timeout=20s")
+    wait_for("volumes that are gone", lambda: not (cluster.root / "pods" / uid).exists())
+    assert uid not in Path("/proc/mounts").read_text()
+
+
+def test_settings_of_the_kernel_are_set_or_refused(cluster: Cluster) -> None:
+    assert ended(cluster, "set") == "1\n80\n65536\n"
+    assert cluster.phase("unsafe", "Failed", "Running") == "Failed"
+    why = 'forbidden sysctl: "kernel.sem" not allowlisted'
+    told = "{.status.reason}: {.status.message}"
+    assert cluster.get("pod", "unsafe", told) == f"SysctlForbidden: Pod was rejected: {why}"
+    assert f"SysctlForbidden: {why}" in cluster.events("unsafe")
+
+
+def test_the_content_of_an_image_is_a_volume(cluster: Cluster) -> None:
+    said = ended(cluster, "content")
+    assert "worker:x:1000" in said and said.endswith("sealed\n")
+    reason = "{.status.containerStatuses[0].state.waiting.reason}"
+    wait_for("a refusal", lambda: cluster.get("pod", "absent", reason) == "ErrImageNeverPull")
+    # containerd before 2.2 would mount all of it, and say nothing.
+    found = "{.status.phase} {.status.containerStatuses[0].state.waiting.message}"
+    expected = ("Succeeded", "Pending volumeMount /data: subPath of image volumes need containerd 2.2")
+    wait_for("an end", lambda: cluster.get("pod", "part", found).startswith(expected))
+
+
+def test_an_image_that_runs_as_root_does_not_run_where_that_is_forbidden(cluster: Cluster) -> None:
+    waiting = (
+        "{.status.containerStatuses[0].state.waiting.reason}: {.status.containerStatuses[0].state.waiting.message}"
+    )
+    expected = "CreateContainerConfigError: container has runAsNonRoot and image will run as root"
+    wait_for("a refusal", lambda: cluster.get("pod", "root", waiting).startswith(expected))
+
+
+def test_a_pod_with_more_in_a_volume_than_it_may_is_evicted(cluster: Cluster) -> None:
+    assert cluster.phase("fills", "Failed") == "Failed"
+    text = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". '
+    assert cluster.get("pod", "fills", "{.status.reason}: {.status.message}") == f"Evicted: {text}"
+    assert f"Evicted: {text}" in cluster.events("fills")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from allot.node.pod_folders import unmount_below
 from allot.node.runtimes import container_mounts
 from allot.node.runtimes.port import Mount, RuntimeFailure
-from allot.node.subpaths import bind_subpath, release_subpaths
+from allot.node.subpaths import SUBPATHS, bind_subpath
 from allot.process.beneath import remove_tree
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount for others")
@@ -47,7 +48,7 @@ def test_what_was_looked_at_is_what_is_mounted_and_the_volume_outlives_the_pod(t
         with pytest.raises(OSError, match="busy"):
             remove_tree(pod)
         assert (volume / "moved" / "file").exists()
-        release_subpaths(pod)
+        unmount_below(pod, SUBPATHS)
         remove_tree(pod)
 
     in_a_namespace(act)

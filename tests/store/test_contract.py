@@ -75,6 +75,21 @@ async def test_the_last_change_of_a_folder_is_told_or_not_known(store: Store) ->
     assert store.last_change(folder) == deleted.revision
 
 
+async def test_changes_below_folders_are_counted_or_not_known(store: Store) -> None:
+    count = store.count_changes(("/registry/pods/", "/registry/nodes/"))
+    if count is None:
+        assert store.last_change("/registry/pods/") is None
+        return
+    created = await store.create(key("a"), pod("a"))
+    assert count.value == 1
+    await store.create("/registry/nodes/n", pod("n"))
+    assert count.value == 2
+    await store.create("/registry/leases/l", pod("l"))
+    assert count.value == 2
+    await store.delete(key("a"), created.revision)
+    assert count.value == 3
+
+
 async def test_a_missing_key_is_none(store: Store) -> None:
     assert await store.get(key("a")) is None
 

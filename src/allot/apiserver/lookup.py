@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, NamedTuple
 
 from allot.apiserver.errors import conflict, not_found
 from allot.apiserver.handlers.storing import MODIFIED, owned
-from allot.apiserver.registry import Registry
+from allot.apiserver.registry import Registry, Served
 from allot.store.port import KeyNotFound, RevisionConflict, Store
 
 Object = dict[str, Any]
@@ -44,7 +45,7 @@ class StoreLookup:
         served = self._registry.storage_row(group, plural)
         if served is None:
             return None
-        folder = _followed(served.folder)
+        folder = _folder_of(served, group)
         revision = self._store.last_change(folder)
         entry = await self._store.get(served.key(namespace, name))
         if entry is None:
@@ -61,12 +62,10 @@ class StoreLookup:
         if known is not None:
             return known
         served = self._registry.storage_row(group, plural)
-        if served is None:
-            return []
-        folder = _followed(served.folder)
+        folder = _folder_of(served, group)
         revision = self._store.last_change(folder)
-        page = await self._store.list(served.prefix(namespace))
-        objects = [entry.object for entry in page.entries]
+        entries = (await self._store.list(served.prefix(namespace))).entries if served is not None else ()
+        objects = [entry.object for entry in entries]
         if revision is not None and len(objects) <= _KEPT_LENGTH_MAX:
             if len(self._lists) >= _KEPT_MAX:
                 self._lists.clear()
@@ -82,6 +81,14 @@ class StoreLookup:
         if kept is None or self._store.last_change(kept.folder) != kept.revision:
             return None
         return kept.objects
+
+    def stamp_of(self, kinds: Collection[tuple[str, str]]) -> Callable[[], Hashable] | None:
+        """What stays the same for as long as lists of these kinds do."""
+        registry = self._registry
+        count = self._store.count_changes(
+            {_folder_of(registry.storage_row(group, plural), group) for plural, group in kinds}
+        )
+        return None if count is None else lambda: (count.value, registry.generation)
 
     async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
         """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
@@ -99,6 +106,8 @@ class StoreLookup:
         return entry.object
 
 
-def _followed(folder: str) -> str:
-    """The folder whose changes stores tell: of custom resources, and of services, the one that theirs is in."""
+def _folder_of(served: Served | None, group: str) -> str:
+    """The folder whose changes stores tell: of custom resources, also of those that are not served yet, and of services the one that
+    theirs is in."""
+    folder = f"/registry/{group}/" if served is None else served.folder
     return folder[: folder.index("/", len("/registry/")) + 1]

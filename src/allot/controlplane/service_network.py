@@ -10,7 +10,6 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 from allot.client.api import Client, PatchType
@@ -30,7 +29,7 @@ from allot.core.network.load_balancers import (
     status_patch,
     wants_load_balancer,
 )
-from allot.core.network.routes import ServicePort, routes_of
+from allot.core.network.routes import ServicePort, routes_of, service_key_of
 from allot.network.relays import bound
 from allot.network.service_client import ServiceNetwork
 
@@ -38,7 +37,6 @@ _log = logging.getLogger("allot.network")
 
 Object = dict[str, Any]
 
-_SERVICE_NAME = "kubernetes.io/service-name"
 _BY_SERVICE = "service network: slices by service"
 _LOOPBACK = "127.0.0.1"
 _KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
@@ -82,7 +80,7 @@ class ServiceServing:
         self._client = client.resource("", "v1", "services", namespaced=True)
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
-        self._slices.cache.add_index(_BY_SERVICE, _service_of)
+        self._slices.cache.add_index(_BY_SERVICE, service_key_of)
         self._events = events
         self._network = network
         self._why_not = why_not
@@ -124,7 +122,7 @@ class ServiceServing:
 
     def _slice_changed(self, change: Change[Object]) -> None:
         for slice_ in (change.old, change.new):
-            for key in _service_of(slice_) if slice_ is not None else ():
+            for key in service_key_of(slice_) if slice_ is not None else ():
                 self._note(key)
 
     async def _sync(self, key: str) -> None:
@@ -229,12 +227,6 @@ class ServiceServing:
             )
         except NotFound:
             return  # it is gone, and this will be told
-
-
-def _service_of(slice_: Object) -> Iterator[str]:
-    name = (slice_["metadata"].get("labels") or {}).get(_SERVICE_NAME)
-    if name:
-        yield f"{slice_['metadata']['namespace']}/{name}"
 
 
 def _is_free(address: str, places: list[tuple[str, int]]) -> bool:

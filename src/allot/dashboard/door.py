@@ -61,7 +61,10 @@ class Door:
         """HttpError 403 for whoever calls the server by another name, or from another page."""
         host = request.header("host").lower()
         if not self._is_known(host):
-            raise HttpError(403, f"host {host[:200]!r}: expected the address that allot dashboard printed")
+            raise HttpError(
+                403,
+                f"host {host[:200]!r}: expected the address that allot dashboard printed, or a name of --allow-host",
+            )
         origin = request.header("origin").lower()
         scheme, _, origin_host = origin.partition("://")
         # A proxy may call the server by another name than browsers call the proxy; then both names were allowed.
@@ -87,9 +90,10 @@ class Door:
                 return True
         return False
 
-    def exchange(self, request: Request, *, secure: bool) -> str:
+    def exchange(self, request: Request) -> str:
         """The cookie for a token, which then is used up. HttpError."""
-        if not request.header("origin") or request.header("sec-fetch-site") not in _SAME:
+        origin = request.header("origin").lower()
+        if not origin or request.header("sec-fetch-site") not in _SAME:
             raise HttpError(403, "a token is exchanged by the dashboard's own page only")
         given = request.header(TOKEN_HEADER)
         if self._failures >= _TRIES_MAX:
@@ -106,7 +110,10 @@ class Door:
         self._sessions[sha256(session.encode()).digest()] = None
         self._token = new_token()
         self._announce(self._token)
-        return f"{self.cookie_name}={session}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+        # Without a path it is for that of the page alone: behind a proxy others answer from the same origin. And what counts is how
+        # browsers come to the proxy, not how the proxy comes here.
+        secure = "; Secure" if origin.startswith("https:") else ""
+        return f"{self.cookie_name}={session}; HttpOnly; SameSite=Strict{secure}"
 
 
 def _without_port(host: str) -> str:

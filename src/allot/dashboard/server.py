@@ -40,12 +40,11 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class Dashboard:
-    """Answers requests. door: who may ask; secure: whether browsers come over TLS; notes: what was said when the cluster was read."""
+    """Answers requests. door: who may ask; notes: what was said when the cluster was read."""
 
-    def __init__(self, followed: Followed, door: Door, *, secure: bool = False, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, followed: Followed, door: Door, *, notes: tuple[str, ...] = ()) -> None:
         self._followed = followed
         self._door = door
-        self._secure = secure
         self._notes = notes
         self._assets: Mapping[str, Asset] = read_assets()
         self._streams = 0
@@ -73,8 +72,7 @@ class Dashboard:
         if path == "/login":
             if request.method != "POST":
                 raise HttpError(405, "a token is exchanged by POST")
-            cookie = self._door.exchange(request, secure=self._secure)
-            return Response(b"{}", JSON, headers={**_NO_STORE, "Set-Cookie": cookie})
+            return Response(b"{}", JSON, headers={**_NO_STORE, "Set-Cookie": self._door.exchange(request)})
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, f"{request.method}: nothing can be written here")
         if path in self._assets:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,12 +27,14 @@ _CERTIFICATE_LASTS = timedelta(days=365)
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """hosts: further names of the server; certificate, key: files of PEM, both or none; link_file: where the link for the next browser is
-    kept; one that is in there holds. handle: of a socket on which somebody listens already, in place of address and port."""
+    """hosts: further names of the server; external_url: where browsers find it behind a proxy; certificate, key: files of PEM, both or
+    none; link_file: where the link for the next browser is kept; one that is in there holds. handle: of a socket on which somebody
+    listens already, in place of address and port."""
 
     address: str = "127.0.0.1"
     port: int = 0
     hosts: tuple[str, ...] = ()
+    external_url: str = ""
     certificate: Path | None = None
     key: Path | None = None
     link_file: Path | None = None
@@ -52,14 +55,15 @@ async def dashboard_serving(
     links: list[str] = []
 
     def told(token: str) -> None:
-        links.append(link_of(f"{'https' if context is not None else 'http'}://{_host(options)}:{bound}", token))
+        own = f"{'https' if context is not None else 'http'}://{_host(options)}:{bound}"
+        links.append(link_of(options.external_url.rstrip("/") or own, token))
         if options.link_file is not None:
             write_link(options.link_file, links[-1])
         announce(links[-1])
 
     kept = token_in(read_link(options.link_file)) if options.link_file is not None else ""
     door = Door(_names(options), told, kept)
-    dashboard = Dashboard(followed, door, secure=context is not None, notes=notes)
+    dashboard = Dashboard(followed, door, notes=notes)
     listening = socket.socket(fileno=options.handle) if options.handle is not None else None
     serves = serving(
         dashboard.answer,
@@ -88,7 +92,9 @@ def _host(options: ServingOptions) -> str:
 
 def _names(options: ServingOptions) -> tuple[str, ...]:
     """What browsers may call the server besides the names of this machine."""
-    return options.hosts if is_loopback(options.address) else (*options.hosts, _host(options))
+    proxy = urlsplit(options.external_url).hostname
+    own = () if is_loopback(options.address) else (_host(options),)
+    return (*options.hosts, *own, *((proxy,) if proxy else ()))
 
 
 def is_loopback(address: str) -> bool:

@@ -282,6 +282,7 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "advice": ("advice",),
     "queues": ("queues",),
     "autoscaler": ("autoscaler",),
+    "dashboard": ("dashboard",),
 }
 PARTS = tuple(COMPONENTS)
 # Every kind that the chart makes (`tests/installation/test_chart.py`).

@@ -28,30 +28,57 @@ Forward = Callable[[bytes], Awaitable[bytes]]
 
 
 class NameServer:
-    """At the address that pods have in their resolv.conf."""
+    """At the address that pods have in their resolv.conf. is_client: who gets an answer, by address; everybody in a network that only
+    pods are in."""
 
-    def __init__(self, directory: Directory, forward: Forward) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        forward: Forward,
+        *,
+        address: str = DNS_ADDRESS,
+        is_client: Callable[[str], bool] = lambda _address: True,
+    ) -> None:
         self._directory = directory
         self._forward = forward
+        self._address = address
+        self._is_client = is_client
         # Whether names of others are asked for outside.
         self.recurses = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Listen."""
-        self._socket = bound(DNS_ADDRESS, PORT, socket.SOCK_DGRAM)
-        self._listener = Listener(bound(DNS_ADDRESS, PORT, shared=True), self._accepted)
+        """Listen. OSError."""
+        self._socket = bound(self._address, PORT, socket.SOCK_DGRAM)
+        try:
+            self._listener = Listener(bound(self._address, PORT, shared=True), self._accepted)
+        except OSError:
+            self._socket.close()
+            raise
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+
+    def close(self) -> None:
+        """Listen no more; who waits for an answer gets none."""
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._listener.close()
+        for task in tuple(self._tasks):
+            task.cancel()
 
     def _read(self) -> None:
         try:
             data, client = self._socket.recvfrom(_ASKED_BYTES_MAX)
         except OSError:
             return
-        self._run(self._answer_packet(data, client))
+        if self._is_client(client[0]):
+            self._run(self._answer_packet(data, client))
 
     def _accepted(self, connection: socket.socket) -> None:
-        if not self._run(self._talk(connection)):
+        try:
+            is_client = self._is_client(connection.getpeername()[0])
+        except OSError:
+            is_client = False
+        if not is_client or not self._run(self._talk(connection)):
             connection.close()
 
     def _run(self, doing: Coroutine[Any, Any, None]) -> bool:
@@ -68,7 +95,8 @@ class NameServer:
         answer = await self.answer(data, is_packet=True)
         if answer:
             try:
-                await asyncio.get_running_loop().sock_sendto(self._socket, answer, client)
+                # Not by the loop: uvloop has no call for that. A datagram that finds no room is lost, as on the way.
+                self._socket.sendto(answer, client)
             except OSError as error:
                 _log.debug("an answer is lost: %s", error)
 

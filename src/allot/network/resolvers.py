@@ -7,22 +7,27 @@ import socket
 import struct
 from pathlib import Path
 
-from allot.core.network.pod_files import parse_resolving
+from allot.core.network.pod_files import Resolving, parse_resolving
 
 PORT = 53
+RESOLV_CONF = Path("/etc/resolv.conf")
 _PATIENCE_S = 3.0
 _PACKET_BYTES = 4096
 _TRUNCATED = 0x02
 _LENGTH = struct.Struct(">H")
 
 
-async def ask_machine(message: bytes, path: Path = Path("/etc/resolv.conf"), port: int = PORT) -> bytes:
-    """The answer of the first server that has one; OSError if none has."""
+def machine_resolving(path: Path = RESOLV_CONF) -> Resolving:
+    """How this machine finds names; not at all if nothing says so."""
     try:
-        servers = parse_resolving(path.read_text(errors="replace")).servers
+        return parse_resolving(path.read_text(errors="replace"))
     except OSError:
-        servers = ()
-    for server in servers:
+        return Resolving()
+
+
+async def ask_machine(message: bytes, path: Path = RESOLV_CONF, port: int = PORT) -> bytes:
+    """The answer of the first server that has one; OSError if none has."""
+    for server in machine_resolving(path).servers:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 return await _ask(server, port, message)

@@ -52,8 +52,16 @@ class Actions:
             raise ActionFailure(text or f"command exited with {code}")
         return text
 
-    async def request(self, action: HTTPGetAction, container: Container, address: str, timeout_s: float) -> str:
-        """A request; ActionFailure if the answer is no success."""
+    async def request(
+        self,
+        action: HTTPGetAction,
+        container: Container,
+        address: str,
+        timeout_s: float,
+        *,
+        takes_any_status: bool = False,
+    ) -> str:
+        """A request; ActionFailure if the answer is no success. takes_any_status: hooks want no more than an answer."""
         host, port = action.host or address, _port(action.port, container)
         scheme = action.scheme.lower() or "http"
         url = f"{scheme}://{_bracketed(host)}:{port}{_path(action.path)}"
@@ -65,7 +73,7 @@ class Actions:
             raise ActionFailure(f'Get "{url}": context deadline exceeded') from None
         except (OSError, EOFError, asyncio.LimitOverrunError, BadHead, ValueError) as error:
             raise ActionFailure(f'Get "{url}": {_told(error)}') from error
-        if not 200 <= status < 400:
+        if not takes_any_status and not 200 <= status < 400:
             raise ActionFailure(f"HTTP probe failed with statuscode: {status}")
         return body
 

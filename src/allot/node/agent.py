@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,28 @@ import msgspec
 from allot.client.api import Client
 from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
+from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.metrics.exposition import Exposition
-from allot.core.model.core_v1 import Pod
+from allot.core.model.core_v1 import Node, Pod
 from allot.network.client import PodNetwork
 from allot.node.actions import Actions
+from allot.node.admission import Admission
+from allot.node.cluster_names import ClusterNames
 from allot.node.containers import ContainerSpecs
 from allot.node.devices import Devices
 from allot.node.machine import Machine
 from allot.node.metric_problems import FAILED_SCRAPE
 from allot.node.metrics import Measured, measured_here
 from allot.node.objects import Objects
+from allot.node.pod_certificates import PodCertificates
 from allot.node.pod_folders import PODS
+from allot.node.pod_names import NameOptions, PodNames
 from allot.node.pods import PodWorker, Services
 from allot.node.registration import NodeOptions, Registration
 from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
-from allot.node.service_variables import ServiceVariables
+from allot.node.service_proxy import ServiceProxy
+from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -42,6 +48,8 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 _RELIST_S = 10.0
+# As the kubelet's.
+_MEASURE_S = 10.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
@@ -51,8 +59,11 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     root: Path
     log_folder: Path
-    # Whether pods reach the addresses of Services; if not, where the API server is they learn elsewhere.
-    reaches_services: bool = False
+    # Which pods learn of the API server as of any other Service; the others learn elsewhere where it is.
+    api_variables: ApiVariables = ApiVariables.NONE
+    # How pods find names, and that the agent mounts their volumes; None if the runtime does all of that by itself.
+    names: NameOptions | None = None
+    sysctls: SysctlRules = SysctlRules()
 
 
 def log_isolation(status: RuntimeStatus) -> None:
@@ -71,10 +82,11 @@ def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -
 
 
 class RuntimeListing:
-    """What the runtime says, asked once for all workers until something changes."""
+    """What the runtime says, asked once for all workers until something changes. tell: who takes the addresses of pods each time."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, tell: Iterable[Callable[[Iterable[str]], None]] = ()) -> None:
         self._runtime = runtime
+        self._tell = tuple(tell)
         self._is_stale = True
         self._sandboxes: dict[str, list[Sandbox]] = {}
         self._containers: dict[str, list[Container]] = {}
@@ -105,6 +117,9 @@ class RuntimeListing:
             except BaseException:
                 self._is_stale = True
                 raise
+            addresses = [address for each in sandboxes if each.ready for address in each.ips]
+            for tell in self._tell:
+                tell(addresses)
             self._sandboxes, self._containers = {}, {}
             for sandbox in sandboxes:
                 self._sandboxes.setdefault(sandbox.pod.uid, []).append(sandbox)
@@ -126,29 +141,38 @@ class NodeAgent:
         runtime: Runtime,
         devices: Devices,
         network: PodNetwork | None = None,
+        proxy: ServiceProxy | None = None,
+        names: ClusterNames | None = None,
     ) -> None:
+        """network: where pods have addresses, if that is our business; proxy: what leads them to Services, and names: what tells them
+        the cluster's names, if it is not."""
         self._clock = clock
         self._network = network
+        self._proxy = proxy
+        self._names = names
         self._runtime = runtime
         self._devices = devices
         self._options = options
         self._informers = informers
         self.port = 0
-        self.listing = RuntimeListing(runtime)
+        self.listing = RuntimeListing(runtime, [each.set_pods for each in (proxy, names) if each is not None])
         node = options.node
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
         )
         self._registration = Registration(client, clock, node, machine, lambda: self.port)
         objects = Objects(client)
-        self._volumes = Volumes(options.root / PODS, objects, clock)
+        certificates = PodCertificates(client, clock, ids, lambda _node: self._registration.uid)
+        is_mounted = options.names is not None
+        self._volumes = Volumes(options.root / PODS, objects, clock, certificates, is_mounted=is_mounted)
         self._ids = ids
         self._allocatable = machine.allocatable
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
+        self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
-        self._variables = ServiceVariables(informers, has_network=options.reaches_services)
+        self._variables = ServiceVariables(informers, options.api_variables)
 
     async def run(self) -> None:
         """Register, then look after pods."""
@@ -168,14 +192,27 @@ class NodeAgent:
                 tasks.create_task(self._follow_runtime())
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
+                tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
+                if self._proxy is not None:
+                    tasks.create_task(supervise("services", self._proxy.run, self._clock))
+                if self._names is not None:
+                    tasks.create_task(supervise("names", self._names.run, self._clock))
                 await self._variables.wait()
-                self._pods.add_handler(self._workers.pod_changed)
+                await self._admission.wait()
+                # All at once: pods that have begun count before the first new one is asked about.
                 await self._pods.wait_synced()
+                self._pods.add_handler(self._workers.pod_changed)
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
+            if self._proxy is not None:
+                self._proxy.close()
+            if self._names is not None:
+                self._names.close()
             await self._runtime.close()
 
     def _make_services(self, status: RuntimeStatus) -> Services:
+        told = self._options.names
+        names = PodNames(told, self._reports) if told is not None else None
         return Services(
             clock=self._clock,
             ids=self._ids,
@@ -183,7 +220,7 @@ class NodeAgent:
             listing=self.listing,
             devices=self._devices,
             volumes=self._volumes,
-            specs=ContainerSpecs(self._objects),
+            specs=ContainerSpecs(self._objects, names, status.recursive_read_only),
             reports=self._reports,
             actions=Actions(self._runtime, self._network),
             log_folder=self._options.log_folder,
@@ -192,6 +229,8 @@ class NodeAgent:
             pulls_images=status.pulls_images,
             allocatable=self._allocatable,
             variables=self._variables,
+            sysctls=self._options.sysctls,
+            admission=self._admission,
         )
 
     # --- pods ---
@@ -251,6 +290,15 @@ class NodeAgent:
         while True:
             await self._clock.sleep(_RELIST_S)
             self.listing.stale()
+
+    async def _watch_sizes(self) -> None:
+        """Pods that have more in their volumes than they may are evicted."""
+        while True:
+            await self._clock.sleep(_MEASURE_S)
+            for uid in tuple(self._workers):
+                worker = self._workers.get(uid)
+                if worker is not None and (text := await asyncio.to_thread(self._volumes.excess, worker.pod)):
+                    worker.evict(text)
 
     async def _remove_orphans(self) -> None:
         """What is left of pods that the API does not know: an earlier agent did not see them go."""

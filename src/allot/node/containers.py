@@ -6,22 +6,25 @@ Fetches what the environment refers to; everything else follows from the pod.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
-from allot.core.lifecycle.pods import Start
+from allot.core.lifecycle.pod_sysctls import sysctls_of
+from allot.core.lifecycle.pod_users import must_not_be_root, run_as_user
+from allot.core.lifecycle.pods import Start, pod_title
 from allot.core.lifecycle.pull_secrets import Credentials, credentials_for
 from allot.core.model.containers_v1 import ConfinementProfile, RunnableContainer, SecurityContext
 from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.pods_v1 import PodSecurityContext, RunnablePod
+from allot.core.network.pod_files import BadHostname, HostNames, host_names
 from allot.core.network.ranges import DOMAIN
 from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
 from allot.node.pod_folders import MESSAGES, MESSAGES_BYTES, opened
+from allot.node.pod_names import HOSTS, PodNames, own_resolving
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
@@ -35,8 +38,7 @@ from allot.node.runtimes.port import (
     User,
 )
 from allot.node.runtimes.stand_ins import command_of
-from allot.node.subpaths import open_subpath
-from allot.node.volumes import is_read_only
+from allot.node.volume_mounts import VolumeMounts
 from allot.process.beneath import BadName, checked_name, remove_entry, write_file
 
 _log = logging.getLogger("allot.node")
@@ -44,8 +46,6 @@ _log = logging.getLogger("allot.node")
 TERMINATION_FILE = "allot.dev/termination-message-file"
 # On containers that must end before the pod goes on.
 INIT_CONTAINER = "allot.dev/init-container"
-_HOSTNAME_LENGTH_MAX = 63
-_PROPAGATION = {"HostToContainer": "HostToContainer", "Bidirectional": "Bidirectional"}
 _OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
 
 
@@ -64,18 +64,28 @@ def labels(pod: Pod) -> dict[str, str]:
     }
 
 
-def sandbox_spec(
-    pod: RunnablePod, attempt: int, log_directory: Path, runtime_handler: str = "", volumes: tuple[PodVolume, ...] = ()
-) -> SandboxSpec:
+def names_of(pod: RunnablePod, domain: str) -> HostNames:
+    """What a pod is called. BadHostname."""
+    spec = pod.spec
+    return host_names(
+        pod.metadata.name,
+        pod.metadata.namespace,
+        domain,
+        hostname=spec.hostname,
+        subdomain=spec.subdomain,
+        as_full=spec.set_hostname_as_fqdn,
+        override=spec.hostname_override,
+    )
+
+
+def sandbox_spec(pod: RunnablePod, attempt: int, log_directory: Path, names: HostNames) -> SandboxSpec:
     """What the containers share."""
-    dns = pod.spec.dns_config
-    hostname = (pod.spec.hostname or pod.metadata.name)[:_HOSTNAME_LENGTH_MAX].rstrip("-.")
-    full_name = f"{hostname}.{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{DOMAIN}" if pod.spec.subdomain else ""
+    own = own_resolving(pod)
     return SandboxSpec(
         pod=pod_name(pod),
         attempt=attempt,
-        hostname=full_name if full_name and pod.spec.set_hostname_as_fqdn else hostname,
-        full_name=full_name,
+        hostname=names.kernel,
+        full_name=names.full_name,
         host_aliases=tuple((each.ip, each.hostnames) for each in pod.spec.host_aliases),
         dns_policy=pod.spec.dns_policy or "ClusterFirst",
         log_directory=str(log_directory),
@@ -85,13 +95,11 @@ def sandbox_spec(
         host_pid=pod.spec.host_pid,
         host_ipc=pod.spec.host_ipc,
         share_process_namespace=pod.spec.share_process_namespace,
-        dns_servers=dns.nameservers if dns is not None else (),
-        dns_searches=dns.searches if dns is not None else (),
-        dns_options=tuple(f"{each.name}:{each.value}" if each.value else each.name for each in dns.options)
-        if dns
-        else (),
-        runtime_handler=runtime_handler,
+        dns_servers=own.servers,
+        dns_searches=own.searches,
+        dns_options=own.options,
         privileged=any(each.security_context and each.security_context.privileged for each in pod.containers()),
+        sysctls=sysctls_of(pod),
         host_ports=tuple(
             HostPort(
                 container_port=port.container_port,
@@ -103,7 +111,6 @@ def sandbox_spec(
             for port in each.ports
             if port.host_port and not pod.spec.host_network
         ),
-        volumes=volumes,
         commands=tuple(command_of(each.command, each.image) for each in pod.containers()),
     )
 
@@ -120,21 +127,37 @@ def pod_volumes(pod: RunnablePod, volumes: Mapping[str, Path], folder: Path) -> 
 
 
 class ContainerSpecs:
-    """Makes the specs of containers."""
+    """Makes the specs of containers. names: how pods find names; None if the runtime knows that by itself. recursive_read_only: the
+    runtime handlers that can make mounts below a mount read-only."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(
+        self, objects: Objects, names: PodNames | None = None, recursive_read_only: frozenset[str] = frozenset()
+    ) -> None:
         self._objects = objects
+        self._names = names
+        self._domain = names.options.domain if names is not None else DOMAIN
+        self._recursive_read_only = recursive_read_only
 
     async def sandbox(
         self, pod: RunnablePod, attempt: int, log_directory: Path, volumes: Mapping[str, Path], folder: Path
     ) -> SandboxSpec:
         """What the containers share; RuntimeFailure if the pod's runtime class is not there. folder: the pod's own."""
-        name = pod.spec.runtime_class_name
         try:
-            handler = await self._objects.runtime_handler(name) if name else ""
-        except Missing as error:
+            handler = await self._handler(pod)
+            spec = sandbox_spec(pod, attempt, log_directory, names_of(pod, self._domain))
+        except (Missing, BadHostname) as error:
             raise RuntimeFailure("CreatePodSandboxError", str(error)) from error
-        return sandbox_spec(pod, attempt, log_directory, handler, pod_volumes(pod, volumes, folder))
+        spec = msgspec.structs.replace(spec, runtime_handler=handler, volumes=pod_volumes(pod, volumes, folder))
+        if self._names is None:
+            return spec
+        found = self._names.resolving(pod)
+        return msgspec.structs.replace(
+            spec, dns_servers=found.servers, dns_searches=found.searches, dns_options=found.options
+        )
+
+    async def _handler(self, pod: RunnablePod) -> str:
+        name = pod.spec.runtime_class_name
+        return await self._objects.runtime_handler(name) if name else ""
 
     async def credentials(self, pod: RunnablePod, image: str) -> tuple[Credentials, ...]:
         """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""
@@ -157,8 +180,10 @@ class ContainerSpecs:
         volumes: Mapping[str, Path],
         folder: Path,
         cdi_devices: tuple[str, ...],
+        images: Mapping[str, str] | None = None,
     ) -> ContainerSpec:
-        """The spec of one start; RuntimeFailure names what is missing. folder: the pod's own."""
+        """The spec of one start; RuntimeFailure names what is missing. images: the ids of those that are volumes, by the volume's name;
+        folder: the pod's own."""
         try:
             checked_name(container.name, f"pod {pod.key}: container")
             fetched = {}
@@ -166,9 +191,11 @@ class ContainerSpecs:
                 fetch = self._objects.config_map if kind == "configmap" else self._objects.secret
                 fetched[kind, name] = await fetch(pod.metadata.namespace, name)
             made = environment(pod, container, facts, fetched)
+            recurses = await self._handler(pod) in self._recursive_read_only
         except (Missing, BadEnvironment, BadName) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
-        mounts = _mounts(pod, container, volumes, made)
+        mounts = VolumeMounts(pod, container, volumes, images or {}, made, recurses=recurses).make()
+        mounts = (*mounts, *self._hosts(pod, container, facts, folder))
         message_file = ""
         if container.termination_message_path:
             message_file = str(_message_file(folder, container, start))
@@ -186,8 +213,8 @@ class ContainerSpecs:
             environment=made,
             mounts=mounts,
             cdi_devices=cdi_devices,
-            resources=_resources(pod, container, facts),
-            user=_user(pod.spec.security_context, container, folder),
+            resources=resources_of(pod, container, facts),
+            user=_user(pod, container, folder),
             stdin=container.stdin,
             stdin_once=container.stdin_once,
             tty=container.tty,
@@ -200,6 +227,22 @@ class ContainerSpecs:
                 "io.kubernetes.container.terminationMessagePolicy": container.termination_message_policy,
             },
         )
+
+    def _hosts(
+        self, pod: RunnablePod, container: RunnableContainer, facts: PodFacts, folder: Path
+    ) -> tuple[Mount, ...]:
+        """The hosts file, unless the container brings its own."""
+        if (
+            self._names is None
+            or not facts.pod_ips
+            or any(each.mount_path == HOSTS for each in container.volume_mounts)
+        ):
+            return ()
+        try:
+            path = self._names.write_hosts(pod, names_of(pod, self._domain), facts.pod_ips, folder)
+        except (OSError, BadHostname) as error:
+            raise RuntimeFailure("CreateContainerConfigError", f"{HOSTS} of pod {pod.key}: {error}") from error
+        return (Mount(host_path=str(path), container_path=HOSTS),)
 
 
 def _must_end(pod: RunnablePod, container: RunnableContainer) -> bool:
@@ -219,49 +262,8 @@ def _message_file(folder: Path, container: RunnableContainer, start: Start) -> P
     return folder / around / name
 
 
-def _mounts(
-    pod: RunnablePod, container: RunnableContainer, volumes: Mapping[str, Path], variables: Mapping[str, str]
-) -> tuple[Mount, ...]:
-    only_read = {each.name for each in pod.spec.volumes if is_read_only(each)}
-    made = []
-    for mount in container.volume_mounts:
-        source = volumes.get(mount.name)
-        if source is None:
-            raise RuntimeFailure(
-                "CreateContainerConfigError",
-                f'cannot find volume "{mount.name}" to mount into container "{container.name}"',
-            )
-        below = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path
-        if below:
-            _check_subpath(source, below, container.name, mount.name)
-        made.append(
-            Mount(
-                host_path=str(source),
-                sub_path=below,
-                container_path=mount.mount_path,
-                read_only=mount.read_only or mount.name in only_read,
-                propagation=_PROPAGATION.get(mount.mount_propagation, "None"),
-            )
-        )
-    return tuple(made)
-
-
-def _check_subpath(source: Path, below: str, container: str, volume: str) -> None:
-    """Say early what is wrong with a part of a volume. Whoever mounts it looks again, in one step with the mount."""
-    what = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
-    path = PurePosixPath(below)
-    if path.is_absolute() or ".." in path.parts:
-        text = f'{what}: "{below}": expected a relative path without ".."'
-        raise RuntimeFailure("CreateContainerConfigError", text)
-    if not source.exists():
-        return  # a simulated container never looks into its volumes
-    try:
-        os.close(open_subpath(str(source), below))
-    except (OSError, ValueError) as error:
-        raise RuntimeFailure("CreateContainerConfigError", f"{what}: {error}") from error
-
-
-def _resources(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
+    """What a container may use."""
     limits, requests = container.resources.limits, container.resources.requests
     return Resources(
         cpu_milli_request=_milli(requests.get("cpu")),
@@ -286,20 +288,19 @@ def _oom_score(pod: Pod, request: Quantity | None, capacity: Quantity | None) ->
     return max(3, min(999, score))
 
 
-def _user(pod: PodSecurityContext | None, container: RunnableContainer, folder: Path) -> User:
-    shared = pod or PodSecurityContext()
+def _user(pod: RunnablePod, container: RunnableContainer, folder: Path) -> User:
+    shared = pod.spec.security_context or PodSecurityContext()
     own = container.security_context or SecurityContext()
-    user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
-    non_root = own.run_as_non_root if own.run_as_non_root is not None else shared.run_as_non_root
+    user, non_root = run_as_user(pod, container), must_not_be_root(pod, container)
     if non_root and user == 0:
-        raise RuntimeFailure(
-            "CreateContainerConfigError", "container's runAsUser breaks non-root policy (container will run as root)"
-        )
+        text = f'container\'s runAsUser breaks non-root policy (pod: "{pod_title(pod)}", container: {container.name})'
+        raise RuntimeFailure("CreateContainerConfigError", text)
     groups = shared.supplemental_groups
     made = User(
         user=user,
         group=own.run_as_group if own.run_as_group is not None else shared.run_as_group,
         supplemental_groups=(*groups, shared.fs_group) if shared.fs_group is not None else groups,
+        non_root=non_root,
         privileged=own.privileged,
         read_only_root=own.read_only_root_filesystem,
         allow_privilege_escalation=own.allow_privilege_escalation is not False,

@@ -16,6 +16,8 @@ from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model.pods_v1 import RunnablePod
+from allot.core.model.volumes_v1 import ClusterTrustBundleProjection
+from allot.core.selectors import SelectorError, label_requirements
 
 Data = Mapping[str, bytes]
 
@@ -40,6 +42,7 @@ class Objects:
         self._accounts = client.resource("", "v1", "serviceaccounts", namespaced=True)
         self._volume_claims = client.resource("", "v1", "persistentvolumeclaims", namespaced=True)
         self._volumes = client.resource("", "v1", "persistentvolumes", namespaced=False)
+        self._trust_bundles = client.resource("certificates.k8s.io", "v1", "clustertrustbundles", namespaced=False)
         self._runtime_classes = client.resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 
     async def config_map(self, namespace: str, name: str) -> Data | None:
@@ -85,6 +88,30 @@ class Objects:
         if holder.get("uid") != claim["metadata"]["uid"]:
             raise Missing(f"{about}: PV {name} is not bound to it")
         return volume
+
+    async def trust_bundles(self, source: ClusterTrustBundleProjection) -> tuple[str, ...]:
+        """The bundles that a projection means, as they were written; none if there is none. A signer without a selector means nothing."""
+        try:
+            if source.name is not None:
+                found = [await self._trust_bundles.get(source.name)]
+            elif source.signer_name is not None and source.label_selector is not None:
+                wanted = label_requirements(source.label_selector)
+                assert wanted is not None, "there is a selector"
+                found = [
+                    each
+                    for each in (await self._trust_bundles.list()).items
+                    if (each.get("spec") or {}).get("signerName") == source.signer_name
+                    and wanted.matches(each["metadata"].get("labels") or {})
+                ]
+            else:
+                return ()
+        except NotFound:
+            return ()
+        except SelectorError as error:
+            raise Missing(f"while parsing label selector: {error}") from error
+        except ApiError as error:
+            raise Missing(f"while getting ClusterTrustBundle: {error.message}") from error
+        return tuple(str((each.get("spec") or {}).get("trustBundle", "")) for each in found)
 
     async def runtime_handler(self, name: str) -> str:
         """How the runtime calls a runtime class; Missing if there is no such class."""

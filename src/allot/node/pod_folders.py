@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from allot.process.beneath import FOLDER, open_folder
+from allot.process.beneath import FOLDER, open_folder, remove_entry, write_file
+from allot.process.mounts import at, unmount
 
 # The folder of all pods, below the agent's.
 PODS = "pods"
@@ -30,3 +31,27 @@ def opened(pod_folder: Path, below: str = "", mode: int = 0o755) -> Iterator[int
         yield handle
     finally:
         os.close(handle)
+
+
+def unmount_below(pod_folder: Path, below: str) -> None:
+    """Take away what is mounted in a folder of a pod; OSError if something stays."""
+    try:
+        folder = os.open(pod_folder / below, FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        for name in os.listdir(folder):
+            while unmount(f"{at(folder)}/{name}"):
+                pass
+    finally:
+        os.close(folder)
+
+
+def replace_file(pod_folder: Path, name: str, data: bytes, mode: int) -> Path:
+    """Write a file of a pod, all at once; where it is. Who has mounted the one before keeps that. OSError."""
+    fresh = f"{name}.new"
+    with opened(pod_folder) as handle:
+        remove_entry(handle, fresh)
+        write_file(handle, fresh, data, mode)
+        os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
+    return pod_folder / name

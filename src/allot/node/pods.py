@@ -16,7 +16,9 @@ import msgspec
 
 from allot.client.errors import ApiError
 from allot.core.lifecycle.pod_environment import PodFacts
-from allot.core.lifecycle.pod_status import Facts, is_same, pod_status
+from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
+from allot.core.lifecycle.pod_storage import EVICTED
+from allot.core.lifecycle.pod_sysctls import FORBIDDEN, SysctlRules, forbidden_sysctl
 from allot.core.lifecycle.pods import (
     BACKOFF_FIRST_S,
     BACKOFF_MAX_S,
@@ -25,8 +27,10 @@ from allot.core.lifecycle.pods import (
     Backoff,
     MakeSandbox,
     Record,
+    Resize,
     Seen,
     Start,
+    Step,
     Stop,
     Waiting,
     decide,
@@ -35,15 +39,19 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
+from allot.core.lifecycle.resizing import with_allocation
 from allot.core.model.containers_v1 import RunnableContainer
 from allot.core.model.core_v1 import Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
+from allot.core.scheduling import Rejection
 from allot.node.actions import ActionFailure, Actions
-from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name
+from allot.node.admission import Admission
+from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, resources_of
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
 from allot.node.reports import Reports
+from allot.node.resizes import Resizes
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.service_variables import ServiceVariables
@@ -58,7 +66,9 @@ Object = dict[str, Any]
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.5, 10.0
 _REFRESH_S = 60.0
 _MESSAGE_BYTES_MAX = 4096
+_HOOK_S = 24 * 3600.0
 _HOOK_REST_S = 2.0
+_EVICTION_GRACE_S = 1.0
 _PULL_TOLD_S = 1.0
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -91,6 +101,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     pulls_images: bool
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
+    admission: Admission
+    sysctls: SysctlRules = SysctlRules()
     time_factor: float = 1.0
 
 
@@ -99,7 +111,10 @@ class PodWorker:
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
-        self.pod = decode_runnable(raw)
+        asked = decode_runnable(raw)
+        self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
+        # With the resources that its node has agreed to.
+        self.pod = with_allocation(asked, self._resizes.allocation)
         # As the API has it, with fields that no type names.
         self._written: Object = raw.get("status") or {}
         _check_names(self.pod)
@@ -107,7 +122,9 @@ class PodWorker:
         self._is_ending = asyncio.Event()
         self._is_gone = False
         self._ends = False
-        self._end_reason = ""
+        # Why the agent itself ends the pod, what people are told, and how long its containers are given then.
+        self._end_reason = self._end_message = ""
+        self._end_grace_s: float | None = None
         self._is_final = False
         self._volumes: Mapping[str, Path] | None = None
         self._refresh_at = 0.0
@@ -117,10 +134,13 @@ class PodWorker:
         # Until when a back-off holds of which people were told.
         self._told_backoffs: dict[str, float] = {}
         self._failing: dict[str, str] = {}
+        self._failing_graces: dict[str, float] = {}
+        # The image that was asked for last: a container's own, or that of one of its volumes.
+        self._pulled: dict[str, str] = {}
         self._started: set[str] = set()
         self._ready: set[str] = set()
         # Container id -> its probes; container id -> when its stop is due at the latest.
-        self._probes: dict[str, asyncio.Task[None]] = {}
+        self._probes: dict[str, tuple[Prober, asyncio.Task[None]]] = {}
         self._stops: dict[str, float] = {}
         self._messages: dict[str, str] = {}
         self._retry_s = _RETRY_FIRST_S
@@ -128,6 +148,11 @@ class PodWorker:
         self._tasks: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._pod_ips: tuple[str, ...] = ()
+        # A pod that has begun stays, whatever the rules say now: nobody throws it out because an agent was started again.
+        self._is_admitted = self.pod.status.start_time is not None
+        self._rejection: Rejection | None = None
+        if self._is_admitted and self.pod.status.phase not in _TERMINAL:
+            services.admission.count(self.pod)
 
     # --- from outside ---
 
@@ -140,13 +165,26 @@ class PodWorker:
             self._woken.set()
 
     def _know(self, raw: Object) -> None:
-        self.pod, self._written = decode_runnable(raw), raw.get("status") or {}
+        before = self.pod.metadata
+        self._resizes.asked = decode_runnable(raw)
+        self._written = raw.get("status") or {}
+        self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
+        if (before.labels, before.annotations) != (self.pod.metadata.labels, self.pod.metadata.annotations):
+            # Files may say what they are.
+            self._refresh_at = 0.0
 
     def remove(self) -> None:
         """The pod is no longer in the API."""
         self._is_gone = True
+        self._on.admission.leave(self.pod)
         self._is_ending.set()
         self._woken.set()
+
+    def evict(self, message: str) -> None:
+        """The pod takes more than it may: it ends as failed, at once."""
+        if not self._ends:
+            self._on.reports.tell(self.pod, "Warning", EVICTED, message)
+            self._give_up(EVICTED, message, _EVICTION_GRACE_S)
 
     def wake(self) -> None:
         """Something about the pod has changed on the node."""
@@ -167,7 +205,7 @@ class PodWorker:
                 if await self._sync():
                     break
                 await self._wait()
-            for task in self._probes.values():
+            for _, task in self._probes.values():
                 task.cancel()
 
     async def _wait(self) -> None:
@@ -185,13 +223,17 @@ class PodWorker:
 
     async def _sync(self) -> bool:
         """One look at the pod; whether it is over and done with."""
+        await self._admit()
+        if not self._must_end() and self._resizes.look():
+            self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
         seen = await self._look()
         while not self._must_end():
             decision = decide(self.pod, seen, self._on.clock.seconds())
             self._told_waiting = {**self._waiting, **decision.waiting}
             if decision.ends:
                 self._ends = True
-                self._end_reason = "DeadlineExceeded" if is_overdue(self.pod, self._on.clock.seconds()) else ""
+                if is_overdue(self.pod, self._on.clock.seconds()):
+                    self._give_up("DeadlineExceeded", DEADLINE_TEXT)
                 break
             self._report_backoffs(decision.waiting)
             await self._report_soon(seen)
@@ -204,6 +246,7 @@ class PodWorker:
                 continue
             if decision.look_at is not None:
                 self._look_in(decision.look_at - self._on.clock.seconds())
+            self._resizes.finish(seen, self.pod)
             await self._keep_volumes()
             self._keep_probes(seen)
             await self._report(seen)
@@ -211,9 +254,34 @@ class PodWorker:
         self._keep_probes(seen)
         return await self._end(seen)
 
+    async def _admit(self) -> None:
+        """Ask once whether the node takes the pod on. Of one that it does not, nothing runs."""
+        if self._is_admitted or self._must_end():
+            return
+        self._is_admitted = True
+        if text := forbidden_sysctl(self.pod, self._on.sysctls):
+            self.reject(Rejection(reason=FORBIDDEN, message=text))
+            return
+        rejection = await self._on.admission.admit(self.pod)
+        if rejection is not None:
+            self.reject(rejection)
+
+    def reject(self, rejection: Rejection) -> None:
+        """The node does not take the pod on."""
+        self._is_admitted = self._is_final = True
+        self._rejection = rejection
+        self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
+
+    def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
+        """The pod ends as failed, whatever its containers do."""
+        self._ends = True
+        self._end_reason, self._end_message, self._end_grace_s = reason, message, grace_s
+        self._is_ending.set()
+        self._woken.set()
+
     def _must_end(self) -> bool:
         is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
-        if is_deleted or self.pod.status.phase in _TERMINAL:
+        if is_deleted or self._rejection is not None or self.pod.status.phase in _TERMINAL:
             # What has ended is never started again, even if nothing of it is left to see here.
             self._ends = True
         return self._ends
@@ -235,8 +303,11 @@ class PodWorker:
             records=records,
             started=frozenset(name for name in running if name in self._started or self._counts_as_started(name)),
             failing=self._failing,
+            failing_graces=self._failing_graces,
             waiting=self._waiting,
             backoffs=self._backoffs,
+            actuated=self._resizes.actuated(records, self._written),
+            restarting=self._resizes.restarting,
         )
 
     def _counts_as_started(self, name: str) -> bool:
@@ -248,7 +319,7 @@ class PodWorker:
         if container.state == port.State.EXITED:
             if container.id not in self._messages:
                 self._messages[container.id] = self._termination_message(container)
-            message = message or self._messages[container.id]
+            message = ": ".join(filter(None, (message, self._messages[container.id])))
         return Record(
             id=container.id,
             name=container.name,
@@ -287,7 +358,7 @@ class PodWorker:
 
     # --- acting ---
 
-    async def _act(self, steps: tuple[MakeSandbox | Start | Stop, ...], seen: Seen) -> bool:
+    async def _act(self, steps: tuple[Step, ...], seen: Seen) -> bool:
         """Carry steps out; whether there is a sandbox now that was not there before."""
         for step in steps:
             match step:
@@ -296,7 +367,11 @@ class PodWorker:
                 case Start():
                     await self._start(step, seen.sandbox)
                 case Stop():
+                    if step.resizes:
+                        self._resizes.restarts(step.id)
                     self._stop(step)
+                case Resize():
+                    await self._resize(step)
         return False
 
     def _facts(self) -> PodFacts:
@@ -381,6 +456,7 @@ class PodWorker:
         container = pod.container(name)
         assert container is not None, f"pod {pod.key} has a container {name}"
         self._failing.pop(name, None)
+        self._failing_graces.pop(name, None)
         self._started.discard(name)
         self._ready.discard(name)
         try:
@@ -399,14 +475,30 @@ class PodWorker:
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
 
+    async def _resize(self, step: Resize) -> None:
+        """Give a running container what is set aside for it; what goes wrong becomes the condition of the resize."""
+        container = self.pod.container(step.name)
+        assert container is not None, f"pod {self.pod.key} has a container {step.name}"
+        resources = resources_of(self.pod, container, self._facts())
+        try:
+            await self._resizes.check_memory(self._on.runtime, step, resources.memory_limit_bytes)
+            await self._on.runtime.update_container(step.id, resources)
+        except RuntimeFailure as error:
+            self._resizes.fail(str(error), self.pod)
+            self._look_in(self._retry_s)
+            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            return
+        self._retry_s = _RETRY_FIRST_S
+        self._resizes.done(step.id, container.resources)
+
     async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
-        credentials = await self._on.specs.credentials(pod, container.image) if self._on.pulls_images else ()
-        image_id = await runtime.ensure_image(container.image, container.image_pull_policy, pod_name(pod), credentials)
-        text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
-        if not self._on.pulls_images:
-            text = f'Container image "{container.image}" is not needed: runtime {self._on.runtime_name} runs what this machine has'
-        self._on.reports.tell(pod, "Normal", "Pulled", text, container.name)
+        image_id = await self._pull(container, container.image, container.image_pull_policy)
+        images = {
+            each.name: await self._pull(container, each.image.reference, each.image.pull_policy)
+            for each in pod.spec.volumes
+            if each.image is not None and any(mount.name == each.name for mount in container.volume_mounts)
+        }
         volumes = self._volumes
         if volumes is None:
             try:
@@ -424,10 +516,25 @@ class PodWorker:
             image_id=image_id,
             facts=self._facts(),
             volumes=volumes,
+            images=images if self._on.pulls_images else {},
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
         )
-        return await runtime.create_container(sandbox, spec)
+        made = await runtime.create_container(sandbox, spec)
+        self._resizes.done(made, container.resources)
+        return made
+
+    async def _pull(self, container: RunnableContainer, image: str, policy: str) -> str:
+        """The id of an image that is there afterwards."""
+        pod, on = self.pod, self._on
+        self._pulled[container.name] = image
+        credentials = await on.specs.credentials(pod, image) if on.pulls_images else ()
+        found = await on.runtime.ensure_image(image, policy, pod_name(pod), credentials)
+        text = f'Container image "{image}" already present on machine and can be accessed by the pod'
+        if not on.pulls_images:
+            text = f'Container image "{image}" is not needed: runtime {on.runtime_name} runs what this machine has'
+        on.reports.tell(pod, "Normal", "Pulled", text, container.name)
+        return found
 
     def _start_failed(self, container: RunnableContainer, step: Start, error: RuntimeFailure) -> None:
         name, now = container.name, self._on.clock.seconds()
@@ -440,7 +547,7 @@ class PodWorker:
         self._backoffs[name] = Backoff(delay_s=delay, since=now)
         self._waiting[name] = Waiting(reason=error.reason, message=str(error), until=now + delay)
         if error.reason == "ErrImagePull":
-            note = f'Failed to pull image "{container.image}": {error}'
+            note = f'Failed to pull image "{self._pulled[name]}": {error}'
             self._on.reports.tell(self.pod, "Warning", "Failed", note, name)
             # People look for the back-off that follows.
             self._look_in(min(delay, _PULL_TOLD_S))
@@ -453,7 +560,8 @@ class PodWorker:
         if hook is None:
             return
         try:
-            await self._run_hook(container, id_, hook, grace_of(self.pod))
+            # It may take as long as it wants, but no longer than its pod.
+            await self._unless_ending(self._run_hook(container, id_, hook, _HOOK_S))
         except ActionFailure as error:
             self._on.reports.tell(
                 self.pod, "Warning", "FailedPostStartHook", f"PostStartHook failed: {error}", container.name
@@ -466,7 +574,7 @@ class PodWorker:
         if hook.exec is not None:
             await self._on.actions.run_command(id_, hook.exec.command, timeout_s)
         elif hook.http_get is not None:
-            await self._on.actions.request(hook.http_get, container, address, timeout_s)
+            await self._on.actions.request(hook.http_get, container, address, timeout_s, takes_any_status=True)
         elif hook.tcp_socket is not None:
             await self._on.actions.dial(hook.tcp_socket, container, address, timeout_s)
         elif hook.sleep is not None:
@@ -509,7 +617,8 @@ class PodWorker:
 
     async def _end(self, seen: Seen) -> bool:
         """Bring a pod to its end, one stage after the other; whether nothing is left."""
-        for step in ending(self.pod, seen, grace_of(self.pod)):
+        grace = grace_of(self.pod)
+        for step in ending(self.pod, seen, grace if self._end_grace_s is None else min(grace, self._end_grace_s)):
             self._stop(step)
         if seen.running():
             await self._report(seen)
@@ -525,6 +634,7 @@ class PodWorker:
                 await self._report(seen)
                 return False
             self._is_final = True
+            self._on.admission.leave(self.pod)
             seen = await self._look()
         if not self._is_gone:
             if not await self._report(seen):
@@ -559,8 +669,11 @@ class PodWorker:
 
     def _keep_probes(self, seen: Seen) -> None:
         running = {found[0].id: name for name, found in seen.records.items() if found[0].state == RUNNING}
-        for id_ in [each for each in self._probes if each not in running or self._ends]:
-            self._probes.pop(id_).cancel()
+        for id_ in [each for each in self._probes if each not in running]:
+            self._probes.pop(id_)[1].cancel()
+        if self._ends:
+            for prober, _ in self._probes.values():
+                prober.let_end()
         for id_, name in running.items():
             container = self.pod.container(name)
             if id_ in self._probes or container is None or self._ends:
@@ -581,7 +694,7 @@ class PodWorker:
                     self._on.time_factor,
                 )
                 assert self._tasks is not None, "the worker runs"
-                self._probes[id_] = self._tasks.create_task(prober.run())
+                self._probes[id_] = (prober, self._tasks.create_task(prober.run()))
 
     def _probe_changed(self, answer: Answer) -> None:
         name = answer.container
@@ -591,8 +704,18 @@ class PodWorker:
             self._started.add(name)
         elif not answer.success:
             word = "liveness" if answer.kind == LIVENESS else "startup"
+            self._keep_grace(name, answer.kind)
             self._failing[name] = f"Container {name} failed {word} probe, will be restarted"
         self._woken.set()
+
+    def _keep_grace(self, name: str, kind: str) -> None:
+        """A probe may say how long the container is given that fails it."""
+        container = self.pod.container(name)
+        probe = None
+        if container is not None:
+            probe = container.liveness_probe if kind == LIVENESS else container.startup_probe
+        if probe is not None and probe.termination_grace_period_seconds is not None:
+            self._failing_graces[name] = float(probe.termination_grace_period_seconds)
 
     def _probe_failed(self, name: str, kind: str, text: str) -> None:
         self._on.reports.tell(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {text}", name)
@@ -606,25 +729,27 @@ class PodWorker:
                 note = f"Back-off restarting failed container {name} in pod {pod_title(self.pod)}"
                 self._on.reports.tell(self.pod, "Warning", "BackOff", note, name)
             elif why.reason == "ErrImagePull":
-                container = self.pod.container(name)
-                note = f'Back-off pulling image "{container.image if container is not None else ""}"'
+                note = f'Back-off pulling image "{self._pulled.get(name, "")}"'
                 self._on.reports.tell(self.pod, "Normal", "BackOff", note, name)
                 told = Waiting(reason="ImagePullBackOff", message=f"{note}: {why.message}", until=why.until)
                 self._waiting[name] = told
                 self._told_waiting = {**self._told_waiting, name: told}
 
     def _status(self, seen: Seen) -> dict[str, Any]:
+        if (found := self._rejection) is not None:
+            return rejected_status(self.pod, found.reason, found.message, self._on.clock.seconds())
         facts = Facts(
             now=self._on.clock.seconds(),
             host_ips=self._on.host_ips,
             pod_ips=self._pod_ips,
             runtime=self._on.runtime_name,
             waiting={} if self._ends else self._told_waiting,
-            ready=frozenset(self._ready) if not self._ends else frozenset(),
+            ready=frozenset(self._ready),
             is_final=self._is_final,
             reason=self._end_reason,
-            message=DEADLINE_TEXT if self._end_reason else "",
+            message=self._end_message,
             device_health=self._on.devices.health(self.pod),
+            conditions=() if self._ends else self._resizes.conditions,
         )
         return pod_status(self.pod, seen, facts)
 

@@ -56,7 +56,11 @@ class Prober:
         self._address = address
         self._reports = reports
         self._time_factor = time_factor
-        self._started = asyncio.Event()
+        self._must_live = True
+
+    def let_end(self) -> None:
+        """The container is being stopped: whether it still answers matters to its clients, and nothing else does."""
+        self._must_live = False
 
     async def run(self) -> None:
         """Until cancelled: first whether it has started, then the others."""
@@ -72,8 +76,10 @@ class Prober:
     async def _probe(self, kind: str, probe: Probe, *, until_success: bool = False) -> None:
         await self._pause(probe.initial_delay_seconds)
         streak, last, told = 0, None, None
-        while True:
+        while kind == READINESS or self._must_live:
             success, text = await self._ask(probe)
+            if kind != READINESS and not self._must_live:
+                return
             if not success:
                 self._reports.failed(self._container.name, kind, text)
             streak = streak + 1 if success == last else 1

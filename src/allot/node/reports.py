@@ -15,6 +15,8 @@ from allot.core.model.core_v1 import Pod
 _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
+# The kubelet's reason for what it has no other reason for.
+UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class Reports:
@@ -61,6 +63,21 @@ class Reports:
         except (NotFound, Conflict):
             # Gone, or another one with the same name: the watch tells more.
             return None
+
+    async def reject(self, pod: Mapping[str, Any], why: str) -> None:
+        """Tell of a pod that is not understood, and so cannot be run: it must not wait for ever."""
+        metadata, text = pod["metadata"], f"the pod is not understood by the agent of its node: {why}"
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return
+        self._events.record(pod, "Warning", UNEXPECTED, UNEXPECTED, text)
+        status = {"phase": "Failed", "reason": UNEXPECTED, "message": f"Pod was rejected: {text}"}
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        try:
+            await self._pods.patch(
+                metadata["name"], patch, PatchType.STRATEGIC, metadata["namespace"], subresource="status"
+            )
+        except ApiError as error:
+            _log.warning("pod %s/%s: not rejected: %s", metadata["namespace"], metadata["name"], error)
 
     async def delete(self, pod: Pod) -> bool:
         """Remove a pod that has ended on its node; whether it is gone."""

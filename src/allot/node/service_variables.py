@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from allot.client.informer import Change
@@ -21,15 +22,23 @@ _SYNC_S = 20.0
 Object = dict[str, Any]
 
 
-class ServiceVariables:
-    """Follows Services. has_network: whether containers reach the addresses of Services; without, where the API server is comes from
-    elsewhere."""
+class ApiVariables(Enum):
+    """Which pods learn where the API server is by its Service. The others cannot reach the address of a Service, and are told where it
+    is by their runtime."""
 
-    def __init__(self, informers: Informers, *, has_network: bool) -> None:
+    NONE = 0
+    WITH_OWN_NETWORK = 1
+    ALL = 2
+
+
+class ServiceVariables:
+    """Follows Services."""
+
+    def __init__(self, informers: Informers, api: ApiVariables) -> None:
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._services.cache.add_index(_BY_NAMESPACE, _namespace)
         self._services.add_handler(self._changed)
-        self._has_network = has_network
+        self._api = api
         self._known: dict[tuple[str, bool, bool], Mapping[str, str]] = {}
 
     async def wait(self) -> None:
@@ -43,7 +52,8 @@ class ServiceVariables:
     def of(self, pod: RunnablePod) -> Mapping[str, str]:
         """What the containers of a pod get."""
         namespace, spec = pod.metadata.namespace, pod.spec
-        key = (namespace, spec.enable_service_links, self._has_network and not spec.host_network)
+        reaches = self._api == ApiVariables.ALL or (self._api != ApiVariables.NONE and not spec.host_network)
+        key = (namespace, spec.enable_service_links, reaches)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._make(*key)

@@ -169,6 +169,11 @@ class SimulatedDevices:
         self._waking = asyncio.Semaphore(WAKING_MAX)
         self._changes: asyncio.Queue[str] = asyncio.Queue()
 
+    @property
+    def awake(self) -> int:
+        """How many nodes have their drivers running."""
+        return self._awake
+
     # --- what pod workers ask ---
 
     async def prepare(self, pod: Pod) -> None:

@@ -25,15 +25,17 @@ from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
 from allot.core.features import DEFAULT_GATES, FeatureGates
 from allot.core.lifecycle.pod_environment import PodFacts
+from allot.core.lifecycle.pod_sysctls import SysctlRules
 from allot.core.lifecycle.slice_publishing import Pool
 from allot.core.metrics.exposition import Exposition, Sample
 from allot.core.model.containers_v1 import HTTPGetAction, TCPSocketAction
-from allot.core.model.core_v1 import Container, Pod
+from allot.core.model.core_v1 import Container, Node, Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
 from allot.core.model.resource_v1 import DeviceClass
 from allot.core.model.volumes_v1 import HostPathVolumeSource
 from allot.network.client import PodNetwork
 from allot.node.actions import Actions
+from allot.node.admission import Admission
 from allot.node.agent import log_isolation, report_no_network
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.containers import ContainerSpecs
@@ -42,6 +44,7 @@ from allot.node.machine import Machine
 from allot.node.metric_problems import BAD_ANNOTATION, FAILED_SCRAPE
 from allot.node.metrics import Measured, joined
 from allot.node.objects import Objects
+from allot.node.pod_certificates import PodCertificates
 from allot.node.pod_folders import PODS
 from allot.node.pod_resources import Allocatable, allocatable_of
 from allot.node.pods import PodWorker, Services
@@ -50,7 +53,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure, RuntimeStatus
 from allot.node.runtimes.simulated import PROGRAMS_MAX, SimulatedRuntime
 from allot.node.runtimes.stand_ins import command_of
-from allot.node.service_variables import ServiceVariables
+from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices, has_claims
 from allot.node.simulated_slices import SimulatedSlices
 from allot.node.simulated_usage import SimulatedUsage
@@ -107,13 +110,22 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_factor: float = 1.0
     programs_max: int = PROGRAMS_MAX
     awake_max: int = AWAKE_MAX
+    sysctls: SysctlRules = SysctlRules()
 
 
 class _Volumes(Volumes):
     """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have in place of this machine's."""
 
-    def __init__(self, folder: Path, disks: Path, objects: Objects, clock: Clock, runtime: SimulatedRuntime) -> None:
-        super().__init__(folder, objects, clock)
+    def __init__(
+        self,
+        folder: Path,
+        disks: Path,
+        objects: Objects,
+        certificates: PodCertificates,
+        clock: Clock,
+        runtime: SimulatedRuntime,
+    ) -> None:
+        super().__init__(folder, objects, clock, certificates)
         self._disks = disks
         self._runtime = runtime
 
@@ -143,11 +155,19 @@ class _Actions(Actions):
         super().__init__(runtime, network)
         self._simulated = runtime
 
-    async def request(self, action: HTTPGetAction, container: Container, address: str, timeout_s: float) -> str:
+    async def request(
+        self,
+        action: HTTPGetAction,
+        container: Container,
+        address: str,
+        timeout_s: float,
+        *,
+        takes_any_status: bool = False,
+    ) -> str:
         """A request."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
-        return await super().request(action, container, address, timeout_s)
+        return await super().request(action, container, address, timeout_s, takes_any_status=takes_any_status)
 
     async def dial(self, action: TCPSocketAction, container: Container, address: str, timeout_s: float) -> str:
         """A connection."""
@@ -220,9 +240,15 @@ class SimulatedNodes:
             self._unfinished,
             self._allocatable,
         )
-        self._variables = ServiceVariables(informers, has_network=network is not None)
+        self._variables = ServiceVariables(
+            informers, ApiVariables.NONE if network is None else ApiVariables.WITH_OWN_NETWORK
+        )
+        self._admission = Admission(client, informers.typed(Node))
         objects = Objects(client)
-        self._volumes = _Volumes(options.root / PODS, options.root / "disks", objects, clock, self.runtime)
+        certificates = PodCertificates(client, clock, ids, self._uid_of)
+        self._volumes = _Volumes(
+            options.root / PODS, options.root / "disks", objects, certificates, clock, self.runtime
+        )
         shared = Services(
             clock=clock,
             ids=ids,
@@ -239,6 +265,8 @@ class SimulatedNodes:
             pulls_images=False,
             allocatable={},
             variables=self._variables,
+            admission=self._admission,
+            sysctls=options.sysctls,
             time_factor=options.time_factor,
         )
         self._shared = shared
@@ -253,6 +281,11 @@ class SimulatedNodes:
         self._facts: dict[str, Mapping[DeviceName, DeviceFacts]] = {}
         # Set as soon as every node is in the API with its slices and its lease.
         self.are_ready = asyncio.Event()
+
+    @property
+    def awake(self) -> int:
+        """How many nodes have their drivers running."""
+        return self._devices.awake
 
     async def run(self) -> None:
         """Register all nodes, then look after pods."""
@@ -485,6 +518,9 @@ class SimulatedNodes:
         return allocatable_of(self._set_of[node].machine)
 
     async def _follow_pods(self) -> None:
+        await self._admission.wait()
+        # All at once: pods that have begun count before the first new one is asked about.
+        await self._pods.wait_synced()
         stop = self._pods.add_handler(self._workers.pod_changed)
         self._follows_pods = True
         try:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from allot.node.pod_folders import opened
 from allot.node.runtimes.port import Mount, RuntimeFailure
-from allot.process.beneath import FOLDER, checked_name, open_beneath, remove_entry, write_file
+from allot.process.beneath import checked_name, open_beneath, remove_entry, write_file
 from allot.process.mounts import BIND, RECURSIVE, at, mount, unmount
 
-_FOLDER = "volume-subpaths"
+SUBPATHS = "volume-subpaths"
 
 
 def open_subpath(source: str, below: str) -> int:
@@ -43,7 +43,7 @@ def bind_subpath(pod_folder: Path, container: str, position: int, wanted: Mount)
 
 def _bind(place: int, pod_folder: Path, name: str) -> str:
     is_folder = os.path.isdir(at(place))
-    with opened(pod_folder, _FOLDER) as folder:
+    with opened(pod_folder, SUBPATHS) as folder:
         target = f"{at(folder)}/{name}"
         while unmount(target):
             pass  # of the container before this one, which has ended
@@ -53,18 +53,4 @@ def _bind(place: int, pod_folder: Path, name: str) -> str:
         else:
             write_file(folder, name, b"", 0o600)
         mount(at(place), target, BIND | RECURSIVE)
-    return str(pod_folder / _FOLDER / name)
-
-
-def release_subpaths(pod_folder: Path) -> None:
-    """Take away what was mounted for a pod; OSError if something stays."""
-    try:
-        folder = os.open(pod_folder / _FOLDER, FOLDER)
-    except FileNotFoundError:
-        return
-    try:
-        for name in os.listdir(folder):
-            while unmount(f"{at(folder)}/{name}"):
-                pass
-    finally:
-        os.close(folder)
+    return str(pod_folder / SUBPATHS / name)

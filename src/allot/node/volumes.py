@@ -18,22 +18,31 @@ from typing import Any
 
 import msgspec
 
+from allot.core.lifecycle.certificate_files import trust_anchors
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, field, resource_field
+from allot.core.lifecycle.pod_storage import MEMORY, eviction_text, memory_volume_bytes, size_limit_bytes
+from allot.core.lifecycle.pod_users import fs_user
 from allot.core.model.pods_v1 import RunnablePod
 from allot.core.model.volumes_v1 import (
+    ClusterTrustBundleProjection,
     ConfigMapVolumeSource,
     DownwardAPIVolumeSource,
+    EmptyDirVolumeSource,
     HostPathVolumeSource,
     KeyToPath,
+    PodCertificateProjection,
     RunnableVolume,
     SecretVolumeSource,
     ServiceAccountTokenProjection,
     VolumeProjection,
 )
 from allot.core.workloads.volume_binding import PROVISIONED_BY
+from allot.node.empty_dirs import KIND as EMPTY
+from allot.node.empty_dirs import TooDeep, make_folder, make_memory, used_bytes
 from allot.node.objects import Missing, Objects
-from allot.node.pod_folders import MESSAGES, opened
-from allot.node.subpaths import release_subpaths
+from allot.node.pod_certificates import PodCertificates
+from allot.node.pod_folders import MESSAGES, opened, unmount_below
+from allot.node.subpaths import SUBPATHS
 from allot.process.beneath import (
     FOLDER,
     BadName,
@@ -49,8 +58,9 @@ from allot.process.clock import Clock
 _log = logging.getLogger("allot.node")
 
 _MODE = 0o644
+# Of a token that belongs to one user or group.
+_PRIVATE_MODE = 0o600
 _LINK = "..data"
-_EMPTY = "empty-dir"
 # Larger than any object that the API takes.
 _FILE_BYTES_MAX = 4 * 1024 * 1024
 # What a group gets that a pod's files are given to (fsGroup): reading, and passing through folders, as the kubelet has it.
@@ -62,20 +72,35 @@ class MountFailure(Exception):
 
 
 class _File(msgspec.Struct, frozen=True):
+    """user: whose it is, if not the agent's."""
+
     data: bytes
     mode: int
+    user: int | None = None
 
 
 Files = dict[str, _File]
 
 
 class Volumes:
-    """The volumes of all pods, below one folder."""
+    """The volumes of all pods, below one folder. is_mounted: whether containers get what the agent mounts; a runtime that makes
+    namespaces by itself keeps volumes in memory there, and has no images to mount."""
 
-    def __init__(self, folder: Path, objects: Objects, clock: Clock) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        objects: Objects,
+        clock: Clock,
+        certificates: PodCertificates | None = None,
+        *,
+        is_mounted: bool = False,
+    ) -> None:
+        """certificates: None if pods get none."""
         self._folder = folder
         self._objects = objects
+        self._certificates = certificates
         self._clock = clock
+        self._is_mounted = is_mounted
         # Per pod and file: when a token has to be fetched again, and the token.
         self._tokens: dict[tuple[str, str, str], tuple[float, bytes]] = {}
         # Per pod and volume: where the volume of a claim is. That does not change as long as the pod uses it.
@@ -86,7 +111,7 @@ class Volumes:
         return self._folder / checked_name(uid, "pod: metadata.uid")
 
     async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
-        """Make all volumes, or bring them up to date; where they are by name."""
+        """Make all volumes, or bring them up to date; where they are by name. The runtime itself mounts images: they are nowhere."""
         found: dict[str, Path] = {}
         await asyncio.to_thread(self._make_messages, pod)
 
@@ -100,7 +125,8 @@ class Volumes:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for volume in pod.spec.volumes:
-                    tasks.create_task(set_up(volume))
+                    if volume.image is None or not self._is_mounted:
+                        tasks.create_task(set_up(volume))
         except* MountFailure as group:
             raise group.exceptions[0] from None
         return found
@@ -119,9 +145,13 @@ class Volumes:
             del self._tokens[key]
         for place in [place for place in self._claimed if place[0] == uid]:
             del self._claimed[place]
+        if self._certificates is not None:
+            self._certificates.forget(uid)
         folder = self.pod_folder(uid)
         try:
-            release_subpaths(folder)
+            unmount_below(folder, SUBPATHS)
+            if self._is_mounted:
+                unmount_below(folder, _around(EMPTY))
             remove_tree(folder)
         except OSError as error:
             _log.warning("pod %s: %s is not removed: %s", uid, folder, error)
@@ -140,7 +170,7 @@ class Volumes:
             return await self._of_claim(pod, volume)
         kind, files = await self._files(pod, volume, facts)
         name = checked_name(volume.name, f"pod {pod.key}: volume")
-        around = f"volumes/kubernetes.io~{kind}"
+        around = _around(kind)
         folder = self.pod_folder(pod.metadata.uid)
         context = pod.spec.security_context
         # Only root can give files to a group of which it is not a member.
@@ -148,13 +178,39 @@ class Volumes:
 
         def make() -> None:
             with opened(folder, around) as handle:
-                if files is None:
-                    _make_empty(handle, name, group)
-                else:
+                if volume.empty_dir is not None:
+                    self._make_empty(pod, volume.empty_dir, facts, handle, name, group)
+                elif files is not None:
                     _make_filled(handle, name, group, files)
 
         await asyncio.to_thread(make)
         return folder / around / name
+
+    def _make_empty(
+        self, pod: RunnablePod, source: EmptyDirVolumeSource, facts: PodFacts, around: int, name: str, group: int | None
+    ) -> None:
+        if source.medium == MEMORY and self._is_mounted:
+            make_memory(around, name, group, memory_volume_bytes(pod, source, facts.allocatable))
+        elif source.medium in ("", MEMORY):
+            make_folder(around, name, group)
+        else:
+            raise Missing(f'the agent has no folders of medium "{source.medium}"')
+
+    def excess(self, pod: RunnablePod) -> str:
+        """Why a pod has to go: what it has in one of its empty folders is more than it may. Empty if all is well."""
+        for volume in pod.spec.volumes:
+            limit = size_limit_bytes(volume.empty_dir) if volume.empty_dir is not None else None
+            if volume.empty_dir is None or limit is None:
+                continue
+            folder = self.pod_folder(pod.metadata.uid) / _around(EMPTY) / checked_name(volume.name, "volume")
+            try:
+                if used_bytes(folder, limit) > limit:
+                    return eviction_text(volume.name, volume.empty_dir)
+            except TooDeep as error:
+                return f'Usage of EmptyDir volume "{volume.name}" cannot be measured: {error}. '
+            except OSError as error:
+                _log.debug("pod %s: volume %s is not measured: %s", pod.key, volume.name, error)
+        return ""
 
     async def _of_claim(self, pod: RunnablePod, volume: RunnableVolume) -> Path:
         key = (pod.metadata.uid, volume.name)
@@ -189,7 +245,9 @@ class Volumes:
 
     async def _files(self, pod: RunnablePod, volume: RunnableVolume, facts: PodFacts) -> tuple[str, Files | None]:
         if volume.empty_dir is not None:
-            return _EMPTY, None
+            return EMPTY, None
+        if volume.image is not None:
+            raise Missing("this node's runtime has no images: a volume with the content of one needs --runtime cri")
         if volume.config_map is not None:
             return "configmap", await self._config_map(pod, volume.config_map, volume.config_map.default_mode)
         if volume.secret is not None:
@@ -199,13 +257,22 @@ class Volumes:
         if volume.projected is not None:
             mode = volume.projected.default_mode
             parts = await asyncio.gather(
-                *(self._projection(pod, volume, source, mode, facts) for source in volume.projected.sources)
+                *(
+                    self._projection(pod, volume, position, source, mode, facts)
+                    for position, source in enumerate(volume.projected.sources)
+                )
             )
             return "projected", {name: file for part in parts for name, file in part.items()}
         raise Missing("the agent has no plugin for this kind of volume")
 
     async def _projection(
-        self, pod: RunnablePod, volume: RunnableVolume, source: VolumeProjection, mode: int | None, facts: PodFacts
+        self,
+        pod: RunnablePod,
+        volume: RunnableVolume,
+        position: int,
+        source: VolumeProjection,
+        mode: int | None,
+        facts: PodFacts,
     ) -> Files:
         if source.config_map is not None:
             return await self._config_map(pod, source.config_map, mode)
@@ -215,7 +282,38 @@ class Volumes:
             return _downward(pod, source.downward_api, mode, facts)
         if source.service_account_token is not None:
             return await self._token(pod, volume, source.service_account_token, mode)
+        if source.cluster_trust_bundle is not None:
+            return await self._trust_bundle(source.cluster_trust_bundle, mode)
+        if source.pod_certificate is not None:
+            return await self._certificate(pod, volume, position, source.pod_certificate, mode)
         raise Missing("the agent does not know this source of a projected volume")
+
+    async def _trust_bundle(self, source: ClusterTrustBundleProjection, mode: int | None) -> Files:
+        bundles = await self._objects.trust_bundles(source)
+        if not bundles and not source.optional:
+            if source.name is not None:
+                raise Missing(f'clustertrustbundle "{source.name}" not found')
+            raise Missing("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+        return {source.path: _File(trust_anchors(bundles).encode(), _MODE if mode is None else mode)}
+
+    async def _certificate(
+        self,
+        pod: RunnablePod,
+        volume: RunnableVolume,
+        position: int,
+        source: PodCertificateProjection,
+        mode: int | None,
+    ) -> Files:
+        if self._certificates is None:
+            raise Missing("the agent asks for no certificates")
+        found = await self._certificates.of(pod, volume.name, position, source)
+        usual = _MODE if mode is None else mode
+        files = {
+            source.credential_bundle_path: found.key + found.chain,
+            source.key_path: found.key,
+            source.certificate_chain_path: found.chain,
+        }
+        return {path: _private_file(pod, data, usual) for path, data in files.items() if path}
 
     async def _config_map(self, pod: RunnablePod, source: ConfigMapVolumeSource, mode: int | None) -> Files:
         data = await self._objects.config_map(pod.metadata.namespace, source.name)
@@ -246,7 +344,20 @@ class Volumes:
             due = now + min(0.8 * (token.expires_at - now), 24 * 3600.0)
             text = token.text.encode()
             self._tokens[key] = (due, text)
-        return {source.path: _File(text, _MODE if mode is None else mode)}
+        return {source.path: _private_file(pod, text, _MODE if mode is None else mode)}
+
+
+def _around(kind: str) -> str:
+    return f"volumes/kubernetes.io~{kind}"
+
+
+def _private_file(pod: RunnablePod, text: bytes, mode: int) -> _File:
+    """What only the pod is to know is for its user and group alone, if it has them."""
+    user = fs_user(pod)
+    has_group = pod.spec.security_context is not None and pod.spec.security_context.fs_group is not None
+    if user is None and not has_group:
+        return _File(text, mode)
+    return _File(text, _PRIVATE_MODE, user if user != os.geteuid() and os.geteuid() == 0 else None)
 
 
 def _chosen(
@@ -309,28 +420,8 @@ def is_read_only(volume: RunnableVolume) -> bool:
     """Whether containers can only read a volume, whatever they ask for: the agent itself writes in it, or the pod says so."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.read_only
-    sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected)
+    sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected, volume.image)
     return any(each is not None for each in sources)
-
-
-def _make_empty(around: int, name: str, group: int | None) -> None:
-    """A folder that every user can write to, complete from its first moment. One that is there belongs to the containers."""
-    try:
-        os.stat(name, dir_fd=around, follow_symlinks=False)
-        return
-    except FileNotFoundError:
-        pass
-    fresh = f"..{name}"
-    remove_entry(around, fresh)
-    os.mkdir(fresh, 0o700, dir_fd=around)
-    handle = os.open(fresh, FOLDER, dir_fd=around)
-    try:
-        if group is not None:
-            os.fchown(handle, -1, group)
-        os.fchmod(handle, 0o777 if group is None else 0o2777)
-    finally:
-        os.close(handle)
-    os.rename(fresh, name, src_dir_fd=around, dst_dir_fd=around)
 
 
 def _make_filled(around: int, name: str, group: int | None, files: Files) -> None:
@@ -340,7 +431,7 @@ def _make_filled(around: int, name: str, group: int | None, files: Files) -> Non
         if not parts or parts[0] == "/" or parts[0].startswith("..") or ".." in parts:
             raise Missing(f"invalid path: {path}")
     if group is not None:
-        files = {path: _File(file.data, file.mode | _GROUP_READS) for path, file in files.items()}
+        files = {path: msgspec.structs.replace(file, mode=file.mode | _GROUP_READS) for path, file in files.items()}
     mode = 0o755 if group is None else 0o755 | _GROUP_PASSES
     folder = open_folder(around, name, make_mode=0o755)
     try:
@@ -384,7 +475,7 @@ def _fill(folder: int, name: str, files: Files, group: int | None) -> None:
             around, _, last = str(PurePosixPath(path)).rpartition("/")
             handle = open_folder(top, around, make_mode=0o755)
             try:
-                write_file(handle, last, file.data, file.mode, group)
+                write_file(handle, last, file.data, file.mode, group, file.user)
             finally:
                 os.close(handle)
         if group is not None:
@@ -416,9 +507,10 @@ def _present(folder: int) -> Files | None:
             return None
         for around, _, names, handle in os.fwalk(".", dir_fd=top):
             for name in names:
-                mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
+                have = os.stat(name, dir_fd=handle, follow_symlinks=False)
                 path = str(PurePosixPath(around) / name)
-                found[path] = _File(read_file(name, _FILE_BYTES_MAX, handle), stat.S_IMODE(mode))
+                user = have.st_uid if have.st_uid != os.geteuid() else None
+                found[path] = _File(read_file(name, _FILE_BYTES_MAX, handle), stat.S_IMODE(have.st_mode), user)
     except OSError:
         return None
     finally:

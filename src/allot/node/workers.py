@@ -80,10 +80,12 @@ class PodWorkers:
 
     def _start(self, pod: Object) -> None:
         assert self._services_of is not None and self._tasks is not None, "the agent runs"
+        services = self._services_of(pod)
         try:
-            worker = PodWorker(self._services_of(pod), pod)
+            worker = PodWorker(services, pod)
         except ValueError as error:
             _log.warning("pod %s: not understood: %s", pod["metadata"].get("name"), error)
+            self._tasks.create_task(services.reports.reject(pod, str(error)))
             return
         uid = worker.pod.metadata.uid
         self._by_uid[uid] = worker

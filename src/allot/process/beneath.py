@@ -200,7 +200,9 @@ def read_file(path: Path | str, bytes_max: int, dir_fd: int | None = None) -> by
         os.close(handle)
 
 
-def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None = None) -> None:
+def write_file(
+    folder: int, name: str, data: bytes, mode: int, group: int | None = None, user: int | None = None
+) -> None:
     """Make a file, which must not be there. The rights are given last."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags, 0o600, dir_fd=folder)
@@ -208,8 +210,8 @@ def write_file(folder: int, name: str, data: bytes, mode: int, group: int | None
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
-        if group is not None:
-            os.fchown(handle, -1, group)
+        if group is not None or user is not None:
+            os.fchown(handle, -1 if user is None else user, -1 if group is None else group)
         os.fchmod(handle, mode)
     finally:
         os.close(handle)

@@ -22,7 +22,7 @@ from allot.client.errors import ApiError, Forbidden, Unauthorized, Unreachable
 from allot.client.http import HttpTransport
 from allot.client.informer import Change, Informer
 from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, Transport
-from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, read_object, snapshot_kind
+from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind, device_api_of, read_object, snapshot_kind
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
@@ -47,7 +47,7 @@ _CLIENT_LOG = logging.getLogger("allot.client")
 async def fetch_snapshot(connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
     """The cluster as it is, as far as these kinds go. Denied, NotReached."""
     taken_at, values, unread = await _fetch(connection, listener, kinds)
-    return Snapshot(tuple(_objects(values, listener)), taken_at, unread)
+    return Snapshot(tuple(_objects(values, listener)), taken_at, unread, device_api_of(values))
 
 
 async def fetch_values(

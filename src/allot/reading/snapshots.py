@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, read_object
+from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, device_api_of, read_object
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError
@@ -122,7 +122,10 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
         listener.note(f"not read: {kinds}")
     objects = tuple(object_ for object_, _ in found.values())
-    return Snapshot(objects, _newest_time(objects)), [value for _, value in found.values()]
+    # What is private has been left behind by then, and comes back nowhere.
+    values = [value for (group, kind, _, _), (_, value) in found.items() if (group, kind) in _KIND_NAMES]
+    served = device_api_of(each.value for each in manifests)
+    return Snapshot(objects, _newest_time(objects), device_api=served), values
 
 
 def _note_absence(snapshot: Snapshot, listener: Listener) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -17,6 +17,7 @@ from allot.store.entry import DecodedObjects, Entry, LastState, Object, stamp
 from allot.store.etcd_client import COMPACTED_TEXT, FUTURE_TEXT, EtcdClient, EtcdOptions, Refused, TxnResult
 from allot.store.etcd_watch import EtcdWatch
 from allot.store.port import (
+    ChangeCount,
     Compacted,
     Fault,
     FutureRevision,
@@ -208,6 +209,10 @@ class EtcdStore:
 
     def last_change(self, folder: str) -> int | None:  # noqa: ARG002
         """Not known: others write to the same etcd."""
+        return None
+
+    def count_changes(self, folders: Collection[str]) -> ChangeCount | None:  # noqa: ARG002
+        """Not known, either."""
         return None
 
     def watch(self, prefix: str, after: int) -> Watch:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from allot.store.entry import LastState, stamp
 from allot.store.port import (
+    ChangeCount,
     Entry,
     Event,
     EventType,
@@ -38,6 +41,10 @@ class TimelineReads:
     def last_change(self, folder: str) -> int | None:
         """The newest change below a folder; see the port."""
         return self._timeline.last_changes.get(folder, 0)
+
+    def count_changes(self, folders: Collection[str]) -> ChangeCount | None:
+        """Counts changes below folders; see the port."""
+        return self._timeline.count_changes(folders)
 
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix; see the port."""

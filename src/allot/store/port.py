@@ -13,7 +13,7 @@ Contract for implementations (`memory`, `sqlite`, `etcd`; the same tests run aga
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from enum import StrEnum
 from typing import Protocol
 
@@ -122,6 +122,15 @@ class StoreUnavailable(StoreError):
         self.fault = fault
 
 
+class ChangeCount:
+    """How many changes there were below some folders: one look tells that there was none."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
 class Watch(Protocol):
     """An open watch. Iterate over it; close it when done."""
 
@@ -176,6 +185,10 @@ class Store(Protocol):
     def last_change(self, folder: str) -> int | None:
         """The revision of the newest change of a key below a folder (`/registry/<name>/`) as far as reads show it, 0 for
         none since the start; None if that is not known without asking. While it stays the same, so do lists of the folder."""
+
+    def count_changes(self, folders: Collection[str]) -> ChangeCount | None:
+        """A count that grows from now on with every change below the folders, in the moment in which reads show it; None if that is not
+        known without asking. While it stays the same, so do lists of all of them."""
 
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix (keys that start with it) after a revision, and Progress from time to time.

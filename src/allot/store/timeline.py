@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
 from allot.store.entry import Entry
 from allot.store.fanout import Fanout, TimelineWatch
-from allot.store.port import Compacted, Event, EventType, FutureRevision, Page
+from allot.store.port import ChangeCount, Compacted, Event, EventType, FutureRevision, Page
 from allot.store.sortedkeys import SortedKeys, end_of
 
 _revision_of = attrgetter("revision")
@@ -50,6 +50,7 @@ class Timeline:
         self.compacted = 0
         # Folder (`/registry/<name>/`) -> the revision of the newest change below it since the start.
         self.last_changes: dict[str, int] = {}
+        self._counts: dict[str, list[ChangeCount]] = {}
         self._limits = limits
         self._keys = SortedKeys()
         self._history: list[Event] = []
@@ -77,10 +78,21 @@ class Timeline:
                 self._keys.add(key)
             self.entries[key] = event.entry
         self.revision = event.revision
-        self.last_changes[key[: key.find("/", _ROOT_LENGTH) + 1]] = event.revision
+        folder = key[: key.find("/", _ROOT_LENGTH) + 1]
+        self.last_changes[folder] = event.revision
+        if folder in self._counts:
+            for count in self._counts[folder]:
+                count.value += 1
         self._history.append(event)
         self._history_bytes += event.entry.size_bytes
         self._fanout.deliver(event)
+
+    def count_changes(self, folders: Iterable[str]) -> ChangeCount:
+        """A count that grows with every change below folders."""
+        count = ChangeCount()
+        for folder in folders:
+            self._counts.setdefault(folder, []).append(count)
+        return count
 
     # -- history ------------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ def by_kind(kind: str, gates: Any = DEFAULT_GATES) -> dict[str, dict[str, Any]]:
 def test_the_usual_roles_are_there_and_marked_as_kubernetes_marks_them() -> None:
     roles = by_kind("clusterroles")
     assert set(REQUIRED_ROLES.split()) <= set(roles)
-    # Kubernetes' own, and that of metrics-server.
-    assert len(roles) == 73 + 1
+    # Kubernetes' own, that of metrics-server, and that of agents which lead pods to Services.
+    assert len(roles) == 73 + 2
     for role in roles.values():
         assert role["metadata"]["labels"]["kubernetes.io/bootstrapping"] == "rbac-defaults"
         assert role["metadata"]["annotations"] == {"rbac.authorization.kubernetes.io/autoupdate": "true"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import copy
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import msgspec
@@ -70,6 +71,9 @@ class World:
             for (in_group, of_plural, in_namespace, _), object_ in found
             if (in_group, of_plural) == (group, plural) and (not namespace or namespace == in_namespace)
         ]
+
+    def stamp_of(self, kinds: Collection[tuple[str, str]]) -> Callable[[], Hashable]:  # noqa: ARG002
+        return lambda: (self.version, len(self.objects))
 
     async def update_status(
         self, plural: str, group: str, namespace: str, name: str, object_: dict[str, Any]

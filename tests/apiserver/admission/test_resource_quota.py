@@ -79,7 +79,7 @@ async def test_two_servers_never_exceed_a_quota(world: Any) -> None:
     def now() -> str:
         return "2026-01-01T00:00:00Z"
 
-    chains = [AdmissionChain([], [ResourceQuota(world, world, now, recalculate=False)]) for _ in range(2)]
+    chains = [AdmissionChain([], [ResourceQuota(world, world, now, recalculate=False)], world) for _ in range(2)]
 
     async def make(number: int) -> None:
         world_chain = chains[number % 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,21 @@ def test_a_new_pod_gets_a_sandbox_then_its_containers() -> None:
     assert decide(two, Seen(), NOW).steps == (MakeSandbox(attempt=0),)
     assert starts(two, seen()) == [("a", 0), ("b", 0)]
     assert starts(two, seen(running("a"))) == [("b", 0)]
+
+
+def test_a_probe_may_say_how_long_the_container_is_given_that_fails_it() -> None:
+    found = pod(terminationGracePeriodSeconds=600)
+    for graces, expected in (({}, 600.0), ({"main": 5.0}, 5.0)):
+        steps = decide(found, seen(running("main"), failing={"main": "why"}, failing_graces=graces), NOW).steps
+        assert steps == (Stop(id="main-0", name="main", grace_s=expected, message="why"),)
+
+
+def test_messages_of_all_containers_together_have_a_length() -> None:
+    two = pod({"name": "a"}, {"name": "b"}, restartPolicy="Never")
+    long = msgspec.structs.replace(ended("a"), message="x" * 20_000)
+    status = pod_status(two, seen(long, msgspec.structs.replace(ended("b"), message="y")), Facts(now=NOW))
+    told = [each["state"]["terminated"]["message"] for each in status["containerStatuses"]]
+    assert told == ["x" * 6 * 1024, "y"]
 
 
 def test_init_containers_come_one_after_the_other_and_sidecars_stay() -> None:

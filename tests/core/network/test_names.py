@@ -196,3 +196,13 @@ def test_a_name_that_leads_to_itself_ends() -> None:
     head = struct.pack(">HHHHHH", 7, 0x8000, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="behind itself"):
         dns.records_of(head + b"\xc0\x0c" + b"\0" * 10)
+
+
+def test_addresses_that_nobody_here_has_may_be_known_to_others() -> None:
+    made = Directory()
+    spec = {"clusterIP": "192.168.7.7", "ports": [{"port": 80}]}
+    made.update("default", "far", routes_of({"metadata": {"namespace": "default", "name": "far"}, "spec": spec}, []))
+    assert found(made, "7.7.168.192.in-addr.arpa", dns.PTR) == ["far.default.svc.cluster.local"]
+    assert found(made, "8.7.168.192.in-addr.arpa", dns.PTR) == "not ours"
+    assert found(made, "7.0.96.10.in-addr.arpa", dns.PTR) == "no such name"
+    assert found(made, "168.192.in-addr.arpa", dns.PTR) == "not ours"

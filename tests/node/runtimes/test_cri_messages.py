@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -201,3 +203,40 @@ def test_the_end_of_a_program_is_read_from_its_status() -> None:
     ):
         with pytest.raises(RuntimeFailure, match=text):
             exit_code_of(told, "ExecError")
+
+
+def test_the_content_of_an_image_is_mounted_by_the_runtime() -> None:
+    mount = Mount(host_path="", container_path="/in", image="sha256:1", sub_path="v1", read_only=True)
+    made = _container(mounts=(mount,)).mounts[0]
+    assert (made.image.image, made.image_sub_path, made.host_path, made.readonly) == ("sha256:1", "v1", "", True)
+    assert not _container(mounts=(Mount(host_path="/a", container_path="/b"),)).mounts[0].HasField("image")
+
+
+@pytest.mark.parametrize(
+    ("version", "sub_path", "expected"),
+    [
+        ("v2.1.9", "", ""),
+        ("2.2.0-rc.1", "v1", ""),
+        ("v2.0.5", "", "volumeMount /in: image volumes need containerd 2.1; this is v2.0.5"),
+        ("v1.7.27", "", "volumeMount /in: image volumes need containerd 2.1; this is v1.7.27"),
+        ("v2.1.9", "v1", "volumeMount /in: subPath of image volumes need containerd 2.2; this is v2.1.9"),
+    ],
+)
+def test_a_runtime_that_would_mount_something_else_is_not_asked(version: str, sub_path: str, expected: str) -> None:
+    mount = Mount(host_path="", container_path="/in", image="sha256:1", sub_path=sub_path)
+    messages.check_images((Mount(host_path="/a", container_path="/b", sub_path="c"),), "containerd", "v1.0")
+    messages.check_images((mount,), "cri-o", "1.30")
+    if not expected:
+        messages.check_images((mount,), "containerd", version)
+        return
+    with pytest.raises(RuntimeFailure, match=re.escape(expected)):
+        messages.check_images((mount,), "containerd", version)
+
+
+def test_an_image_is_not_run_as_root_or_as_nobody_knows_whom_where_that_is_forbidden() -> None:
+    spec = ContainerSpec(pod=POD, name="main", user=User(non_root=True))
+    messages.check_non_root(spec, (1000, ""))
+    with pytest.raises(RuntimeFailure, match="image will run as root"):
+        messages.check_non_root(spec, (0, ""))
+    with pytest.raises(RuntimeFailure, match=r"image has non-numeric user \(worker\), cannot verify user is non-root"):
+        messages.check_non_root(spec, (None, "worker"))

@@ -25,6 +25,7 @@ from allot.node.runtimes.port import (
     RuntimeFailure,
     SandboxSpec,
     State,
+    User,
 )
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.runtimes.process_limits import make_group, remove_group
@@ -375,3 +376,39 @@ async def test_a_long_log_goes_on_in_a_new_file_and_is_followed_there(world: Wor
         end = piece[-5:]
     assert (count, end) == (12001, b"last\n")
     assert path.with_name("c.log.1").stat().st_size > path.stat().st_size
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+async def test_another_user_is_at_home_below_a_folder_that_is_not_his(either: World, tmp_path: Path) -> None:
+    """The agent's own folders are for nobody else, and so is pytest's."""
+    tmp_path.chmod(0o700)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    mounts = (Mount(host_path=str(volume), container_path="/volume"),)
+    script = "echo here > file; cat file; id -u; echo mine > /volume/made; cat /volume/made"
+    id_ = await either.start("sh", "-c", script, user=User(user=1234, group=1234), mounts=mounts)
+    assert (await either.ended(id_)).exit_code == 0
+    assert [text for _, text in either.said()] == [b"here", b"1234", b"mine"]
+    lasting = await either.start("sleep", "600", name="lasting", user=User(user=1234, group=1234))
+    code, said = await either.runtime.exec_sync(lasting, ("id", "-u"), 10.0)
+    assert (code, said) == (0, b"1234\n")
+
+
+async def test_a_setting_of_the_kernel_is_the_pods_or_is_refused(world: World) -> None:
+    shared = SandboxSpec(pod=POD, hostname="p", sysctls={"net.ipv4.ip_unprivileged_port_start": "80"})
+    with pytest.raises(RuntimeFailure, match="the pod has no namespace of its own for that on this node"):
+        await world.runtime.run_sandbox(shared)
+    before = Path("/proc/sys/kernel/shm_rmid_forced").read_text()
+    wanted = "0" if before.strip() == "1" else "1"
+    own = SandboxSpec(pod=POD, hostname="p", sysctls={"kernel.shm_rmid_forced": wanted})
+    own = msgspec.structs.replace(own, log_directory=str(world.folder / "log"))
+    try:
+        world.sandbox = (await world.runtime.run_sandbox(own)).id
+    except RuntimeFailure as error:
+        # Kernels before 5.19 let only the machine's root do that.
+        assert "sysctl kernel.shm_rmid_forced" in str(error)
+        pytest.skip(str(error))
+    await world.ended(await world.start("cat", "/proc/sys/kernel/shm_rmid_forced"))
+    assert [text for _, text in world.said()] == [wanted.encode()]
+    assert Path("/proc/sys/kernel/shm_rmid_forced").read_text() == before

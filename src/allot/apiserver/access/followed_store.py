@@ -7,11 +7,11 @@ must be gone when the answer arrives. What other servers on the same store write
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from allot.apiserver.access.authorizer import Authorizer, is_followed
-from allot.store.port import Entry, Object, Page, Store, Watch
+from allot.store.port import ChangeCount, Entry, Object, Page, Store, Watch
 
 
 class FollowedStore:
@@ -68,6 +68,10 @@ class FollowedStore:
     def last_change(self, folder: str) -> int | None:
         """The newest change below a folder."""
         return self._store.last_change(folder)
+
+    def count_changes(self, folders: Collection[str]) -> ChangeCount | None:
+        """Counts changes below folders."""
+        return self._store.count_changes(folders)
 
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix."""

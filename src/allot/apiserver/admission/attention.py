@@ -115,12 +115,10 @@ class UnattendedPods:
         """New pods."""
         return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
 
-    def idle(self, namespace: str) -> bool:  # noqa: ARG002
-        """Whether all run whom a pod may need."""
-        return self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS)
-
     async def validate(self, admission: Admission) -> Settle | None:
-        """Warn."""
+        """Warn, unless all run whom a pod may need."""
+        if self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS):
+            return None
         told = pod_silence(admission.object or {}, self._attendance.runs)
         if told:
             admission.warnings.append(told)

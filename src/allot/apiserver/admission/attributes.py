@@ -6,7 +6,7 @@ another object puts a new one into `object`; it never changes the one that is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -37,6 +37,10 @@ class Lookup(Protocol):
 
     def known_list(self, plural: str, group: str, namespace: str = "") -> Sequence[Object] | None:
         """What `list` gives, if that can be told without waiting."""
+
+    def stamp_of(self, kinds: Collection[tuple[str, str]]) -> Callable[[], Hashable] | None:
+        """Something to ask again and again: while the answer is the same, so are lists of these kinds, each plural and group. None if
+        that cannot be told without waiting."""
 
 
 class StatusWriter(Protocol):

@@ -64,6 +64,7 @@ class BoundPolicies(Generic[_Policy]):
         self._registry = registry
         self._plural = plural
         self._bindings = bindings
+        self.idle_by = ((bindings, _GROUP),)
         self._compile = compile_
         self._compiled: dict[str, tuple[str, _Policy]] = {}
         self.cases = Cases(lookup, registry, authorize)

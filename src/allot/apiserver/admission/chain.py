@@ -13,12 +13,13 @@ charged for an object (quota) is given back if the write fails.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from allot.apiserver.admission.attributes import Admission, Object, Operation
+from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
 from allot.apiserver.request import ApiRequest
 from allot.apiserver.resources import Resource
 
@@ -27,14 +28,21 @@ Settle = Callable[[bool], Awaitable[None]]
 
 
 class Plugin(Protocol):
-    """Something that looks at requests. `handles` depends on nothing but its arguments; its answers are kept.
-
-    A plugin may also have `idle(namespace) -> bool`: whether there is nothing that could make it do anything about a request
-    in the namespace (no policies, no quotas, ...). It is asked at every request and then left out.
-    """
+    """Something that looks at requests. `handles` depends on nothing but its arguments; its answers are kept."""
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Whether such requests concern the plugin."""
+
+
+@runtime_checkable
+class Idling(Protocol):
+    """A plugin that may have nothing to do: no policies, no quotas."""
+
+    # The kinds, each plural and group, whose objects alone decide that: answers are kept until one of them changes.
+    idle_by: Collection[tuple[str, str]]
+
+    def idle(self, namespace: str) -> bool:
+        """Whether there is nothing that could make it do anything about a request in the namespace. Then it is left out."""
 
 
 class MutatingPlugin(Plugin, Protocol):
@@ -54,36 +62,83 @@ class ValidatingPlugin(Plugin, Protocol):
 _Key = tuple[str, str, str, str, Operation]
 _Chosen = TypeVar("_Chosen", bound=Plugin)
 _Idle = Callable[[str], bool]
+_QUIET_MAX = 2_000
+
+
+class _Selection(Generic[_Chosen]):
+    """The plugins that handle one kind of request."""
+
+    __slots__ = ("_all", "_always", "_quiet", "_stamp")
+
+    def __init__(self, plugins: Iterable[_Chosen]) -> None:
+        self._all: tuple[tuple[_Chosen, _Idle | None], ...] = tuple(
+            (plugin, plugin.idle if isinstance(plugin, Idling) else None) for plugin in plugins
+        )
+        self._always = tuple(plugin for plugin, idle in self._all if idle is None)
+        # Namespaces in which all others were idle when the stamp was this one: nearly all, at nearly every request.
+        self._quiet: set[str] = set()
+        self._stamp: Hashable = None
+
+    def busy(self, namespace: str, stamp: Hashable) -> tuple[_Chosen, ...]:
+        """Those that are not idle. stamp: what stays the same for as long as nobody becomes idle or ceases to be; None if that
+        cannot be told."""
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._quiet.clear()
+        elif namespace in self._quiet:
+            return self._always
+        found = tuple(plugin for plugin, idle in self._all if idle is None or not idle(namespace))
+        if stamp is not None and len(found) == len(self._always):
+            if len(self._quiet) >= _QUIET_MAX:
+                self._quiet.clear()
+            self._quiet.add(namespace)
+        return found
 
 
 class AdmissionChain:
     """All plugins in their order."""
 
-    def __init__(self, mutating: Iterable[MutatingPlugin], validating: Iterable[ValidatingPlugin]) -> None:
+    def __init__(
+        self, mutating: Iterable[MutatingPlugin], validating: Iterable[ValidatingPlugin], lookup: Lookup
+    ) -> None:
         self._mutating = tuple(mutating)
         self._validating = tuple(validating)
-        self._mutating_for: dict[_Key, tuple[tuple[MutatingPlugin, _Idle | None], ...]] = {}
-        self._validating_for: dict[_Key, tuple[tuple[ValidatingPlugin, _Idle | None], ...]] = {}
+        self._mutating_for: dict[_Key, _Selection[MutatingPlugin]] = {}
+        self._validating_for: dict[_Key, _Selection[ValidatingPlugin]] = {}
+        self._lookup = lookup
+
+    @cached_property
+    def _stamp(self) -> Callable[[], Hashable] | None:
+        """For what plugins are idle by. Made at the first request: before, the server does not know its kinds."""
+        plugins: tuple[Plugin, ...] = (*self._mutating, *self._validating)
+        idling = [plugin for plugin in plugins if isinstance(plugin, Idling)]
+        return self._lookup.stamp_of({kind for plugin in idling for kind in plugin.idle_by})
 
     async def mutate(self, admission: Admission) -> Object | None:
         """The object as the mutating plugins leave it. All of them run once more if policies or webhooks changed it."""
-        await self._round(admission)
+        for plugin in self._busy(self._mutating_for, self._mutating, admission):
+            await plugin.mutate(admission)
         if admission.wants_second_round:
             admission.is_second_round = True
-            await self._round(admission)
-        return admission.object
-
-    async def _round(self, admission: Admission) -> None:
-        namespace = admission.namespace
-        for plugin, idle in _chosen(self._mutating_for, self._mutating, admission):
-            if idle is None or not idle(namespace):
+            for plugin in self._busy(self._mutating_for, self._mutating, admission):
                 await plugin.mutate(admission)
+        return admission.object
 
     def judge(self, admission: Admission) -> AbstractAsyncContextManager[None]:
         """Raises StatusError if a plugin refuses; else the body runs, and plugins hear whether it succeeded."""
-        namespace = admission.namespace
-        chosen = _chosen(self._validating_for, self._validating, admission)
-        return _Judgement(admission, [plugin for plugin, idle in chosen if idle is None or not idle(namespace)])
+        return _Judgement(admission, self._busy(self._validating_for, self._validating, admission))
+
+    def _busy(
+        self, selections: dict[_Key, _Selection[_Chosen]], plugins: tuple[_Chosen, ...], admission: Admission
+    ) -> tuple[_Chosen, ...]:
+        """The plugins that a request has to pass."""
+        resource = admission.resource
+        key = (resource.group, resource.version, resource.plural, admission.subresource, admission.operation)
+        selection = selections.get(key)
+        if selection is None:
+            asked = (resource, admission.subresource, admission.operation)
+            selection = selections[key] = _Selection(plugin for plugin in plugins if plugin.handles(*asked))
+        return selection.busy(admission.namespace, self._stamp() if self._stamp is not None else None)
 
     async def admit(
         self,
@@ -109,7 +164,7 @@ class _Judgement:
 
     __slots__ = ("_admission", "_plugins", "_settling")
 
-    def __init__(self, admission: Admission, plugins: list[ValidatingPlugin]) -> None:
+    def __init__(self, admission: Admission, plugins: tuple[ValidatingPlugin, ...]) -> None:
         self._admission = admission
         self._plugins = plugins
         self._settling: list[Settle] = []
@@ -156,20 +211,6 @@ def admission_of(
         options=options,
         dry_run=dry_run,
     )
-
-
-def _chosen(
-    chosen: dict[_Key, tuple[tuple[_Chosen, _Idle | None], ...]], plugins: tuple[_Chosen, ...], admission: Admission
-) -> tuple[tuple[_Chosen, _Idle | None], ...]:
-    resource = admission.resource
-    key = (resource.group, resource.version, resource.plural, admission.subresource, admission.operation)
-    found = chosen.get(key)
-    if found is None:
-        asked = (resource, admission.subresource, admission.operation)
-        found = chosen[key] = tuple(
-            (plugin, getattr(plugin, "idle", None)) for plugin in plugins if plugin.handles(*asked)
-        )
-    return found
 
 
 async def _settle_all(settling: list[Settle], *, stored: bool) -> None:

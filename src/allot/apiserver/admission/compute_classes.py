@@ -5,7 +5,7 @@ from __future__ import annotations
 from allot.apiserver.admission.attributes import Admission, Lookup, Operation
 from allot.apiserver.admission.objects import labels_of
 from allot.apiserver.resources import Resource
-from allot.core.lifecycle.compute_class_pods import conflict, with_class
+from allot.core.lifecycle.compute_class_pods import conflict, may_have_class, with_class
 
 
 class ComputeClasses:
@@ -21,10 +21,11 @@ class ComputeClasses:
     async def mutate(self, admission: Admission) -> None:
         """Select and tolerate."""
         pod = admission.object
-        if pod is None:
+        namespace = await self._lookup.get("namespaces", "", "", admission.namespace)
+        labels = labels_of(namespace)
+        if pod is None or not may_have_class(pod, labels):
             return
         problem = conflict(pod)
         if problem:
             raise admission.forbidden(problem)
-        namespace = await self._lookup.get("namespaces", "", "", admission.namespace)
-        admission.object = with_class(pod, labels_of(namespace))
+        admission.object = with_class(pod, labels)

@@ -14,6 +14,8 @@ _VOLUME_CLAIMS = ("", "persistentvolumeclaims")
 class LimitRanger:
     """The plugin."""
 
+    idle_by = (("limitranges", ""),)
+
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
 

@@ -27,7 +27,7 @@ class MutatingPolicies:
     def __init__(self, lookup: Lookup, registry: Registry, authorize: Authorize) -> None:
         names = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
         self._bound = BoundPolicies(lookup, registry, authorize, *names, MutatingPolicy)
-        self.idle = self._bound.idle
+        self.idle, self.idle_by = self._bound.idle, self._bound.idle_by
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Whatever has an object that can be changed."""

@@ -78,4 +78,5 @@ def default_chain(
     return AdmissionChain(
         (plugin for plugin in mutating if type(plugin).__name__ not in disabled),
         (plugin for plugin in validating if type(plugin).__name__ not in disabled),
+        lookup,
     )

@@ -22,7 +22,7 @@ class ValidatingPolicies:
         names = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
         self._bound = BoundPolicies(lookup, registry, authorize, *names, Policy)
         self.handles = self._bound.handles
-        self.idle = self._bound.idle
+        self.idle, self.idle_by = self._bound.idle, self._bound.idle_by
 
     async def validate(self, admission: Admission) -> None:
         """Ask every policy that is bound."""

@@ -26,6 +26,8 @@ _OWNERS_MAX = 8
 class QueueUse:
     """The plugin."""
 
+    idle_by = tuple(("queues", group) for group in QUEUE_GROUPS)
+
     def __init__(self, lookup: Lookup, authorize: Authorize) -> None:
         self._lookup = lookup
         self._authorize = authorize
@@ -39,6 +41,10 @@ class QueueUse:
         if resource.group in _WORKLOADS:
             return True
         return "." in resource.group and (not resource.group.endswith(".k8s.io") or ".x-k8s.io" in resource.group)
+
+    def idle(self, namespace: str) -> bool:  # noqa: ARG002
+        """Whether there are no queues."""
+        return all(self._lookup.known_list(*kind) == [] for kind in self.idle_by)
 
     async def validate(self, admission: Admission) -> None:
         """Refuse who may not use a queue that the object names."""

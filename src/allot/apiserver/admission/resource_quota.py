@@ -43,6 +43,8 @@ class _Charge(msgspec.Struct, frozen=True):
 class ResourceQuota:
     """The plugin. now: the time of day."""
 
+    idle_by = (("resourcequotas", ""),)
+
     def __init__(
         self, lookup: Lookup, writer: StatusWriter, now: Callable[[], str], *, recalculate: bool = True
     ) -> None:

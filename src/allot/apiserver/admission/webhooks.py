@@ -36,6 +36,7 @@ class _Webhooks:
 
     def __init__(self, lookup: Lookup, registry: Registry, authorize: Authorize, ids: Ids, calls: WebhookCalls) -> None:
         self._lookup = lookup
+        self.idle_by = ((self.plural, _GROUP),)
         self._calls = calls
         self._registry = registry
         self._cases = Cases(lookup, registry, authorize)

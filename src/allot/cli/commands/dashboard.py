@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import re
 import ssl
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from allot.client.connection import Connection
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -37,6 +39,12 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
         return str(ipaddress.ip_address(value))
     except ValueError:
         raise click.BadParameter(f"{value!r} is no IP address.") from None
+
+
+def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not _URL.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not a URL such as https://gpus.example.com/dashboard/.")
+    return value
 
 
 @click.command()
@@ -56,6 +64,13 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
     metavar="NAME",
     help="A further name by which browsers may call the server: of a proxy in front of it, for example. May be repeated.",
 )
+@click.option(
+    "--external-url",
+    default="",
+    metavar="URL",
+    callback=_url,
+    help="Where browsers find the dashboard behind a proxy: links begin with that.",
+)
 @click.option("--tls-cert-file", "certificate", type=_PATH, help="A certificate to serve with (PEM).")
 @click.option("--tls-private-key-file", "key", type=_PATH, help="Its key.")
 @click.option(
@@ -70,6 +85,7 @@ def dashboard(
     address: str,
     port: int,
     hosts: tuple[str, ...],
+    external_url: str,
     certificate: Path | None,
     key: Path | None,
     link_file: Path | None,
@@ -96,6 +112,7 @@ def dashboard(
         address=address,
         port=port,
         hosts=hosts,
+        external_url=external_url,
         certificate=certificate,
         key=key,
         link_file=link_file,

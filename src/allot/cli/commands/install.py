@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -15,6 +16,7 @@ from allot.cli.durations import duration_option
 from allot.cli.errors import Refused, Unreadable
 from allot.cli.installing import Target, on_cluster, target_options, with_options
 from allot.cli.output import OutputFormat, talk, write, write_value
+from allot.cli.snapshots import connection_of
 from allot.controllers.upstream_detection import has_allocation_guard
 from allot.core.advice.application_order import order_of
 from allot.installation import definitions
@@ -22,7 +24,9 @@ from allot.installation.applying import DRIVERS, PARTS, Cluster, namespace_objec
 from allot.installation.chart_rendering import BadValues, Rendered, chart_folder, merged, render, set_value
 from allot.process.clock import SystemClock
 from allot.reading.documents import parse_documents
+from allot.reading.errors import NoCluster
 from allot.reading.manifests import read_file
+from allot.reading.snapshots import SnapshotSource
 
 Object = dict[str, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,7 +79,7 @@ def _part_options(function: Function) -> Function:
 @click.option("--dry-run", is_flag=True, help="Write the manifests of all parts to stdout; needs no cluster.")
 @click.pass_context
 def install(context: click.Context, dry_run: bool) -> None:
-    """Bring parts of allot onto a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues.
+    """Bring parts of allot onto a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
 
     Manifests come from the templates of the Helm chart, which `allot install chart` writes for those who have Helm. Nothing is
     changed that somebody else manages. `allot up` has all of it.
@@ -220,6 +224,41 @@ def autoscaler(address: str, **options: Any) -> None:
     """
     chosen: Object = {"enabled": True, **({"address": address} if address else {})}
     _install("autoscaler", {"autoscaler": chosen}, **options)
+
+
+@install.command(short_help="Devices, claims and who waits, in the browser.")
+@click.option(
+    "--url", default="", metavar="URL", help="Where browsers find it: your ingress.  [default: through kubectl proxy]"
+)
+@_part_options
+def dashboard(url: str, **options: Any) -> None:
+    """Run the dashboard in the cluster, with an account that may look and nothing else.
+
+    It is reached through kubectl proxy, or through an ingress of yours, which talks HTTPS to the Service. The link that lets a browser in
+    is in the log of its pod and works once; then the next one is there.
+
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+
+    \b
+    Examples:
+      allot install dashboard --image registry.example/allot:0.1.0
+      allot install dashboard --url https://gpus.example.com/
+      kubectl logs -n allot-system deployment/allot-dashboard
+    """
+    chosen: Object = {"enabled": True, "hosts": list(_api_servers(options["target"])), **({"url": url} if url else {})}
+    _install("dashboard", {"dashboard": chosen}, **options)
+
+
+def _api_servers(target: Target) -> Iterator[str]:
+    """The API server's name in the kubeconfig: kubectl proxy calls by it whatever is behind the server."""
+    try:
+        connection = connection_of(SnapshotSource(kubeconfig=target.kubeconfig, context=target.context))
+    except NoCluster:
+        # Printing manifests takes no cluster, and applying them says what is wrong.
+        return
+    host = urlsplit(connection.server).hostname
+    if host:
+        yield f"[{host}]" if ":" in host else host
 
 
 @install.command(short_help="The custom resources of others that allot's parts read.")

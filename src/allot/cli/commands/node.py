@@ -8,8 +8,9 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,23 +28,30 @@ from allot.cli.up.cloud import run_cloud
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.pod_sysctls import SysctlRules, UnknownNamespace, allow_unsafe
+from allot.core.network.ranges import DOMAIN
 from allot.devices.catalogue import UnknownProfile
 from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
 from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
 from allot.network.client import PodNetwork
+from allot.network.resolvers import RESOLV_CONF
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
+from allot.node.cluster_names import ClusterNames
 from allot.node.dra.checkpoint import CheckpointCorrupt
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_machine
 from allot.node.pod_folders import PODS
+from allot.node.pod_names import NameOptions
 from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
 from allot.node.registration import DECLARED_FEATURES, PODS_MAX, NodeOptions
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import PodName, Runtime, RuntimeFailure
 from allot.node.runtimes.process import ProcessRuntime
 from allot.node.server import NodeServer
+from allot.node.service_proxy import NoServices, ProxyOptions, ServiceProxy
+from allot.node.service_variables import ApiVariables
 from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.refusals import Refusals, watch_handshakes
@@ -82,6 +90,12 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     driver_logs: Path | None
     pod_network: Path | None
     no_pod_network: str
+    cluster_dns: tuple[str, ...]
+    cluster_domain: str
+    served_dns: tuple[str, ...]
+    resolv_conf: str
+    sysctls: SysctlRules
+    service_proxy: str
     pools: PoolFile
     cloud_socket: Path | None
     time_factor: float
@@ -132,6 +146,23 @@ def _taints(_context: click.Context, _parameter: click.Parameter, text: str) -> 
             raise click.BadParameter(f"{each!r} is not a taint such as key=value:NoSchedule.")
         found.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})
     return tuple(found)
+
+
+def _addresses(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, text.split(",")))
+    for each in found:
+        try:
+            ip_address(each)
+        except ValueError:
+            raise click.BadParameter(f"{each!r} is not an address such as 10.96.0.10.") from None
+    return found
+
+
+def _sysctls(_context: click.Context, _parameter: click.Parameter, text: str) -> SysctlRules:
+    try:
+        return allow_unsafe(filter(None, text.split(",")))
+    except UnknownNamespace as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 def _periods(_context: click.Context, _parameter: click.Parameter, text: str) -> Periods:
@@ -300,6 +331,53 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "--no-pod-network", default="", hidden=True, help="Why there is no pod network, for the node's condition."
 )
 @click.option(
+    "--cluster-dns",
+    default="",
+    metavar="ADDRESSES",
+    callback=_addresses,
+    help="With --runtime cri: the cluster's DNS servers, for pods with dnsPolicy ClusterFirst; comma-separated.  [default: such pods "
+    "use the machine's DNS servers, and an event says so]",
+)
+@click.option(
+    "--cluster-domain",
+    default=DOMAIN,
+    show_default=True,
+    metavar="DOMAIN",
+    help="With --runtime cri: the DNS domain of the cluster.",
+)
+@click.option(
+    "--serve-dns",
+    "served_dns",
+    default="",
+    metavar="ADDRESS",
+    callback=_addresses,
+    help="With --runtime cri: serve the cluster's DNS to the pods of this node at this address of the node (port 53); they use it unless "
+    "--cluster-dns gives another.",
+)
+@click.option(
+    "--resolv-conf",
+    default=str(RESOLV_CONF),
+    show_default=True,
+    metavar="FILE",
+    help="With --runtime cri: the machine's DNS settings, for pods with dnsPolicy Default; empty: none.",
+)
+@click.option(
+    "--allowed-unsafe-sysctls",
+    "sysctls",
+    default="",
+    metavar="SYSCTLS",
+    callback=_sysctls,
+    help="Sysctls that pods may set besides the safe ones: net.core.somaxconn,kernel.msg*.",
+)
+@click.option(
+    "--service-proxy",
+    type=click.Choice(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="With --runtime cri: whether the agent leads pods to Services, by rules of the kernel. auto: if it may, and nobody else does, "
+    "such as kube-proxy; on: whoever else does.",
+)
+@click.option(
     "--driver-logs",
     type=_FOLDER,
     help="The directory with the logs of drivers that are shown as pods; simulated nodes write theirs there.",
@@ -337,6 +415,7 @@ def node(
         taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
         drivers: {gpu: {featureGates: {DynamicMIG: true}}, cpu: {}}
     """
+    _check_names(arguments)
     own_name = name or socket.gethostname().lower()
     pools = PoolFile()
     if pool_file is not None:
@@ -376,7 +455,9 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         node=_node_options(options, address, gates),
         root=root,
         log_folder=root / "log" / "pods",
-        reaches_services=options.runtime == "cri" or options.pod_network is not None,
+        api_variables=_api_variables(options),
+        names=_names(options) if options.runtime == "cri" else None,
+        sysctls=options.sysctls,
     )
     machine = read_machine(root)
     network = _network(options)
@@ -407,6 +488,8 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         runtime,
         devices,
         network,
+        _service_proxy(options, root, address, component, informers),
+        _cluster_names(options, informers),
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
@@ -452,7 +535,14 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         informers,
         component.clock,
         component.ids,
-        SimulatedOptions(sets=sets, kinds=kinds, address=address, root=root, time_factor=options.time_factor),
+        SimulatedOptions(
+            sets=sets,
+            kinds=kinds,
+            address=address,
+            root=root,
+            time_factor=options.time_factor,
+            sysctls=options.sysctls,
+        ),
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
@@ -538,6 +628,39 @@ def _declared(gates: FeatureGates) -> tuple[str, ...]:
     return tuple(each for each in DECLARED_FEATURES if each in gates)
 
 
+def _api_variables(options: NodeArguments) -> ApiVariables:
+    if options.runtime == "cri":
+        return ApiVariables.ALL
+    return ApiVariables.NONE if options.pod_network is None else ApiVariables.WITH_OWN_NETWORK
+
+
+def _names(options: NodeArguments) -> NameOptions:
+    machine = Path(options.resolv_conf) if options.resolv_conf else None
+    servers = options.cluster_dns or options.served_dns
+    return NameOptions(servers=servers, domain=options.cluster_domain, machine=machine)
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    dns, served, is_own = arguments["cluster_dns"], arguments["served_dns"], arguments["cluster_domain"] != DOMAIN
+    if arguments["runtime"] != "cri" and (dns or served or is_own):
+        raise click.UsageError("--cluster-dns, --cluster-domain and --serve-dns are for --runtime cri.")
+    if served and is_own:
+        raise click.UsageError(f"--serve-dns serves {DOMAIN} only; leave out --cluster-domain.")
+    if len(served) > 1 or any(":" in each for each in served):
+        raise click.UsageError("--serve-dns takes one IPv4 address.")
+
+
+def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames | None:
+    if not options.served_dns:
+        return None
+    address = options.served_dns[0]
+    try:
+        return ClusterNames(informers, address, _names(options).machine)
+    except OSError as error:
+        text = f"cannot serve DNS at {address}:53: {(error.strerror or str(error)).lower()}"
+        raise CannotRun(text, "choose another address of this machine with --serve-dns") from None
+
+
 async def _run(agent: NodeAgent) -> None:
     try:
         await agent.run()
@@ -549,6 +672,31 @@ async def _run(agent: NodeAgent) -> None:
 
 def _network(options: NodeArguments) -> PodNetwork | None:
     return PodNetwork(options.pod_network.absolute()) if options.pod_network is not None else None
+
+
+def _service_proxy(
+    options: NodeArguments, root: Path, address: str, component: Component, informers: Informers
+) -> ServiceProxy | None:
+    """What leads pods to Services. Pods of processes have a network that does."""
+    if options.runtime != "cri":
+        if options.service_proxy == "on":
+            raise click.UsageError("--service-proxy is for --runtime cri.")
+        return None
+    if options.service_proxy == "off":
+        return None
+    api = urlsplit(component.connection.server)
+    made = ProxyOptions(
+        node=options.name, address=address, api=(api.hostname or "127.0.0.1", api.port or 443), key=str(root)
+    )
+    try:
+        return ServiceProxy(informers, component.clock, made, beside_others=options.service_proxy == "on")
+    except NoServices as error:
+        if options.service_proxy == "on":
+            raise CannotRun(
+                f"--service-proxy on: {error}", "leave it out, and pods are led to Services by others"
+            ) from None
+        talk(f"note: the agent does not lead pods to Services: {error}")
+        return None
 
 
 def _runtime(

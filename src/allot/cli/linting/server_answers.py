@@ -10,9 +10,11 @@ from allot.apiserver.kinds.schemas import builtin_schemas
 from allot.apiserver.kinds.strategies import strategy_for
 from allot.apiserver.kinds.table import builtin_resources
 from allot.apiserver.resources import Refused, Resource, Strategy
+from allot.core.advice.convert.objects import at
 from allot.core.advice.lint.context import Answer
 from allot.core.features import FeatureGates
 from allot.core.schema import Schema
+from allot.core.validation.builtin.batch import JOB_UID_LABEL
 from allot.core.validation.fields import INVALID, FieldError
 from allot.core.validation.validate import DEFAULT_NAMESPACE
 
@@ -72,6 +74,14 @@ def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
     prefix = metadata.get("generateName")
     if not metadata.get("name") and isinstance(prefix, str) and prefix:
         metadata["name"] = f"{prefix}x"
-    # Jobs are selected by it.
-    metadata["uid"] = _UID
+    metadata["uid"] = _uid(value, metadata)
     return {**value, "metadata": metadata}
+
+
+def _uid(value: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """Jobs are selected by it. That of an object which a server has made is its own, and stays: the selector and the labels that the
+    server gave it have it, also where the uid itself was cut away from a dump."""
+    own = metadata.get("uid")
+    if not own and value.get("kind") == "Job" and value.get("status"):
+        own = at(value, ("spec", "selector", "matchLabels", JOB_UID_LABEL))
+    return own if isinstance(own, str) and own else _UID

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+
+from allot.core.model import resource_v1
+from allot.core.model.convert import from_hub
+
+# Versions of resource.k8s.io in which a request has no `exactly` around what it asks for, and a device `basic` around what it has.
+_FLAT_VERSIONS = ("v1beta1", "v1alpha3")
+_EXACTLY = re.compile(r"(/devices/requests/\d+)/exactly(?=/|$)")
+_DEVICE = re.compile(r"^(/spec/devices/\d+)/(?!name$|basic(?:/|$))")
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A change to one object, ready to be applied to its v1 form."""
+    """A change to one object, ready to be applied to its v1 form, or to that of apiVersion."""
 
     # patch, create, delete; gate: a feature gate of the control plane.
     action: str
@@ -23,3 +33,24 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     enabled: bool | None = None
     # The API does not let the field be changed in place: the object has to be deleted and made again.
     recreate: bool = False
+    # In which version the paths are those of the object, where that is not v1.
+    api_version: str = ""
+
+
+def in_version(patch: Patch, version: str) -> Patch:
+    """The same change where resource.k8s.io is served in a version before v1. Tried out it is in v1."""
+    api_version = f"{resource_v1.GROUP}/{version}"
+    if patch.object is not None and patch.object.get("apiVersion") == f"{resource_v1.GROUP}/v1":
+        return replace(patch, object=from_hub(patch.object, api_version))
+    if patch.kind not in _RENAMED or not patch.patch or version not in _FLAT_VERSIONS:
+        return patch
+    pattern, new = _RENAMED[patch.kind]
+    operations = tuple({**each, "path": pattern.sub(new, each["path"])} for each in patch.patch)
+    return replace(patch, patch=operations, api_version=api_version)
+
+
+_RENAMED = {
+    "ResourceClaim": (_EXACTLY, r"\1"),
+    "ResourceClaimTemplate": (_EXACTLY, r"\1"),
+    "ResourceSlice": (_DEVICE, r"\1/basic/"),
+}

@@ -6,7 +6,7 @@ whoever reads one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -152,6 +152,13 @@ KINDS: tuple[SnapshotKind, ...] = (
     _kueue("ClusterQueue", observed_v1.ClusterQueue, namespaced=False),
 )
 
+# Only where a dump has them: nobody lists Secrets or the signs of life of all nodes for a hint.
+DUMPED_KINDS: tuple[SnapshotKind, ...] = (
+    _plain("", "configmaps", observed_v1.ConfigMap),
+    _plain("", "secrets", observed_v1.Secret),
+    _plain("coordination.k8s.io", "leases", observed_v1.Lease),
+)
+
 _EVENTS_GROUP = "events.k8s.io"
 _CORE_EVENT_FIELDS = {
     "regarding": "involvedObject",
@@ -161,8 +168,10 @@ _CORE_EVENT_FIELDS = {
     "deprecatedLastTimestamp": "lastTimestamp",
     "reportingController": "reportingComponent",
 }
-_BY_NAME = {(kind.group, kind.name): kind for kind in KINDS}
-_BY_TYPE = {kind.type: kind for kind in KINDS}
+_BY_NAME = {(kind.group, kind.name): kind for kind in (*KINDS, *DUMPED_KINDS)}
+_BY_TYPE = {kind.type: kind for kind in (*KINDS, *DUMPED_KINDS)}
+_DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass")
+_DATA = ("data", "binaryData", "stringData")
 
 
 def snapshot_kind(type_: type[APIStruct]) -> SnapshotKind:
@@ -177,6 +186,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_at: float | None = None
     # Kinds that could not be read as a whole, and the one namespace of which they could; empty if not even that.
     unread: Mapping[type[APIStruct], str] = {}
+    # In which version of resource.k8s.io the cluster serves its objects.
+    device_api: str = "v1"
 
     def lacking(self, *types: type[APIStruct]) -> tuple[str, ...]:
         """Those of these kinds of which nothing could be read, by the names that rights have."""
@@ -199,6 +210,14 @@ class Snapshot(msgspec.Struct, frozen=True):
         return None
 
 
+def device_api_of(values: Iterable[Mapping[str, Any]]) -> str:
+    """The version of resource.k8s.io in which a cluster serves claims and slices, by objects of it: the newest that is there."""
+    known = kind_of_type(resource_v1.ResourceClaim)
+    there = {value.get("apiVersion") for value in values if value.get("kind") in _DEVICE_KINDS}
+    served = (version for version in known.versions if f"{known.group}/{version}" in there)
+    return next(served, known.versions[0])
+
+
 class NotInSnapshots(ValueError):
     """A kind that snapshots do not have."""
 
@@ -214,6 +233,8 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
     if kind is None:
         raise NotInSnapshots(f"{name!r} in {api_version!r}")
     plain = without_managed_fields(dict(value))
+    if kind.type in (observed_v1.ConfigMap, observed_v1.Secret):
+        plain = _keys_only(plain)
     if is_kind_type(kind.type):
         try:
             # Slices have no defaults but times, and very many devices to look at.
@@ -234,6 +255,12 @@ def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClai
     if claim.status.phase != "Bound" or not claim.spec.volume_name or BIND_COMPLETED in metadata.annotations:
         return claim
     return replace(claim, metadata=replace(metadata, annotations={**metadata.annotations, BIND_COMPLETED: "yes"}))
+
+
+def _keys_only(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A ConfigMap or Secret without its values."""
+    keys = {str(key) for member in _DATA if isinstance(value.get(member), dict) for key in value[member]}
+    return {**{key: part for key, part in value.items() if key not in _DATA}, "keys": sorted(keys)}
 
 
 def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:

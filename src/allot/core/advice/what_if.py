@@ -72,6 +72,7 @@ class WhatIfCluster:
         self.taken_at = snapshot.taken_at
         # What could not be read: see Snapshot.
         self.unread = snapshot.unread
+        self.device_api = snapshot.device_api
         self.machine = Machine(
             lambda _scheduler: self.settings, self.gates, device_policy=device_policy((self.settings,))
         )
@@ -135,7 +136,7 @@ class WhatIfCluster:
     def snapshot(self) -> Snapshot:
         """The objects as they are now."""
         objects = (object_ for objects in self._by_type.values() for object_ in objects.values())
-        return Snapshot(tuple(objects), self.taken_at, self.unread)
+        return Snapshot(tuple(objects), self.taken_at, self.unread, self.device_api)
 
     # --- what if ---
 

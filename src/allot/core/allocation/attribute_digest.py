@@ -6,22 +6,16 @@ look at the published values tells whether the answer is known already.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
 
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.cel.projection import ATTRIBUTES, CAPACITY, Projection, Reference
+from allot.core.model.resource_v1 import DeviceCapacity
 
 _WHOLE = ("driver", "allowMultipleAllocations")
 
 
-class _Names(NamedTuple):
-    """What is read of the devices of a driver, under the names that they publish."""
-
-    attributes: tuple[str, ...]
-    capacity: tuple[str, ...]
-    # The driver's own names written out: a device that has one of these needs a closer look.
-    long: frozenset[str]
+Read = Callable[[DeviceEntry], Hashable | None]
 
 
 class AttributeDigest:
@@ -31,7 +25,7 @@ class AttributeDigest:
 
     def __init__(self, references: tuple[Reference, ...]) -> None:
         self._references = references
-        self._by_driver: dict[str, _Names] = {}
+        self._by_driver: dict[str, Read] = {}
 
     @staticmethod
     def of(projection: Projection) -> AttributeDigest | None:
@@ -48,34 +42,36 @@ class AttributeDigest:
 
     def key(self, entry: DeviceEntry) -> Hashable | None:
         """Devices with equal keys get equal answers; None for a device that needs a closer look."""
-        if not entry.is_plain:
-            return None
         driver = entry.id.driver
-        names = self._by_driver.get(driver)
-        if names is None:
-            names = self._by_driver[driver] = self._names(driver)
-        shareable = bool(entry.device.allow_multiple_allocations)
-        if not names.attributes and not names.capacity:
-            return driver, shareable
-        attributes, capacity = entry.attributes, entry.capacity
-        if not (attributes.keys().isdisjoint(names.long) and capacity.keys().isdisjoint(names.long)):
-            return None
-        amounts = []
-        for name in names.capacity:
-            found = capacity.get(name)
-            # Equal amounts may answer differently: 1.5Ki is not an integer, 1536 is.
-            value = found.value if found is not None else None
-            amounts.append(None if value is None else (value.nano, value.format, value.scale, value.big))
-        seen = tuple([attributes.get(name) for name in names.attributes])
-        return driver, shareable, seen, tuple(amounts)
+        read = self._by_driver.get(driver)
+        if read is None:
+            read = self._by_driver[driver] = self._reader(driver)
+        return read(entry)
 
-    def _names(self, driver: str) -> _Names:
+    def _reader(self, driver: str) -> Read:
+        """What is read of the devices of a driver, under the names that they publish. Asked of every device of a cluster for every
+        signature, so all that is the same for a driver is done here."""
+        names, amounts = self._published(driver, ATTRIBUTES), self._published(driver, CAPACITY)
         own = [each.name for each in self._references if each.of_driver or each.domain == driver]
-        return _Names(
-            self._published(driver, ATTRIBUTES),
-            self._published(driver, CAPACITY),
-            frozenset(f"{driver}/{name}" for name in own),
-        )
+        # The driver's own names written out: a device that has one of these needs a closer look.
+        long = frozenset(f"{driver}/{name}" for name in own)
+        alone, shared = (driver, False), (driver, True)
+
+        def read(entry: DeviceEntry) -> Hashable | None:
+            if not entry.is_plain:
+                return None
+            whose = shared if entry.device.allow_multiple_allocations else alone
+            attributes = entry.attributes
+            if not attributes.keys().isdisjoint(long):
+                return None
+            if not amounts:
+                return (whose, *map(attributes.get, names)) if names else whose
+            capacity = entry.capacity
+            if not capacity.keys().isdisjoint(long):
+                return None
+            return (whose, *map(attributes.get, names), *[_amount(capacity.get(name)) for name in amounts])
+
+        return read
 
     def _published(self, driver: str, kind: str) -> tuple[str, ...]:
         return tuple(
@@ -83,3 +79,11 @@ class AttributeDigest:
             for each in self._references
             if each.kind == kind
         )
+
+
+def _amount(found: DeviceCapacity | None) -> Hashable:
+    """Equal amounts may answer differently: 1.5Ki is not an integer, 1536 is."""
+    if found is None:
+        return None
+    value = found.value
+    return value.nano, value.format, value.scale, value.big

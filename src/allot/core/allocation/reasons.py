@@ -6,7 +6,8 @@ is stopped by the others: they compete for the same devices, or a constraint kee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from allot.core.allocation import capacity as capacities
 from allot.core.allocation.constraints import AttributeReader, Values
@@ -16,9 +17,9 @@ from allot.core.allocation.errors import AllocationError
 from allot.core.allocation.inventory import Inventory
 from allot.core.allocation.plan import ClaimPlan, Leaf
 from allot.core.allocation.pools import OPTIONAL_NODE_OPERATIONS, NodeView, PoolView, device_on_node
-from allot.core.allocation.signature import Signature
+from allot.core.allocation.signature import REJECTED, USABLE, Signature
 from allot.core.cel.explaining.answer import Explanation
-from allot.core.cel.selector import CompiledSelector, EvaluationError
+from allot.core.cel.selector import EvaluationError
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.model.resource_v1 import DeviceTaint
 from allot.core.quantity import Quantity
@@ -89,18 +90,56 @@ class _Report:
         )
 
 
+class _Rejection(NamedTuple):
+    """Why a selector rejects devices that look the same to it."""
+
+    obstacle: Obstacle
+    text: str
+    expression: str = ""
+    actual: str = ""
+    needed: str = ""
+
+
+class Rejections:
+    """What the selectors of a signature say of devices: asked once for all that look the same to them, on however many nodes."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._by_digest: dict[Hashable, _Rejection | None] = {}
+
+    def of(self, entry: DeviceEntry) -> _Rejection | None:
+        """Why they reject a device; None if they accept it."""
+        seen = self._signature.digest(entry)
+        if seen is None:
+            return self._find(entry)
+        try:
+            return self._by_digest[seen]
+        except KeyError:
+            found = self._by_digest[seen] = self._find(entry)
+            return found
+
+    def _find(self, entry: DeviceEntry) -> _Rejection | None:
+        try:
+            rule = self._signature.failing_rule(entry)
+        except EvaluationError as error:
+            return _Rejection(Obstacle.SELECTOR_ERROR, f"fail a selector with an error: {error}")
+        if rule is None:
+            return None
+        if rule.compiled is None:
+            return _Rejection(Obstacle.SELECTOR_ERROR, f"fail a selector that does not compile: {rule.compile_error}")
+        why = rule.compiled.explain(entry.view)
+        obstacle = Obstacle.SELECTOR if rule.class_name is None else Obstacle.NOT_IN_CLASS
+        return _Rejection(obstacle, _group_phrase(why), why.expression, why.actual, why.expected)
+
+
 class Survey:
     """What stands between requests of one signature and each device that the node can see.
 
-    explanations: what selectors say of devices that look the same to them, for whoever asks about many nodes.
+    rejections: of the signature, for whoever asks about many nodes.
     """
 
     def __init__(
-        self,
-        inventory: Inventory,
-        view: NodeView,
-        signature: Signature,
-        explanations: dict[object, Explanation] | None = None,
+        self, inventory: Inventory, view: NodeView, signature: Signature, rejections: Rejections | None = None
     ) -> None:
         self.inventory = inventory
         self.view = view
@@ -108,7 +147,7 @@ class Survey:
         self.in_class = 0
         self.free: list[DeviceEntry] = []
         self.in_the_way: list[DeviceReason] = []
-        self._explanations: dict[object, Explanation] = {} if explanations is None else explanations
+        self._rejections = rejections if rejections is not None else Rejections(signature)
         for pool in view.pools:
             self._look_at(pool)
 
@@ -122,8 +161,10 @@ class Survey:
             self._pool_in_the_way(pool, Obstacle.POOL_INVALID, text)
             return
         for slice_ in pool.slices:
-            for entry in slice_.devices:
-                reason = self._obstacle(entry, pool)
+            verdicts = slice_.judge(self.signature) or [REJECTED] * len(slice_.devices)
+            for entry, verdict in zip(slice_.devices, verdicts, strict=True):
+                # What could be used at all need not be asked about what never changes.
+                reason = (None if verdict == USABLE else self._ever(entry)) or self._now(entry, pool)
                 if reason is None:
                     self.in_class += 1
                     self.free.append(entry)
@@ -137,50 +178,34 @@ class Survey:
                 self.in_class += 1
                 self.in_the_way.append(DeviceReason(device=str(entry.id), obstacle=obstacle, text=text))
 
-    def _obstacle(self, entry: DeviceEntry, pool: PoolView) -> DeviceReason | None:
+    def _ever(self, entry: DeviceEntry) -> DeviceReason | None:
+        """What keeps the signature from a device, whoever holds it."""
+        return self._selector(entry) or self._node(entry) or self._capacity_ever(entry) or self._taint(entry)
+
+    def _now(self, entry: DeviceEntry, pool: PoolView) -> DeviceReason | None:
+        """What keeps the signature from a device that it could use."""
         return (
-            self._selector(entry)
-            or self._node(entry)
-            or self._capacity_ever(entry)
-            or self._taint(entry)
+            self._node(entry)
             or self._in_use(entry)
             or self._capacity_now(entry)
             or self._counters(entry, pool.counters)
         )
 
     def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
-        id_ = str(entry.id)
         if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
             text = "have binding conditions, but feature gate DRADeviceBindingConditions is off"
-            return DeviceReason(device=id_, obstacle=Obstacle.FEATURE, text=text)
-        try:
-            rule = self.signature.failing_rule(entry)
-        except EvaluationError as error:
-            text = f"fail a selector with an error: {error}"
-            return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
-        if rule is None:
+            return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
+        found = self._rejections.of(entry)
+        if found is None:
             return None
-        if rule.compiled is None:
-            text = f"fail a selector that does not compile: {rule.compile_error}"
-            return DeviceReason(device=id_, obstacle=Obstacle.SELECTOR_ERROR, text=text)
-        why = self._explain(rule.compiled, entry)
         return DeviceReason(
-            device=id_,
-            obstacle=Obstacle.SELECTOR if rule.class_name is None else Obstacle.NOT_IN_CLASS,
-            text=_group_phrase(why),
-            expression=why.expression,
-            actual=why.actual,
-            needed=why.expected,
+            device=str(entry.id),
+            obstacle=found.obstacle,
+            text=found.text,
+            expression=found.expression,
+            actual=found.actual,
+            needed=found.needed,
         )
-
-    def _explain(self, selector: CompiledSelector, entry: DeviceEntry) -> Explanation:
-        """Why the selector rejects the device: the same for all devices that look the same to it."""
-        seen = self.signature.digest(entry)
-        key = (selector.expression, seen if seen is not None else selector.projection.key(entry.view))
-        why = self._explanations.get(key)
-        if why is None:
-            why = self._explanations[key] = selector.explain(entry.view)
-        return why
 
     def _node(self, entry: DeviceEntry) -> DeviceReason | None:
         spec = entry.slice.spec

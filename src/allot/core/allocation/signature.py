@@ -90,7 +90,6 @@ class Signature:
         "_by_key",
         "_consumption",
         "_digest",
-        "_failing",
         "_features",
         "_projection",
         "admin_access",
@@ -133,7 +132,6 @@ class Signature:
         self._digest = AttributeDigest.of(self._projection) if self._projection is not None else None
         self._by_key: dict[object, int | Failure] = {}
         self._by_digest: dict[Hashable, int | Failure] = {}
-        self._failing: dict[Hashable, Rule | None] = {}
         self._consumption: dict[DeviceEntry, capacities.Consumption | None] = {}
 
     def forget(self, entry: DeviceEntry) -> None:
@@ -237,15 +235,9 @@ class Signature:
 
     def failing_rule(self, entry: DeviceEntry) -> Rule | None:
         """The selector that rejects the device; None if all accept it."""
-        seen = self.digest(entry)
-        if seen is not None and seen in self._failing:
-            return self._failing[seen]
-        found = next(
+        return next(
             (rule for rule in self.rules if rule.compiled is None or not rule.compiled.matches(entry.view)), None
         )
-        if seen is not None:
-            self._failing[seen] = found
-        return found
 
 
 _UNKNOWN: capacities.Consumption = {"\0unknown": Quantity.ZERO}

@@ -33,6 +33,17 @@ SAID_BY_CLASS: Mapping[str, str] = {
 }
 
 
+def may_have_class(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) -> bool:
+    """Whether anything could name a class for a new pod. Most pods and namespaces have nothing of the kind, and are looked at no further."""
+    spec = mapping(pod.get("spec"))
+    return (
+        "nodeSelector" in spec
+        or "affinity" in spec
+        or DEFAULT_LABEL in namespace_labels
+        or DEFAULT_LABEL_NO_DAEMONS in namespace_labels
+    )
+
+
 def conflict(pod: Mapping[str, Any]) -> str:
     """Why a pod cannot be: it selects a class, and what the class decides; empty if it can."""
     selector = _selector(pod)

@@ -173,3 +173,11 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return variables.get(match[1], match[0])
 
     return _REFERENCE.sub(replacement, text)
+
+
+def expand_known(text: str, variables: Mapping[str, str]) -> str:
+    """The same for texts that are of no use with a name that is not known: BadEnvironment."""
+    for match in _REFERENCE.finditer(text):
+        if match[0] != "$$" and match[1] not in variables:
+            raise BadEnvironment(f'missing value for "{match[1]}"')
+    return expand(text, variables)

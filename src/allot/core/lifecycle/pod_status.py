@@ -12,11 +12,14 @@ from typing import Any
 import msgspec
 
 from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Seen, Waiting, restart_policy
+from allot.core.lifecycle.resizing import CONDITIONS, spelled
 from allot.core.lifecycle.times import time_of
 from allot.core.model.core_v1 import Container, Pod, PodCondition
 from allot.core.model.pods_v1 import RunnablePod
 
 JSON = dict[str, Any]
+# Of all containers of a pod together, which share it.
+_MESSAGES_LENGTH_MAX = 12 * 1024
 PENDING, RUNNING_PHASE, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
@@ -38,11 +41,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     # Per container: the health of its devices, as the API has it.
     device_health: Mapping[str, Sequence[JSON]] = {}
+    # Beyond those that every pod has: how far a resize is.
     conditions: tuple[PodCondition, ...] = ()
+    # Of what a container left when it ended.
+    message_length_max: int = _MESSAGES_LENGTH_MAX
 
 
 def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
     """The status to be written."""
+    share = _MESSAGES_LENGTH_MAX // max(len(pod.containers()), 1)
+    facts = msgspec.structs.replace(facts, message_length_max=share)
     phase = _phase(pod, seen, facts)
     held_back = phase in (SUCCEEDED, FAILED) and not facts.is_final
     # The end is told when nothing is left: until then others must not take the devices.
@@ -70,6 +78,18 @@ def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
             status[field] = [_container_status(pod, each, seen, facts) for each in containers]
     status["conditions"] = _conditions(pod, seen, facts, status)
     return status
+
+
+def rejected_status(pod: RunnablePod, reason: str, message: str, now: float) -> JSON:
+    """The status of a pod that its node does not take on: nothing of it has run."""
+    return {
+        "phase": FAILED,
+        "reason": reason,
+        "message": f"Pod was rejected: {message}",
+        "observedGeneration": pod.metadata.generation,
+        "startTime": pod.status.start_time or time_of(now),
+        "qosClass": pod.status.qos_class or "BestEffort",
+    }
 
 
 def addresses_replaced(status: Mapping[str, Any], written: Collection[str]) -> JSON:
@@ -178,6 +198,10 @@ def _container_status(pod: Pod, container: Container, seen: Seen, facts: Facts) 
         status["state"] = {
             "waiting": {"reason": "PodInitializing" if pod.spec.init_containers else "ContainerCreating"}
         }
+    if container.resources.requests:
+        status["allocatedResources"] = {name: str(amount) for name, amount in container.resources.requests.items()}
+    running = seen.actuated.get(record.id) if record is not None and is_running else None
+    status["resources"] = spelled(container.resources if running is None else running)
     if facts.device_health.get(container.name):
         status["allocatedResourcesStatus"] = list(facts.device_health[container.name])
     return status
@@ -197,7 +221,7 @@ def _terminated(record: Record, facts: Facts) -> JSON:
         "containerID": f"{facts.runtime}://{record.id}",
     }
     if record.message:
-        told["message"] = record.message
+        told["message"] = record.message[: facts.message_length_max]
     return told
 
 
@@ -212,25 +236,26 @@ def _conditions(pod: RunnablePod, seen: Seen, facts: Facts, status: JSON) -> lis
     ]
     containers_ready = _containers_ready(pod, status, phase)
     found += [_ready(pod, containers_ready), containers_ready, _condition("PodScheduled", "True")]
-    found += [
-        {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
-        for each in facts.conditions
-    ]
     before = {each.type: each for each in pod.status.conditions}
-    return [_dated(pod, each, before.get(each["type"]), facts.now) for each in found]
+    told = [_dated(each, before.get(each["type"]), pod.metadata.generation, facts.now) for each in found]
+    for each in facts.conditions:
+        own = _condition(each.type, each.status, each.reason, each.message)
+        told.append(_dated(own, before.get(each.type), each.observed_generation, facts.now))
+    over = [name for name in CONDITIONS if name in before and all(each.type != name for each in facts.conditions)]
+    return [*told, *({"type": name, "$patch": "delete"} for name in over)]
 
 
 def _condition(type_: str, status: str, reason: str = "", message: str = "") -> JSON:
     return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
-def _dated(pod: Pod, told: JSON, before: PodCondition | None, now: float) -> JSON:
+def _dated(told: JSON, before: PodCondition | None, generation: int, now: float) -> JSON:
     """A condition as the patch has it: emptied fields are null, and the time is that of its last change."""
     same = before is not None and before.status == told["status"] and before.last_transition_time is not None
     return {
         "type": told["type"],
         "status": told["status"],
-        "observedGeneration": pod.metadata.generation or None,
+        "observedGeneration": generation or None,
         "lastProbeTime": None,
         "lastTransitionTime": before.last_transition_time if same and before is not None else time_of(now),
         "reason": told["reason"] or None,
@@ -299,6 +324,10 @@ def is_same(status: JSON, written: Mapping[str, Any]) -> bool:
             have = {each["type"]: each for each in written.get("conditions") or ()}
             for told in value:
                 old = have.get(told["type"], {})
+                if "$patch" in told:
+                    if old:
+                        return False
+                    continue
                 if any(old.get(field) != wanted for field, wanted in told.items()):
                     return False
         elif _pruned(written.get(name)) != _pruned(value):

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from allot.core.lifecycle.resizing import differs, must_restart
 from allot.core.lifecycle.times import seconds_of
-from allot.core.model.core_v1 import Container, Pod
+from allot.core.model.core_v1 import Container, Pod, ResourceRequirements
 from allot.core.model.pods_v1 import RunnablePod
 
 BACKOFF_FIRST_S = 10.0
@@ -72,9 +73,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     started: frozenset[str] = frozenset()
     # Containers that have to be started anew, and why.
     failing: Mapping[str, str] = {}
+    # How long these are given, if not as long as the pod says.
+    failing_graces: Mapping[str, float] = {}
     # Starts that have failed.
     waiting: Mapping[str, Waiting] = {}
     backoffs: Mapping[str, Backoff] = {}
+    # By container id: what it runs with, and which were stopped to be started with something else.
+    actuated: Mapping[str, ResourceRequirements] = {}
+    restarting: frozenset[str] = frozenset()
 
     def newest(self, name: str) -> Record | None:
         """The newest container of a name."""
@@ -107,9 +113,18 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     grace_s: float
     message: str
+    # Whether it is started again with other resources, whatever its restart policy says.
+    resizes: bool = False
 
 
-Step = MakeSandbox | Start | Stop
+class Resize(msgspec.Struct, frozen=True, kw_only=True):
+    """Give a running container what its spec says now."""
+
+    id: str
+    name: str
+
+
+Step = MakeSandbox | Start | Stop | Resize
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,17 +170,37 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
     for name, why in sorted(seen.failing.items()):
         record = seen.newest(name)
         if record is not None and record.state == RUNNING:
-            plan.steps.append(_stop(pod, record, why))
+            plan.steps.append(_stop(pod, record, why, seen.failing_graces.get(name)))
+    _resize(pod, seen, plan)
     if not _initialize(pod, seen, plan, now):
         return plan.decision()
     for container in pod.spec.containers:
         record = seen.newest(container.name)
-        if record is None or (record.state != RUNNING and _restarts(pod, container, record)):
+        if record is None or (record.state != RUNNING and _goes_on(pod, container, record, seen)):
             _start(pod, container, seen, plan, now)
     for container in pod.spec.ephemeral_containers:
         if seen.newest(container.name) is None:
             _start(pod, container, seen, plan, now)
     return plan.decision()
+
+
+def _resize(pod: RunnablePod, seen: Seen, plan: _Plan) -> None:
+    """Those that shrink come first, so that there is always room for those that grow."""
+    found = []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        record = seen.newest(container.name)
+        running = seen.actuated.get(record.id) if record is not None and record.state == RUNNING else None
+        if record is None or running is None or not differs(container.resources, running):
+            continue
+        if must_restart(container, running):
+            stop = _stop(pod, record, f"Container {container.name} resize requires restart")
+            plan.steps.append(msgspec.structs.replace(stop, resizes=True))
+        else:
+            grows = any(
+                amount > running.limits.get(name, amount) for name, amount in container.resources.limits.items()
+            )
+            found.append((grows, Resize(id=record.id, name=container.name)))
+    plan.steps += [step for _, step in sorted(found, key=lambda each: each[0])]
 
 
 def _initialize(pod: RunnablePod, seen: Seen, plan: _Plan, now: float) -> bool:
@@ -207,6 +242,9 @@ def _start(pod: RunnablePod, container: Container, seen: Seen, plan: _Plan, now:
     attempt = record.attempt + 1 if record.is_over else record.attempt
     backoff = seen.backoffs.get(name)
     ended = record.finished_at or record.created_at
+    if record.id in seen.restarting:
+        plan.steps.append(Start(name=name, attempt=attempt, backoff=backoff))
+        return
     if backoff is not None and now - backoff.since > BACKOFF_FORGET_S:
         backoff = None
     if backoff is not None and record.is_over and now < ended + backoff.delay_s:
@@ -243,6 +281,10 @@ def restart_policy(pod: Pod, container: Container) -> str:
     return policy
 
 
+def _goes_on(pod: Pod, container: Container, record: Record, seen: Seen) -> bool:
+    return record.id in seen.restarting or _restarts(pod, container, record)
+
+
 def _restarts(pod: Pod, container: Container, record: Record) -> bool:
     if not record.is_over:
         return True
@@ -265,7 +307,7 @@ def is_over(pod: Pod, seen: Seen) -> bool:
         return False
     for container in pod.spec.containers:
         record = seen.newest(container.name)
-        if record is None or not record.is_over or _restarts(pod, container, record):
+        if record is None or not record.is_over or _goes_on(pod, container, record, seen):
             return False
     return True
 

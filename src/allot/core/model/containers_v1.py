@@ -157,6 +157,7 @@ class VolumeMount(PartialStruct, frozen=True, kw_only=True):
     sub_path: str = ""
     sub_path_expr: str = ""
     mount_propagation: str = ""
+    recursive_read_only: str = ""
 
 
 class Capabilities(PartialStruct, frozen=True, kw_only=True):
@@ -190,6 +191,13 @@ class SecurityContext(PartialStruct, frozen=True, kw_only=True):
 # --- the container ---
 
 
+class ContainerResizePolicy(PartialStruct, frozen=True, kw_only=True):
+    """Whether a container must start anew to get more or less of a resource."""
+
+    resource_name: str = ""
+    restart_policy: str = "NotRequired"
+
+
 class RunnableContainer(Container, frozen=True, kw_only=True):
     """A container with everything that its node needs to run it."""
 
@@ -198,6 +206,7 @@ class RunnableContainer(Container, frozen=True, kw_only=True):
     working_dir: str = ""
     env_from: tuple[EnvFromSource, ...] = ()
     env: tuple[EnvVar, ...] = ()
+    resize_policy: tuple[ContainerResizePolicy, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None

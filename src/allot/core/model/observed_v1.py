@@ -75,6 +75,46 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+# --- what pods name, by their names alone ---
+
+
+class ConfigMap(PartialStruct, frozen=True, kw_only=True):
+    """Which keys a ConfigMap has. Its values are nobody's business here."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    keys: tuple[str, ...] = ()
+
+
+class Secret(PartialStruct, frozen=True, kw_only=True):
+    """Which keys a Secret has. Its values are nobody's business here."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    keys: tuple[str, ...] = ()
+
+
+# --- who is at work ---
+
+
+class LeaseSpec(PartialStruct, frozen=True, kw_only=True):
+    """Who has it, and since when it was not renewed. Times are kept as written: they have microseconds."""
+
+    holder_identity: str = ""
+    lease_duration_seconds: Int32 = 0
+    renew_time: str | None = None
+
+
+class Lease(PartialStruct, frozen=True, kw_only=True):
+    """coordination.k8s.io's sign of life."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def seen_at(self) -> str:
+        """When it was last renewed; empty if it does not say."""
+        return self.spec.renew_time or ""
+
+
 # --- autoscalers ---
 
 
@@ -124,15 +164,33 @@ class HorizontalPodAutoscaler(PartialStruct, frozen=True, kw_only=True):
 
 
 class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
-    """Where a workload waits."""
+    """Where a workload waits, and whether it may be admitted at all."""
 
     queue_name: str = ""
+    active: bool | None = None
+
+
+class AdmissionCheckState(PartialStruct, frozen=True, kw_only=True):
+    """What a check that comes after the quota says: Pending, Ready, Retry or Rejected."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+
+
+class RequeueState(PartialStruct, frozen=True, kw_only=True):
+    """When a workload that was evicted is tried again."""
+
+    count: Int32 = 0
+    requeue_at: str | None = None
 
 
 class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
     """How far a workload has come."""
 
     conditions: tuple[Condition, ...] = ()
+    admission_checks: tuple[AdmissionCheckState, ...] = ()
+    requeue_state: RequeueState | None = None
 
 
 class LocalQueueSpec(PartialStruct, frozen=True, kw_only=True):

@@ -16,6 +16,13 @@ from allot.core.model.meta import Int64, PartialStruct
 from allot.core.model.volumes_v1 import RunnableVolume
 
 
+class Sysctl(PartialStruct, frozen=True, kw_only=True):
+    """A setting of the kernel, in the pod's own namespaces."""
+
+    name: str = ""
+    value: str = ""
+
+
 class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
     """As whom all containers run that do not say it themselves."""
 
@@ -24,8 +31,16 @@ class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
     run_as_non_root: bool | None = None
     fs_group: Int64 | None = None
     supplemental_groups: tuple[Int64, ...] = ()
+    supplemental_groups_policy: str | None = None
+    sysctls: tuple[Sysctl, ...] = ()
     seccomp_profile: ConfinementProfile | None = None
     app_armor_profile: ConfinementProfile | None = None
+
+
+class PodOS(PartialStruct, frozen=True, kw_only=True):
+    """What a pod's programs are made for."""
+
+    name: str = ""
 
 
 class PodReadinessGate(PartialStruct, frozen=True, kw_only=True):
@@ -80,11 +95,13 @@ class RunnablePodSpec(PodSpec, frozen=True, kw_only=True):
     security_context: PodSecurityContext | None = None
     readiness_gates: tuple[PodReadinessGate, ...] = ()
     runtime_class_name: str = ""
+    os: PodOS | None = None
     dns_policy: str = ""
     dns_config: PodDNSConfig | None = None
     host_aliases: tuple[HostAlias, ...] = ()
     enable_service_links: bool = True
     set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
+    hostname_override: str | None = None
 
 
 class RunnablePod(Pod, frozen=True, kw_only=True):

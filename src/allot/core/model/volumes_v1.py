@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allot.core.model.containers_v1 import ObjectFieldSelector, ResourceFieldSelector
-from allot.core.model.core_v1 import NodeLocalSource, Volume
-from allot.core.model.meta import Int32, Int64, PartialStruct
+from allot.core.model.core_v1 import ImageVolumeSource, NodeLocalSource, Volume
+from allot.core.model.meta import EMPTY, Int32, Int64, LabelSelector, PartialStruct
 from allot.core.quantity import Quantity
 
 
@@ -22,6 +24,12 @@ class EmptyDirVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
     """A folder that lives as long as the pod."""
 
     size_limit: Quantity | None = None
+
+
+class PulledImageVolumeSource(ImageVolumeSource, frozen=True, kw_only=True):
+    """The content of an image, and when it is pulled."""
+
+    pull_policy: str = ""
 
 
 class HostPathVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
@@ -74,6 +82,28 @@ class ServiceAccountTokenProjection(PartialStruct, frozen=True, kw_only=True):
     path: str = ""
 
 
+class ClusterTrustBundleProjection(PartialStruct, frozen=True, kw_only=True):
+    """A file with certificates that are trusted: those of one bundle, or of all bundles of a signer that a selector takes."""
+
+    name: str | None = None
+    signer_name: str | None = None
+    label_selector: LabelSelector | None = None
+    optional: bool = False
+    path: str = ""
+
+
+class PodCertificateProjection(PartialStruct, frozen=True, kw_only=True):
+    """Files with a key that the agent makes, and a certificate that a signer gives for it."""
+
+    signer_name: str = ""
+    key_type: str = ""
+    max_expiration_seconds: Int32 | None = None
+    credential_bundle_path: str = ""
+    key_path: str = ""
+    certificate_chain_path: str = ""
+    user_annotations: Mapping[str, str] = EMPTY
+
+
 class VolumeProjection(PartialStruct, frozen=True, kw_only=True):
     """One source of a projected volume."""
 
@@ -81,6 +111,8 @@ class VolumeProjection(PartialStruct, frozen=True, kw_only=True):
     config_map: ConfigMapVolumeSource | None = None
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
     service_account_token: ServiceAccountTokenProjection | None = None
+    cluster_trust_bundle: ClusterTrustBundleProjection | None = None
+    pod_certificate: PodCertificateProjection | None = None
 
 
 class ProjectedVolumeSource(PartialStruct, frozen=True, kw_only=True):
@@ -94,6 +126,7 @@ class RunnableVolume(Volume, frozen=True, kw_only=True):
     """A volume with everything that its node needs to make it, if it is of a kind that an agent can make by itself."""
 
     empty_dir: EmptyDirVolumeSource | None = None
+    image: PulledImageVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     config_map: ConfigMapVolumeSource | None = None
     secret: SecretVolumeSource | None = None

@@ -159,11 +159,11 @@ class Directory:
 
     def _backwards(self, labels: tuple[str, ...], type_: int) -> Reply | None:
         address = ".".join(reversed(labels))
-        if len(labels) != 4 or not (is_in(address, SERVICES, SERVICES_BITS) or is_in(address, PODS, PODS_BITS)):
-            return None
         names = sorted(self._names.get(address, ()))
         if not names:
-            return _NO_SUCH_NAME
+            # Pods may have other addresses, of which others may know more.
+            is_ours = is_in(address, SERVICES, SERVICES_BITS) or is_in(address, PODS, PODS_BITS)
+            return _NO_SUCH_NAME if len(labels) == 4 and is_ours else None
         if type_ not in (PTR, ANY):
             return _NOTHING
         return Reply(records=tuple(Record(PTR, encode_name(name_of(each)), SECONDS) for each in names))

@@ -12,6 +12,7 @@ import msgspec
 
 JSON = Mapping[str, Any]
 
+_SERVICE_NAME = "kubernetes.io/service-name"
 _AFFINITY_S = 10800
 _PROTOCOLS = ("TCP", "UDP")
 
@@ -51,6 +52,13 @@ class ServiceRoutes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+
+def service_key_of(slice_: JSON) -> Iterator[str]:
+    """namespace/name of the Service that an EndpointSlice belongs to, if it says so; for an index."""
+    name = (slice_["metadata"].get("labels") or {}).get(_SERVICE_NAME)
+    if name:
+        yield f"{slice_['metadata']['namespace']}/{name}"
 
 
 def routes_of(service: JSON, slices: Iterable[JSON]) -> ServiceRoutes:

@@ -28,6 +28,7 @@ from allot.core.scheduling.groups.shape import minimum_of, topology_key
 from allot.core.scheduling.intake import Change, ObjectChange
 from allot.core.scheduling.machine import Applied, Bound, DecisionFailed, Machine, NotBound, Outcome, Settled
 from allot.core.scheduling.messages import explanation, refusal_text
+from allot.core.scheduling.node_admission import NodeAdmission, Rejection
 from allot.core.scheduling.nodes import volume_matching
 from allot.core.scheduling.nodes.filter_cache import local_refusal, static_refusal
 from allot.core.scheduling.nodes.full_evaluation import FullEvaluation, fits
@@ -112,6 +113,7 @@ __all__ = (
     "Job",
     "Look",
     "Machine",
+    "NodeAdmission",
     "NodeInfo",
     "NotBound",
     "Nothing",
@@ -126,6 +128,7 @@ __all__ = (
     "QueueOrder",
     "QueueShares",
     "Refusal",
+    "Rejection",
     "Settings",
     "Settled",
     "Spread",

@@ -23,7 +23,10 @@ class App {
     byId("theme").addEventListener("click", () => this.theme(this.isDark() ? "light" : "dark"));
     byId("nav").append(h("ul", {}, ...PAGES.map(([name, text]) => h("li", {}, h("a", { href: href(name), id: `to-${name}` }, text)))));
     if (location.hash.startsWith("#token=")) await this.enter(decodeURIComponent(location.hash.slice(7)));
-    if (!(await this.load())) return;
+    // What the first page shows is asked for together with what the server says of itself: each way there and back takes its time.
+    const ahead = import(`./pages/${this.place().name}.js`).then((module) => this.store.ahead(module.tables));
+    const [isIn] = await Promise.all([this.load(), ahead]);
+    if (!isIn) return;
     addEventListener("hashchange", () => this.route());
     document.addEventListener("keydown", (event) => this.key(event));
     byId("help").addEventListener("click", () => this.help());
@@ -61,7 +64,7 @@ class App {
     const token = h("input", { id: "token", type: "text", autocomplete: "off", spellcheck: "false" });
     byId("nav").hidden = true;
     byId("main").replaceChildren(h("h1", {}, error.status === 401 ? "Come in with the link" : "No answer"), h("p", {}, this.refused || error.message),
-      h("p", {}, "Each link that allot dashboard prints works once; after it was used, the next one is printed. allot status shows that of allot up."),
+      h("p", {}, "Each link that allot dashboard prints works once; after it was used, the next one is printed. allot status shows that of allot up, kubectl logs that of a dashboard in the cluster."),
       h("form", { onsubmit: async (/** @type {Event} */ event) => { event.preventDefault(); await this.enter(token.value.trim().replace(/^.*#token=/, "")); location.reload(); } }, h("label", { for: "token" }, "Link or token "), token, " ", h("button", {}, "Come in")));
   }
 
@@ -76,9 +79,14 @@ class App {
 
   // --- pages ---
 
-  async route() {
+  /** What the address names. */
+  place() {
     const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-    const name = PAGES.some(([each]) => each === path) || OTHERS.includes(path) ? path : "cluster";
+    return { name: PAGES.some(([each]) => each === path) || OTHERS.includes(path) ? path : "cluster", query };
+  }
+
+  async route() {
+    const { name, query } = this.place();
     this.params = Object.fromEntries(new URLSearchParams(query || ""));
     if (this.page && this.name === name) { this.page.go?.(this.params); return; }
     const turn = this.turn = (this.turn || 0) + 1;
@@ -102,6 +110,8 @@ class App {
     this.page = new module.Page(root, this);
     if (!first) { scrollTo(0, 0); root.focus({ preventScroll: true }); say(`${module.title} page`); }
     document.documentElement.dataset.ready = name;
+    // For whoever measures: when the first page could be seen.
+    if (first) requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("shown")));
   }
 
   /** Change the address without another entry in the history, unless asked for. @param {Record<string, any>} params */
@@ -115,11 +125,10 @@ class App {
   /** @param {Map<string, Set<string>>} changed @param {any} now */
   changed(changed, now) {
     this.banner("");
-    const began = performance.now();
     this.tell(changed);
     this.page?.update?.(changed);
     // For whoever measures: how long the last update took.
-    document.documentElement.dataset.update = String(Math.round((performance.now() - began) * 10) / 10);
+    document.documentElement.dataset.update = String(Math.round((performance.now() - this.store.began) * 10) / 10);
     document.documentElement.dataset.revision = String(now.revision);
   }
 

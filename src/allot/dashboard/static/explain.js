@@ -30,12 +30,14 @@ export function explanation(found, fresh) {
 
 /** @param {any[]} changes */
 function remedies(changes) {
-  const tried = changes.filter((change) => change.verified), others = changes.filter((change) => !change.verified);
+  const tried = changes.filter((change) => change.verified && !change.waits), others = changes.filter((change) => !change.verified);
+  const waits = changes.filter((change) => change.waits);
   const item = (/** @type {any} */ change) => h("li", {}, change.text, change.node ? h("span", { class: "soft" }, " → ", change.node === "new-node" ? "a new node" : ["node ", objectLink("Node", change.node)]) : null,
     change.expression ? h("pre", { tabindex: "0" }, change.expression) : null,
     change.command ? h("div", { class: "command" }, h("code", {}, change.command), copyButton(change.command)) : null);
   return [
     ...(tried.length ? [h("h3", {}, "What helps, smallest change first"), h("p", { class: "soft" }, "Each was tried out on this state of the cluster and led to a placement."), h("ol", { class: "remedies" }, ...tried.map(item))] : []),
+    ...(waits.length ? [h("h3", {}, "What comes by itself"), h("p", { class: "soft" }, "It was tried out as if it had happened, and led to a placement."), h("ul", { class: "remedies" }, ...waits.map(item))] : []),
     ...(others.length ? [h("h3", {}, "What may help"), h("p", { class: "soft" }, "This cannot be tried out from here."), h("ul", { class: "remedies" }, ...others.map(item))] : []),
   ];
 }

@@ -14,22 +14,38 @@ function hash(text) {
   for (let place = 0; place < text.length; place += 1) found = (found * 31 + text.charCodeAt(place)) >>> 0;
   return found;
 }
+/** A text by which node-9 comes before node-10, quicker than a collator. @param {string} text */
+const ordered = (text) => text.replace(/\d+/g, (digits) => digits.padStart(12, "0"));
+/** @param {string} a @param {string} b */
+const plain = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 /** @param {string} text */
 export const colourOf = (text) => COLOURS[hash(text) % COLOURS.length];
 
-/** The cells of a node, in rows by driver and NUMA node, each row by PCIe root. @param {any} row */
+/** A cell with its pool. */
+class Found {
+  /** @param {any} cell @param {any} pool */
+  constructor(cell, pool) { this.cell = cell; this.pool = pool; }
+  get model() { return this.cell.m || this.pool.m; }
+  get name() { return `${this.pool.driver}/${this.pool.pool}/${this.cell.n}`; }
+}
+
+/** The cells of a node, in rows by driver and NUMA node, each row by PCIe root: in this order they come. @param {any} row @returns {Found[][]} */
 export function cellsOf(row) {
-  /** @type {Map<string, any[]>} */
+  /** @type {Map<string, Found[]>} */
   const rows = new Map();
   for (const pool of row.dev) {
+    let last, cells;
     for (const cell of pool.d) {
-      const key = `${pool.driver}\0${cell.u ?? ""}`;
-      if (!rows.has(key)) rows.set(key, []);
-      /** @type {any[]} */ (rows.get(key)).push({ cell, pool, model: cell.m || pool.m, name: `${pool.driver}/${pool.pool}/${cell.n}` });
+      if (!cells || cell.u !== last) {
+        last = cell.u;
+        const key = `${pool.driver}\0${last ?? ""}`;
+        cells = rows.get(key);
+        if (!cells) rows.set(key, (cells = []));
+      }
+      cells.push(new Found(cell, pool));
     }
   }
-  const natural = new Intl.Collator("en", { numeric: true }).compare;
-  return [...rows].sort(([a], [b]) => natural(a, b)).map(([, cells]) => cells.sort((a, b) => natural(String(a.cell.p ?? ""), String(b.cell.p ?? "")) || natural(a.cell.n, b.cell.n)));
+  return [...rows.values()];
 }
 
 /** What a cell is, in words. @param {string} node @param {any} found */
@@ -63,7 +79,7 @@ export class Heat {
       onscroll: () => this.draw(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event), onfocus: () => this.draw(), onblur: () => this.draw(),
       onpointermove: (/** @type {PointerEvent} */ event) => this.hover(event), onpointerleave: () => { this.tip.hidden = true; },
       onclick: (/** @type {PointerEvent} */ event) => { const found = this.at(event); if (found) { this.cursor = found; this.draw(); this.open(found.card.name, this.cell().name); } } }, this.tall, this.tip);
-    this.observer = new ResizeObserver(() => this.arrange());
+    this.observer = new ResizeObserver(() => { if (this.element.clientWidth !== this.width) this.arrange(); else this.draw(); });
     this.observer.observe(this.element);
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.recolour = () => { this.styles = null; this.draw(); };
@@ -78,7 +94,7 @@ export class Heat {
     for (const name of changed || rows.keys()) {
       const row = rows.get(name), before = this.cards.get(name);
       if (!row || !row.dev.length) { moved = this.cards.delete(name) || moved; continue; }
-      const card = { name, row, cells: cellsOf(row), group: this.group(row) };
+      const card = { name, row, cells: cellsOf(row), group: this.group(row), order: before ? before.order : ordered(name) };
       // A card of another form or group moves those behind it.
       moved = moved || !before || before.group !== card.group || before.cells.length !== card.cells.length || before.cells.some((/** @type {any[]} */ cells, /** @type {number} */ place) => cells.length !== card.cells[place].length);
       if (before && !moved) Object.assign(before, card); else this.cards.set(name, card);
@@ -110,12 +126,11 @@ export class Heat {
   }
 
   arrange() {
-    const width = this.element.clientWidth;
+    const width = this.width = this.element.clientWidth;
     if (!width) return;
     const cards = [...this.cards.values()].filter((card) => this.settings.keep(card.name, card.row));
     this.shown = cards.length;
-    const natural = new Intl.Collator("en", { numeric: true }).compare;
-    cards.sort((a, b) => natural(a.group, b.group) || natural(a.name, b.name));
+    cards.sort((a, b) => (a.group === b.group ? plain(a.order, b.order) : plain(ordered(a.group), ordered(b.group))));
     this.nameColours();
     const zoom = this.zoom(), size = /** @type {any} */ (SIZES)[zoom];
     const label = zoom === "s" ? 0 : 16, gap = zoom === "s" ? 1 : 2;

@@ -61,6 +61,14 @@ export class Store {
     this.follow(true);
   }
 
+  /** Load tables before it is known who asks; if that fails, whoever wants them is told. @param {string[]} names */
+  async ahead(names) {
+    try {
+      await Promise.all(names.map((name) => this.load(name)));
+      this.wanted = names;
+    } catch { /* asked again by want */ }
+  }
+
   /** @param {string} name */
   async load(name) {
     const { revision, rows } = await get(`rows/${name}`);
@@ -76,7 +84,7 @@ export class Store {
     const stream = new EventSource(`api/stream?tables=${this.wanted.join(",")}&since=${this.wanted.length ? since : 0}`);
     this.stream = stream;
     stream.onopen = () => this.troubled("");
-    stream.onmessage = (event) => this.take(JSON.parse(event.data));
+    stream.onmessage = (event) => this.take(event.data);
     stream.onerror = () => {
       this.troubled("The dashboard does not answer. Trying again …");
       // A browser gives up where the answer was no; whether it still is, is asked again.
@@ -84,8 +92,10 @@ export class Store {
     };
   }
 
-  /** @param {any} message */
-  async take({ now, tables }) {
+  /** @param {string} message */
+  async take(message) {
+    this.began = performance.now();
+    const { now, tables } = JSON.parse(message);
     /** @type {Map<string, Set<string>>} */
     const changed = new Map();
     for (const [name, rows] of Object.entries(tables)) {

@@ -11,7 +11,9 @@ from allot.core.advice.patches import Patch
 
 
 def command_of(change: Change) -> str:
-    """What makes the change; empty if there is no command for it."""
+    """What makes the change; empty if there is no command for it, or nothing to do."""
+    if change.waits:
+        return ""
     commands = [_command(patch) for patch in change.patches]
     return " && ".join(commands) if commands and all(commands) else ""
 

@@ -23,6 +23,7 @@ from allot.node.runtimes.port import (
     ContainerUsage,
     Mount,
     PodName,
+    Resources,
     RuntimeFailure,
     RuntimeStatus,
     Sandbox,
@@ -58,6 +59,7 @@ class CriRuntime:
         self._options = options or CriOptions()
         self._calls = CriCalls(self._options.socket)
         self._version = pb.VersionResponse()
+        self._recursive_read_only: frozenset[str] = frozenset()
         # By id: how a sandbox was asked for, and its addresses as long as it is ready.
         self._specs: dict[str, SandboxSpec] = {}
         self._ips: dict[str, tuple[str, ...]] = {}
@@ -101,6 +103,9 @@ class CriRuntime:
             answer = await self._calls.runtime("Status", pb.StatusRequest(), pb.StatusResponse, "RuntimeUnavailable")
         except RuntimeFailure as error:
             return self._status(ready=False, network_ready=False, message=str(error))
+        self._recursive_read_only = frozenset(
+            each.name for each in answer.runtime_handlers if each.features.recursive_read_only_mounts
+        )
         conditions = {each.type: each for each in answer.status.conditions}
         problems = []
         for kind in ("RuntimeReady", "NetworkReady"):
@@ -124,6 +129,7 @@ class CriRuntime:
             ready=ready,
             network_ready=network_ready,
             message=message,
+            recursive_read_only=self._recursive_read_only,
         )
 
     # --- images ---
@@ -225,15 +231,19 @@ class CriRuntime:
         reason = "CreateContainerError"
         sandbox = await self._spec_of(sandbox_id)
         image_user: tuple[int | None, str] = (None, "")
-        if spec.user.user is None and spec.user.group is not None:
+        if spec.user.user is None and (spec.user.group is not None or spec.user.non_root):
             image = await self._image(spec.image_id or spec.image)
             if image is not None:
                 # An image that names nobody runs as root.
                 image_user = (None, image.username) if image.username else (image.uid.value, "")
+            if spec.user.non_root:
+                messages.check_non_root(spec, image_user)
         if spec.log_path and sandbox.log_directory:
             (Path(sandbox.log_directory) / spec.log_path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        messages.check_images(spec.mounts, self._version.runtime_name, self._version.runtime_version)
         mounts = tuple(
-            self._whole(spec, position, each) if each.sub_path else each for position, each in enumerate(spec.mounts)
+            self._whole(spec, position, each) if each.sub_path and not each.image else each
+            for position, each in enumerate(spec.mounts)
         )
         spec = msgspec.structs.replace(spec, mounts=mounts)
         request = pb.CreateContainerRequest(
@@ -284,6 +294,15 @@ class CriRuntime:
         """Start it."""
         request = pb.StartContainerRequest(container_id=container_id)
         await self._calls.runtime("StartContainer", request, pb.StartContainerResponse, "RunContainerError")
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Other limits, while it runs."""
+        request = pb.UpdateContainerResourcesRequest(
+            container_id=container_id, linux=messages.container_resources(resources)
+        )
+        await self._calls.runtime(
+            "UpdateContainerResources", request, pb.UpdateContainerResourcesResponse, "ResizeContainerError"
+        )
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Its stop signal, and SIGKILL after the grace period."""

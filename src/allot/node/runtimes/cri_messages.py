@@ -6,7 +6,8 @@ the interface does not give back (how the sandbox was asked for, whether a conta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,6 +19,7 @@ from allot.node.runtimes.port import (
     Mount,
     PodName,
     Resources,
+    RuntimeFailure,
     Sandbox,
     SandboxSpec,
     State,
@@ -60,6 +62,8 @@ _PROFILES = {
     "Unconfined": pb.SecurityProfile.Unconfined,
     "Localhost": pb.SecurityProfile.Localhost,
 }
+# Older ones do not know these fields.
+_IMAGE_VOLUMES_SINCE, _IMAGE_PARTS_SINCE = (2, 1), (2, 2)
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
@@ -121,11 +125,39 @@ def container_config(
         stdin_once=spec.stdin_once,
         tty=spec.tty,
         linux=pb.LinuxContainerConfig(
-            resources=_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
+            resources=container_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
         ),
         # Repeated names would be applied twice.
         CDI_devices=[pb.CDIDevice(name=name) for name in dict.fromkeys(spec.cdi_devices)],
     )
+
+
+def check_non_root(spec: ContainerSpec, image_user: tuple[int | None, str]) -> None:
+    """RuntimeFailure if a container that must not be root would be, or nobody can tell. image_user: as above."""
+    number, name = image_user
+    if number != 0 and not name:
+        return
+    whose = f'(pod: "{spec.pod.name}_{spec.pod.namespace}({spec.pod.uid})", container: {spec.name})'
+    text = f"container has runAsNonRoot and image will run as root {whose}"
+    if name:
+        text = f"container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
+    raise RuntimeFailure("CreateContainerConfigError", text)
+
+
+def check_images(mounts: Iterable[Mount], runtime: str, version: str) -> None:
+    """RuntimeFailure if a container has the content of an image mounted, or a part of it, and this runtime is known not to do that: it
+    would not say so, but mount something else."""
+    found = [each for each in mounts if each.image]
+    if not found or runtime != "containerd":
+        return
+    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:2])
+    for needed, what, wanted in (
+        (_IMAGE_VOLUMES_SINCE, "image volumes", found),
+        (_IMAGE_PARTS_SINCE, "subPath of image volumes", [each for each in found if each.sub_path]),
+    ):
+        if wanted and numbers < needed:
+            text = f"volumeMount {wanted[0].container_path}: {what} need containerd {'.'.join(map(str, needed))}; this is {version}"
+            raise RuntimeFailure("CreateContainerError", text)
 
 
 def auth_config(credentials: Credentials) -> pb.AuthConfig:
@@ -153,15 +185,21 @@ def _namespaces(spec: SandboxSpec) -> pb.NamespaceOption:
 
 
 def _mount(mount: Mount) -> pb.Mount:
-    return pb.Mount(
+    made = pb.Mount(
         container_path=mount.container_path,
         host_path=mount.host_path,
         readonly=mount.read_only,
+        recursive_read_only=mount.recursive_read_only,
         propagation=_PROPAGATION.get(mount.propagation, pb.PROPAGATION_PRIVATE),
     )
+    if mount.image:
+        made.image.image = mount.image
+        made.image_sub_path = mount.sub_path
+    return made
 
 
-def _resources(resources: Resources) -> pb.LinuxContainerResources:
+def container_resources(resources: Resources) -> pb.LinuxContainerResources:
+    """What a container may use, in the units of control groups."""
     request = resources.cpu_milli_request
     if request is None:
         request = resources.cpu_milli_limit or 0

@@ -92,6 +92,8 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
     name = wanted["hostname"].encode()
     if libc.sethostname(name, ctypes.c_size_t(len(name))) != 0:
         raise StartFailure(f"host name {wanted['hostname']}: {os.strerror(ctypes.get_errno()).lower()}")
+    for setting, value in wanted["sysctls"].items():
+        _set(setting, value)
     for path, size in wanted["volumes"]:
         found = os.stat(path)
         options = f"size={size},mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
@@ -101,3 +103,13 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
     os.closerange(0, 1024)
     while True:
         signal.pause()
+
+
+def _set(setting: str, value: str) -> None:
+    """A setting of the kernel, in namespaces of our own: the agent has looked at its name."""
+    path = "/proc/sys/" + setting.translate(str.maketrans("./", "/."))
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(value)
+    except OSError as error:
+        raise StartFailure(f"sysctl {setting}={value}: {(error.strerror or '').lower()}") from None

@@ -44,12 +44,15 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True):
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: looking
-    for it and mounting it must be one step."""
+    for it and mounting it must be one step. image: the id of an image whose content it is, in place of host_path."""
 
     host_path: str
     container_path: str
+    image: str = ""
     sub_path: str = ""
     read_only: bool = False
+    # Whether what is mounted below can only be read, too.
+    recursive_read_only: bool = False
     propagation: str = "None"
 
 
@@ -79,6 +82,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     user: int | None = None
     group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
+    # Whether an image that runs as root, or as nobody knows whom, must not run.
+    non_root: bool = False
     privileged: bool = False
     read_only_root: bool = False
     add_capabilities: tuple[str, ...] = ()
@@ -224,6 +229,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation | None = None
     # Whether pods have addresses of their own; None as above.
     network: Isolation | None = None
+    # The runtime handlers that can make read-only what is mounted below a mount; empty: the one without a name.
+    recursive_read_only: frozenset[str] = frozenset()
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,6 +294,9 @@ class Runtime(Protocol):
 
     async def start_container(self, container_id: str) -> None:
         """Start it."""
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Give a running container other limits."""
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Ask it to end, and end it after the grace period."""

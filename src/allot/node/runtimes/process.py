@@ -36,6 +36,7 @@ from allot.node.runtimes.port import (
     Isolation,
     PodName,
     PodVolume,
+    Resources,
     RuntimeFailure,
     RuntimeStatus,
     Sandbox,
@@ -46,7 +47,7 @@ from allot.node.runtimes.port import (
 )
 from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks
 from allot.node.runtimes.process_launcher import Launcher, small_program
-from allot.node.runtimes.process_limits import Group, make_group, remove_group
+from allot.node.runtimes.process_limits import Group, LimitsRefused, make_group, remove_group, update_group
 from allot.node.runtimes.process_network import SandboxNetwork
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams
 from allot.node.runtimes.process_usage import usage_of
@@ -334,13 +335,14 @@ class ProcessRuntime:
         return await self._make_sandbox(spec, is_sandboxed=isolation.is_on)
 
     async def _make_sandbox(self, spec: SandboxSpec, *, is_sandboxed: bool) -> Sandbox:
+        _check_sysctls(spec, has_namespaces=is_sandboxed, has_network=self._network.has_own(spec))
         id_ = self._new_id()
         now = self._clock.seconds()
         holder, address = None, self._network.address
         if is_sandboxed:
             volumes = [(each.path, _bounded(each.size_bytes, VOLUME_BYTES)) for each in spec.volumes if _is_there(each)]
-            wanted = {"do": "hold", "hostname": spec.hostname, "volumes": volumes}
-            pid, address = await self._network.start_holder(self._launcher, wanted, own=not spec.host_network)
+            wanted = {"do": "hold", "hostname": spec.hostname, "volumes": volumes, "sysctls": spec.sysctls}
+            pid, address = await self._network.start_holder(self._launcher, wanted, spec)
             holder = _Holder(pid=pid, began=shim.start_time(pid))
             try:
                 await self._network.open_host_ports(spec, (address,))
@@ -461,7 +463,7 @@ class ProcessRuntime:
             return {**start, **self._sandboxed(sandbox, spec, edits, start)}
         if not spec.working_directory:
             _make_work(folder / "work", spec.user.user)
-            start["directory"] = str(folder / "work")
+            start["directory"], start["own_directory"] = str(folder / "work"), True
         return start
 
     def _sandboxed(
@@ -564,6 +566,17 @@ class ProcessRuntime:
         # The trial of a sandbox is nobody's pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Other limits, in the groups that the container is in."""
+        held = self._running(container_id)
+        try:
+            update_group(container_id, held.file.group, resources)
+        except LimitsRefused as error:
+            raise RuntimeFailure("ResizeContainerError", f"container {held.file.spec.name}: {error}") from error
+        spec = msgspec.structs.replace(held.file.spec, resources=resources)
+        held.file = msgspec.structs.replace(held.file, spec=spec)
+        _write(held.folder / "container.json", held.file)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """SIGTERM, and SIGKILL after the grace period."""
@@ -724,6 +737,14 @@ def _on_host() -> Isolation:
 def _refused(why: str) -> Isolation:
     text = f"this machine allows no sandbox ({why}), and without one commands run only with --host-commands"
     return Isolation(is_on=False, runs=False, reason="NoSandbox", message=text)
+
+
+def _check_sysctls(spec: SandboxSpec, *, has_namespaces: bool, has_network: bool) -> None:
+    """RuntimeFailure if a setting of a pod would be one of the machine."""
+    for name in spec.sysctls:
+        if not has_namespaces or (name.startswith("net.") and not has_network):
+            text = f'sysctl "{name}": the pod has no namespace of its own for that on this node'
+            raise RuntimeFailure("CreatePodSandboxError", text)
 
 
 def _is_there(volume: PodVolume) -> bool:

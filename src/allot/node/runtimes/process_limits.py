@@ -44,6 +44,36 @@ def remove_group(group: Group) -> None:
             continue  # somebody is still in it, or it is gone
 
 
+class LimitsRefused(Exception):
+    """Limits that the kernel does not give to a container that runs."""
+
+
+def update_group(container_id: str, group: Group, resources: Resources) -> None:
+    """Other limits for a container that runs; LimitsRefused if it cannot have them before it is restarted."""
+    settings = _settings(resources)
+    if not group.folders and not _can_be_had(container_id, resources):
+        return
+    unified = (_ROOT / "cgroup.controllers").exists()
+    for controller, values in settings.items():
+        folder = next((each for each in group.folders if unified or Path(each).is_relative_to(_ROOT / controller)), "")
+        if not folder:
+            raise LimitsRefused(f"it runs without a limit of {controller}, and gets one when it is restarted")
+        for old, new, old_value, new_value in values:
+            name, value = (new, new_value) if unified else (old, old_value)
+            try:
+                if name:
+                    (Path(folder) / name).write_text(value)
+            except OSError as error:
+                raise LimitsRefused(f"{name} {value}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _can_be_had(container_id: str, resources: Resources) -> bool:
+    """Whether this machine lets us limit anything."""
+    group = make_group(f"{container_id}-trial", resources)
+    remove_group(group)
+    return bool(group.folders)
+
+
 # Controller -> (file of version 1, file of version 2, value of version 1, value of version 2).
 _Settings = dict[str, list[tuple[str, str, str, str]]]
 

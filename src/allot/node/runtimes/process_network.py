@@ -11,10 +11,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from allot.core.network.pod_files import Resolving, hosts_text, parse_resolving, resolving
+from allot.core.network.pod_files import Resolving, hosts_text, resolving, within_limits
 from allot.core.network.ranges import DNS_ADDRESS, DOMAIN, is_of_pod
 from allot.network.client import NetworkFailure, PodNetwork
 from allot.network.relays import bound
+from allot.network.resolvers import machine_resolving
 from allot.network.way_out import find_way_out
 from allot.node.runtimes.port import HostPort, Isolation, RuntimeFailure, SandboxSpec
 from allot.node.runtimes.process_launcher import Launcher
@@ -45,9 +46,13 @@ class SandboxNetwork:
         text = f"this machine allows no pod network ({self._why_not}): pods share the machine's, and names of Services do not resolve"
         return Isolation(is_on=False, reason="NoPodNetwork", message=text)
 
-    async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], *, own: bool) -> tuple[int, str]:
-        """Start what has the namespaces of a pod; its pid, and the pod's address. own: one of its own, if there is a network."""
-        if not own or self._network is None:
+    def has_own(self, spec: SandboxSpec) -> bool:
+        """Whether a sandbox gets a network of its own."""
+        return self._network is not None and not spec.host_network
+
+    async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], spec: SandboxSpec) -> tuple[int, str]:
+        """Start what has the namespaces of a pod; its pid, and the pod's address."""
+        if self._network is None or not self.has_own(spec):
             return await launcher.start(wanted), self.address
         users = -1
         try:
@@ -110,14 +115,15 @@ class SandboxNetwork:
         """By which the containers of a sandbox find names and addresses."""
         hostname = spec.hostname.partition(".")[0]
         knows_cluster = self._network is not None and any(map(is_of_pod, ips))
-        found = resolving(
+        wanted = resolving(
             spec.dns_policy,
             Resolving(servers=spec.dns_servers, searches=spec.dns_searches, options=spec.dns_options),
-            _of_machine(),
+            machine_resolving(),
             (DNS_ADDRESS,) if knows_cluster else (),
             spec.pod.namespace,
             DOMAIN,
         )
+        found, _ = within_limits(wanted)
         return {
             "/etc/hosts": hosts_text(ips, hostname, spec.full_name, spec.host_aliases),
             "/etc/resolv.conf": found.text(),
@@ -151,14 +157,6 @@ class SandboxNetwork:
 
 def _forward_name(address: str, port: HostPort) -> str:
     return f"{address} {port.protocol} {port.host_port}"
-
-
-def _of_machine() -> Resolving:
-    """As on this machine, where the file may be a link to what containers do not see."""
-    try:
-        return parse_resolving(Path("/etc/resolv.conf").read_text(errors="replace"))
-    except OSError:
-        return Resolving()
 
 
 async def streams_of(made: socket.socket) -> PortStreams:

@@ -114,10 +114,7 @@ def _become(spec: dict[str, Any]) -> NoReturn:
             if each not in _CAPABILITIES_KEPT:
                 libc.prctl(_DROP_CAPABILITY, each, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_NPROC, (_PROCESSES_MAX, _PROCESSES_MAX))
-    try:
-        os.chdir(spec["directory"])
-    except OSError as error:
-        raise StartFailure(f"working directory {spec['directory']}: {(error.strerror or '').lower()}") from None
+    _enter_directory(spec, is_user=True)
     os.umask(0o022)
     environment: dict[str, str] = spec["environment"]
     command: list[str] = spec["command"]
@@ -130,6 +127,17 @@ def _become(spec: dict[str, Any]) -> NoReturn:
         if error.errno == errno.ENOEXEC:
             os.execve("/bin/sh", ["/bin/sh", program, *command[1:]], environment)
         raise StartFailure(f'exec: "{command[0]}": {(error.strerror or "").lower()}') from None
+
+
+def _enter_directory(spec: dict[str, Any], *, is_user: bool) -> None:
+    """Where the container begins. One that says nothing begins in a folder that was made for it, below those of the agent, which its
+    user cannot enter: we are there before we are that user. Where it says something, its user has to get there."""
+    if is_user == spec.get("own_directory", False):
+        return
+    try:
+        os.chdir(spec["directory"])
+    except OSError as error:
+        raise StartFailure(f"working directory {spec['directory']}: {(error.strerror or '').lower()}") from None
 
 
 def _become_user(spec: dict[str, Any]) -> None:
@@ -295,6 +303,7 @@ class _Child:
         """On the machine itself."""
         os.umask(0o022)
         _settle(self._spec)
+        _enter_directory(self._spec, is_user=False)
         _become_user(self._spec)
         os.setsid()
         self._take_streams("/dev/ptmx")
@@ -330,6 +339,7 @@ class _Child:
 
     def join(self) -> NoReturn:
         """Beside a container that runs on the machine itself."""
+        _enter_directory(self._spec, is_user=False)
         _become_user(self._spec)
         self._take_streams("/dev/ptmx")
         _become(self._spec)

@@ -38,6 +38,7 @@ from allot.node.runtimes.port import (
     ContainerSpec,
     ContainerUsage,
     PodName,
+    Resources,
     Runtime,
     RuntimeFailure,
     RuntimeStatus,
@@ -310,6 +311,11 @@ class SimulatedRuntime:
         if self._announce is not None:
             self._announce(made.spec.pod, made.spec.name, made.text)
         self._changed.put_nowait(made.spec.pod.uid)
+
+    async def update_container(self, container_id: str, resources: Resources) -> None:
+        """Placeholders use nothing, and so have no limits."""
+        if container_id not in self._placeholders:
+            await self._programs.update_container(container_id, resources)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Placeholders end at once."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.answer import Explainer
+from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.text import lines
 from allot.core.features import DEFAULT_GATES
 from core.advice.explain.clusters import (
+    DRIVER,
     asks,
     claim,
     device_class,
+    event,
     explained,
     gpu,
     gpus,
     holding,
     node,
+    pod,
     pool,
     running,
+    snapshot,
     template,
     templated,
     wanting,
@@ -280,3 +289,125 @@ def test_the_nearest_miss_is_the_node_that_lacks_least(taken: int) -> None:
     )
     assert found.nearest is not None
     assert found.nearest.node == ("a" if taken else "b")
+
+
+# --- who has the devices, and how they get free ---
+
+
+def fabric(name: str) -> dict[str, object]:
+    """A device that every node reaches."""
+    found = pool(name, [gpu()])
+    del found["spec"]["nodeName"]
+    return {**found, "spec": {**found["spec"], "allNodes": True}}
+
+
+def terminating(at: str, **metadata: object) -> dict[str, object]:
+    """A pod that has the device of the fabric, and was deleted."""
+    found = running("old", "n", "held")
+    return {**found, "metadata": {**found["metadata"], "deletionTimestamp": at, **metadata}}
+
+
+def held_on(where: str, *others: dict[str, object]) -> Explanation:
+    """A device of the network that a pod on a node has."""
+    held = claim("held", asks(), status=holding("fabric", "gpu-0", users=("old",)))
+    old = others or (running("old", where, "held"),)
+    return explained(node("n"), fabric("fabric"), device_class(), held, *old, templated("train", asks()))
+
+
+def test_a_pod_of_a_node_that_is_gone_is_deleted_by_force_and_the_risk_is_told() -> None:
+    found = held_on("lost")
+    assert "in use by pod default/old of node lost, which no longer exists" in found.cause
+    assert found.changes[0].text == (
+        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nobody is left to end it; be "
+        "sure that the machine is off, or its containers go on and use what they have"
+    )
+    assert found.changes[0].node == "n"
+
+
+def test_a_pod_that_is_about_to_end_is_waited_for() -> None:
+    found = held_on("n", terminating("2027-01-15T08:00:10Z"))
+    assert found.changes[0].waits
+    assert "What comes by itself (tried out as if it had happened, and led to a placement):" in list(lines(found))
+    assert found.changes[0].text == "wait until pod default/old on node n is gone, or force the deletion if it hangs"
+
+
+def test_a_pod_that_should_have_ended_long_ago_is_not_waited_for() -> None:
+    found = held_on("n", terminating("2027-01-15T07:00:00Z"))
+    assert not found.changes[0].waits
+    assert found.changes[0].text == (
+        "find out why pod default/old on node n hangs, which should have been gone 1h ago: allot explain old -n default"
+    )
+
+
+def test_a_finalizer_is_seen_to() -> None:
+    found = held_on("n", terminating("2027-01-15T07:00:00Z", finalizers=["a.io/b"]))
+    assert found.changes[0].text == "see to finalizer a.io/b, which keeps pod default/old on node n"
+
+
+def test_values_that_a_constraint_compares_are_told_of_each_node() -> None:
+    found = explained(
+        node("a"),
+        node("b"),
+        pool("a", gpus(2)),
+        pool("b", [gpu(4), gpu(5)]),
+        device_class(),
+        templated("train", asks(count=2, constraints=[{"matchAttribute": f"{DRIVER}/root"}])),
+    )
+    told = {group.nodes: group.reasons for group in found.nodes}
+    assert told == {
+        (name,): (f"its free devices cannot be used together (request gpu: {DRIVER}/root {values})",)
+        for name, values in (("a", "root-0, root-1"), ("b", "root-4, root-5"))
+    }
+
+
+def test_patches_are_in_the_version_that_the_cluster_serves() -> None:
+    objects = snapshot(node("n"), pool("n", gpus(1)), device_class(), templated("train", asks(count=2)))
+    for version, path in (("v1beta1", "count"), ("v1beta2", "exactly/count")):
+        found = Explainer(msgspec.structs.replace(objects, device_api=version)).pod("default", "train")
+        (patch,) = found.changes[0].patches
+        assert [each["path"] for each in patch.patch] == [f"/spec/spec/devices/requests/0/{path}"]
+        assert patch.api_version == ("resource.k8s.io/v1beta1" if version == "v1beta1" else "")
+
+
+# --- drivers whose pods are not there ---
+
+
+def plugin_set(**spec: Any) -> dict[str, Any]:
+    """The DaemonSet of the driver."""
+    labels = {"app": "nvidia-dra-driver-kubelet-plugin"}
+    pod_spec = {"containers": [{"name": "plugin", "image": "nvidia/k8s-dra-driver:1"}], **spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-dra-driver-kubelet-plugin", "namespace": "default", "uid": "uid-set"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod_spec}},
+    }
+
+
+def test_a_driver_that_selects_no_node_is_told_with_the_label() -> None:
+    found = explained(
+        node("n"), plugin_set(nodeSelector={"nvidia.com/dra": "true"}), device_class(), templated("train", asks())
+    )
+    assert "DaemonSet default/nvidia-dra-driver-kubelet-plugin leaves out every node" in found.cause
+    assert "without label nvidia.com/dra=true" in found.cause
+    assert found.changes[0].text == "label the nodes that have the hardware with nvidia.com/dra=true"
+
+
+def test_a_driver_whose_pods_are_refused_is_told_with_the_refusal() -> None:
+    refused = event("nvidia-dra-driver-kubelet-plugin", "FailedCreate", 'violates PodSecurity "baseline:latest"')
+    refused["involvedObject"]["kind"] = "DaemonSet"
+    found = explained(node("n"), plugin_set(), refused, device_class(), templated("train", asks()))
+    assert 'cannot be created: violates PodSecurity "baseline:latest"' in found.cause
+    assert "pod-security.kubernetes.io/enforce=privileged" in found.changes[0].text
+
+
+def test_a_pod_of_the_driver_that_does_not_fit_its_node_is_told() -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
+    plugin = pod("nvidia-dra-plugin-x", affinity={"nodeAffinity": required}, status={"conditions": [refused]})
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nvidia-dra-plugin", "uid": "uid-set"}
+    plugin["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    found = explained(node("n"), plugin, device_class(), templated("train", asks()))
+    assert "pod default/nvidia-dra-plugin-x for node n is pending (Insufficient cpu)" in found.cause
+    assert "make room for the driver's pod default/nvidia-dra-plugin-x for node n" in found.changes[0].text

@@ -180,3 +180,25 @@ def test_a_group_of_coscheduling_is_explained_like_others() -> None:
     two = [each for each in pods if "worker-2" not in each["metadata"]["name"]]
     few = snapshot(node("n"), pool("n", gpus(2)), device_class(), group, two)
     assert Explainer(few).group("default", "training").reason is Reason.GROUP_INCOMPLETE
+
+
+def volcano_group(**status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default", "uid": "uid-gang"},
+        "spec": {"minMember": 2},
+        "status": status,
+    }
+
+
+def test_the_status_of_a_pod_group_proves_that_its_scheduler_is_there() -> None:
+    annotations = {"scheduling.k8s.io/group-name": "gang"}
+    worker = pod("worker", schedulerName="volcano")
+    worker["metadata"]["annotations"] = annotations
+    unseen = Explainer(snapshot(node("n"), volcano_group(phase="Pending"), worker)).pod("default", "worker")
+    assert unseen.reason is Reason.NO_SUCH_SCHEDULER
+    refused = [{"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}]
+    group = volcano_group(phase="Pending", conditions=refused)
+    seen = Explainer(snapshot(node("n"), group, worker)).pod("default", "worker")
+    assert seen.reason is Reason.GROUP_INCOMPLETE

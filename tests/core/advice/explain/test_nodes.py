@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from allot.core.advice.explain.report import Reason
 from core.advice.explain.clusters import (
     asks,
@@ -228,3 +230,41 @@ def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:
     )
     assert found.reason is Reason.FEATURE
     assert "its scheduler seems to run without feature gate DRAPartitionableDevices" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "remedy"),
+    [
+        ("node.cloudprovider.kubernetes.io/uninitialized", "has not been initialized by its cloud", "cloud controller"),
+        (
+            "node.cilium.io/agent-not-ready",
+            "has no Cilium agent that is ready",
+            "check that Cilium's agent runs on node gpu",
+        ),
+        ("ebs.csi.aws.com/agent-not-ready", "has no agent of ebs.csi.aws.com that is ready", "ebs.csi.aws.com runs on"),
+        ("readiness.k8s.io/network", "is not ready for network", "NodeReadinessRule network"),
+        ("ToBeDeletedByClusterAutoscaler", "is about to be removed by the cluster autoscaler", "add one node like gpu"),
+    ],
+)
+def test_a_taint_that_somebody_removes_when_the_node_is_ready_is_not_tolerated(
+    key: str, text: str, remedy: str
+) -> None:
+    taints = [{"key": key, "effect": "NoSchedule"}]
+    found = explained(node("gpu", taints=taints), pool("gpu", gpus(1)), device_class(), templated("train", asks()))
+    assert f"{text} (taint {key})" in found.cause
+    assert remedy in found.changes[0].text
+    assert not any("tolerate" in change.text for change in found.changes)
+
+
+def test_a_label_that_no_labeller_has_set_is_not_set_by_hand() -> None:
+    found = explained(
+        node("gpu"),
+        pool("gpu", gpus(1)),
+        device_class(),
+        templated("train", asks(), nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100"}),
+    )
+    assert "no node has label nvidia.com/gpu.product, which GPU Feature Discovery sets" in found.cause
+    assert [change.text for change in found.changes] == [
+        "drop nvidia.com/gpu.product=NVIDIA-A100 from the pod's nodeSelector",
+        "check that the pods of GPU Feature Discovery run on the nodes",
+    ]

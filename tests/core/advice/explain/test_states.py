@@ -13,7 +13,8 @@ from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.lifecycle.times import seconds_of
-from explain_corpus.objects import JSON, event, node, pod, thing, uid_of
+from explain_corpus.objects import JSON, devices_of, event, node, pod, request, thing, uid_of
+from explain_corpus.objects import template as template_of
 
 NOW = "2026-09-14T09:00:00Z"
 KUEUE = "kueue.x-k8s.io/v1beta1"
@@ -83,6 +84,19 @@ def queued(queue: JSON, **requests: str) -> tuple[JSON, ...]:
     return (job, local, thing(KUEUE, "ClusterQueue", "cq", spec=queue))
 
 
+def queued_workload(spec: JSON | None = None, **status: Any) -> JSON:
+    """What stands for that Job in Kueue's queue."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sft", "uid": uid_of("Job", "default", "sft")}
+    metadata = {"ownerReferences": [owner | {"controller": True}]}
+    queue = {"queueName": "team"} | (spec or {})
+    return thing(KUEUE, "Workload", "job-sft", "default", metadata=metadata, spec=queue, status=status)
+
+
+def evicted(message: str) -> JSON:
+    """What Kueue says of a workload that it has put back."""
+    return {"type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", "message": message}
+
+
 def leaving(**metadata: Any) -> JSON:
     """A pod that has been deleted."""
     made = bound(ready=True)
@@ -101,6 +115,35 @@ def volume(phase: str, size: str, **spec: Any) -> tuple[JSON, ...]:
         thing("v1", "PersistentVolume", "pv-1", spec=has, status={"phase": phase}),
         thing("storage.k8s.io/v1", kind, "manual", provisioner="kubernetes.io/no-provisioner"),
     )
+
+
+def named_only(kind: str, name: str, *keys: str, namespace: str = "default") -> JSON:
+    """A ConfigMap or Secret."""
+    return thing("v1", kind, name, namespace, data=dict.fromkeys(keys, "c2VjcmV0"))
+
+
+def waiting(reason: str, message: str) -> JSON:
+    """A pod whose container does not start."""
+    state = {"waiting": {"reason": reason, "message": message}}
+    return bound(phase="Pending", containerStatuses=[{"name": "main", "restartCount": 0, "state": state}])
+
+
+def resize(reason: str, message: str) -> JSON:
+    """A change of resources that is not in force yet."""
+    return {"type": "PodResizePending", "status": "True", "reason": reason, "message": message}
+
+
+def lease(name: str, renewed: str) -> JSON:
+    """A component's sign of life."""
+    spec = {"holderIdentity": "cp-1_7f2a", "leaseDurationSeconds": 15, "renewTime": renewed}
+    return thing("coordination.k8s.io/v1", "Lease", name, "kube-system", spec=spec)
+
+
+def control_plane(name: str) -> JSON:
+    """A component that crashes."""
+    made = crashing(1, "bind: address already in use")
+    made["metadata"] |= {"name": f"{name}-cp-1", "namespace": "kube-system", "labels": {"component": name}}
+    return made
 
 
 QUOTA = {"coveredResources": ["cpu"], "flavors": [{"name": "d", "resources": [{"name": "cpu", "nominalQuota": 10}]}]}
@@ -194,6 +237,36 @@ ASKED = {
     "queue without the resource": Asked(
         "job/sft", queued({"resourceGroups": [QUOTA]}, memory="1Gi"), "no quota for memory", "nominalQuota for memory"
     ),
+    "workload that is switched off": Asked(
+        "job/sft",
+        (
+            *queued({}),
+            queued_workload(spec={"active": False}, conditions=[evicted("exceeded the maximum number of retries")]),
+        ),
+        r"its Workload default/job-sft is switched off \(spec.active: false\): exceeded the maximum number of retries",
+        "kubectl patch workloads.kueue.x-k8s.io job-sft",
+    ),
+    "check of a workload": Asked(
+        "job/sft",
+        (
+            *queued({}),
+            queued_workload(admissionChecks=[{"name": "prov", "state": "Pending", "message": "no capacity in zone a"}]),
+        ),
+        "AdmissionCheck prov is Pending: no capacity in zone a",
+        "AdmissionCheck prov",
+    ),
+    "workload that is tried again later": Asked(
+        "job/sft",
+        (
+            *queued({}),
+            queued_workload(
+                conditions=[evicted("exceeded the PodsReady timeout")],
+                requeueState={"requeueAt": "2026-09-14T09:05:00Z"},
+            ),
+        ),
+        "it was evicted: exceeded the PodsReady timeout, and is tried again at 2026-09-14T09:05:00Z",
+        "see why its pods",
+    ),
     "volume of a claim that is gone": Asked(
         "pvc/data",
         volume("Released", "5Gi", claimRef={"name": "old", "namespace": "default", "uid": "x"}),
@@ -201,6 +274,185 @@ ASKED = {
         "remove spec.claimRef of PersistentVolume pv-1",
     ),
     "volume too small": Asked("pvc/data", volume("Available", "1Gi"), "has 1Gi, and 5Gi is asked for", "at most 1Gi"),
+    "secret with another name": Asked(
+        "pod/app",
+        (*reported("FailedMount", 'secret "db-creds" not found'), named_only("Secret", "db-cred")),
+        r'secret "db-creds" not found \(did you mean "db-cred"\?\)',
+        "name Secret db-cred instead of db-creds in the pod",
+    ),
+    "config map of another namespace": Asked(
+        "pod/app",
+        (*reported("FailedMount", 'configmap "app" not found'), named_only("ConfigMap", "app", namespace="prod")),
+        "there is one in namespace prod",
+        "copy ConfigMap prod/app to namespace default",
+    ),
+    "key with another name": Asked(
+        "pod/app",
+        (
+            waiting("CreateContainerConfigError", "couldn't find key passwrd in Secret default/db"),
+            named_only("Secret", "db", "password", "user"),
+        ),
+        r'in Secret default/db \(did you mean "password"\?\)',
+        "name key password instead of passwrd in the pod",
+    ),
+    "key that is not there": Asked(
+        "pod/app",
+        (
+            waiting("CreateContainerConfigError", "couldn't find key token in ConfigMap default/db"),
+            named_only("ConfigMap", "db", "host"),
+        ),
+        r"in ConfigMap default/db \(it has host\)",
+        "add key token to ConfigMap default/db",
+    ),
+    "runs as root": Asked(
+        "pod/app",
+        (waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),),
+        "runAsNonRoot",
+        "runAsUser to a number other than 0",
+    ),
+    "runtime class without a handler": Asked(
+        "pod/app",
+        reported("FailedCreatePodSandBox", 'failed to get sandbox runtime: no runtime for "nvidia" is configured'),
+        'no runtime for "nvidia" is configured',
+        "configure the handler",
+    ),
+    "volume driver that is not registered": Asked(
+        "pod/app",
+        reported("FailedMount", "driver name ebs.csi.aws.com not found in the list of registered CSI drivers"),
+        "ebs.csi.aws.com not found",
+        "CSI driver ebs.csi.aws.com run on node n1",
+    ),
+    "image for another machine": Asked(
+        "pod/app",
+        (waiting("ErrImagePull", "no matching manifest for linux/arm64/v8 in the manifest list entries"),),
+        "cannot pull image",
+        "built for the architecture of node n1",
+    ),
+    "registry out of reach": Asked(
+        "pod/app",
+        (waiting("ImagePullBackOff", "dial tcp: lookup registry.corp on 10.0.0.10:53: no such host"),),
+        "no such host",
+        "let node n1 reach the registry",
+    ),
+    "registry limits pulls": Asked(
+        "pod/app", (waiting("ErrImagePull", "429 Too Many Requests: toomanyrequests"),), "toomanyrequests", "mirror"
+    ),
+    "pull secret that is not there": Asked(
+        "pod/app",
+        (
+            (made := waiting("ImagePullBackOff", "pull access denied, 403 Forbidden")),
+            event(
+                made,
+                "FailedToRetrieveImagePullSecret",
+                "Unable to retrieve some image pull secrets (regcred); attempting to pull the image may not succeed.",
+            ),
+            named_only("Secret", "reg-cred"),
+        ),
+        r'its imagePullSecret regcred does not exist \(did you mean "reg-cred"\?\)',
+        "name imagePullSecret reg-cred instead of regcred",
+    ),
+    "image that is never pulled": Asked(
+        "pod/app", (waiting("ErrImageNeverPull", ""),), "ErrImageNeverPull", "imagePullPolicy: IfNotPresent"
+    ),
+    "readiness gate": Asked(
+        "pod/app",
+        (
+            bound(
+                conditions=[
+                    {
+                        "type": "Ready",
+                        "status": "False",
+                        "reason": "ReadinessGatesNotReady",
+                        "message": 'corresponding condition of pod readiness gate "a.io/up" does not exist.',
+                    }
+                ]
+            ),
+        ),
+        "not ready: its readiness gate a.io/up is not True",
+        "whoever sets condition a.io/up",
+    ),
+    "resize that does not fit": Asked(
+        "pod/app",
+        (bound(ready=True, conditions=[resize("Infeasible", "Node didn't have enough capacity: cpu")]),),
+        r"but its new resources are not in force \(Infeasible\): Node didn't have enough capacity: cpu",
+        "no more than node n1 has",
+    ),
+    "resize that waits": Asked(
+        "pod/app", (bound(ready=True, conditions=[resize("Deferred", "")]),), "Deferred", "make room on node n1"
+    ),
+    "topology manager": Asked(
+        "pod/app",
+        (bound(phase="Failed", reason="TopologyAffinityError", message="Resources cannot be allocated"),),
+        "TopologyAffinityError",
+        "than one NUMA node has",
+    ),
+    "empty dir too large": Asked(
+        "pod/app",
+        (
+            bound(
+                phase="Failed",
+                reason="Evicted",
+                message='Usage of EmptyDir volume "cache" exceeds the limit "10Gi". ',
+            ),
+        ),
+        "exceeds the limit",
+        "sizeLimit of emptyDir volume cache above 10Gi",
+    ),
+    "priority class": Asked(
+        "rs/web",
+        (
+            *refused("pods is forbidden: no PriorityClass with name hihg was found"),
+            thing("scheduling.k8s.io/v1", "PriorityClass", "high", value=100),
+        ),
+        "no PriorityClass with name hihg",
+        "priorityClassName: high",
+    ),
+    "policy": Asked(
+        "rs/web",
+        refused(
+            "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'gpu' with binding 'all' denied request: no team"
+        ),
+        "denied request: no team",
+        "what ValidatingAdmissionPolicy 'gpu' with binding 'all' refuses: no team",
+    ),
+    "namespace that goes": Asked(
+        "rs/web",
+        refused("unable to create new content in namespace default because it is being terminated"),
+        "being terminated",
+        "which is being deleted",
+    ),
+    "nobody schedules": Asked(
+        "pod/app",
+        (pod("app"), lease("kube-scheduler", "2026-09-14T07:00:00.000000Z")),
+        r"pending because kube-scheduler has not renewed its Lease kube-system/kube-scheduler of cp-1 for 2h: it does not run; "
+        "nothing else is in its way, and it would be placed on node n1",
+        "start kube-scheduler on cp-1",
+    ),
+    "nobody makes claims": Asked(
+        "pod/app",
+        (
+            pod("app", templates={"gpu": "gpu"}, status={"resourceClaimStatuses": []}),
+            template_of("gpu", devices_of(request())),
+            lease("kube-controller-manager", "2026-09-14T07:00:00.000000Z"),
+        ),
+        "has not been created yet.*kube-controller-manager has not renewed its Lease",
+        "start kube-controller-manager",
+    ),
+    "nobody looks at it": Asked(
+        "rs/web",
+        (
+            thing("apps/v1", "ReplicaSet", "web", "default", metadata={"generation": 2}, spec=refused("")[0]["spec"]),
+            control_plane("kube-controller-manager"),
+        ),
+        "has not been looked at.*kube-controller-manager does not run: in pod kube-system/kube-controller-manager-cp-1",
+        "fix pod kube-system/kube-controller-manager-cp-1",
+    ),
+    "a scheduler at work": Asked(
+        "pod/app",
+        (pod("app"), lease("kube-scheduler", "2026-09-14T08:59:55.000000Z")),
+        "would be placed",
+        "if it keeps",
+    ),
 }
 
 

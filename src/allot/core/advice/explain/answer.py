@@ -18,6 +18,7 @@ from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, top_owner, wrong_workloads
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
+from allot.core.advice.patches import in_version
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import WhatIfCluster, full_name, meta
 from allot.core.autoscaling.pools import Pool
@@ -80,11 +81,22 @@ class Explainer:
         else:
             found = explain_pod(what_if, pod, briefly=briefly)
         if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):
-            return found
+            return self._served(found)
         supply = self._node_supply(pod)
         if not self._pools and not gets_node(supply):
             found = at_maximum(found, supply)
-        return replace(found, autoscaler=supply)
+        return self._served(replace(found, autoscaler=supply))
+
+    def _served(self, found: Explanation) -> Explanation:
+        """With patches in the version of resource.k8s.io that the cluster serves."""
+        version = self._what_if.device_api
+        if version == "v1":
+            return found
+        changes = [
+            replace(change, patches=tuple(in_version(patch, version) for patch in change.patches))
+            for change in found.changes
+        ]
+        return replace(found, changes=tuple(changes))
 
     def _node_supply(self, pod: core_v1.Pod) -> tuple[str, ...]:
         if self._pools:
@@ -96,7 +108,7 @@ class Explainer:
         group = self._what_if.group_named(namespace, name)
         if group is None:
             raise self._not_found("podgroup", namespace, name, PodGroup, *(dialect.type for dialect in DIALECTS))
-        return explain_gang(self._what_if, group, briefly=False)
+        return self._served(explain_gang(self._what_if, group, briefly=False))
 
     def queue(self, name: str) -> Explanation:
         """Why jobs of a queue wait, and who has to give back what."""

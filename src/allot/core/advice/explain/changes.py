@@ -66,6 +66,7 @@ def helpful(
                 patches=candidate.patches,
                 expression=candidate.expression,
                 leaving=outcome.leaving,
+                waits=candidate.waits,
             )
         )
     told = {each.text for each in found}

@@ -17,9 +17,8 @@ from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.devices import DeviceID
 from allot.core.allocation.plan import Leaf
-from allot.core.allocation.reasons import Survey
+from allot.core.allocation.reasons import Rejections, Survey
 from allot.core.allocation.signature import Signature
-from allot.core.cel.explaining.answer import Explanation
 from allot.core.explain import DeviceReason, Obstacle, RequestReason
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
@@ -112,7 +111,6 @@ class DeviceSurvey:
         self.variant: Variant | None = None
         self.wanted: list[Wanted] = []
         self._signed: dict[Signature, Signed] = {}
-        self._explanations: dict[object, Explanation] = {}
         nodes = list(nodes)
         for node in nodes:
             variant = fit.lacking(node)
@@ -133,10 +131,11 @@ class DeviceSurvey:
             return found
         found = self._signed[signature] = Signed()
         inventory = self.what_if.claims.inventory
+        rejections = Rejections(signature)
         seen: set[str] | None = set() if inventory.has_shared_devices else None
         for info in nodes:
             try:
-                survey = Survey(inventory, inventory.view(info.node), signature, self._explanations)
+                survey = Survey(inventory, inventory.view(info.node), signature, rejections)
             except AllocationError:
                 continue
             found.nodes[info.name] = _note(found, survey, info.name, seen)

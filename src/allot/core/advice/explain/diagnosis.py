@@ -15,12 +15,14 @@ from allot.core.model import resource_v1 as api
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that may help. rank: smaller is tried and told first."""
+    """A change that may help. rank: smaller is tried and told first. waits: it happens by itself, and patches say what is different
+    then."""
 
     rank: int
     text: str
     patches: tuple[Patch, ...] = ()
     expression: str = ""
+    waits: bool = False
 
 
 class Rank:

@@ -8,6 +8,7 @@ import msgspec
 
 from allot.core.advice.explain.wording import count, joined, named
 from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import OwnerReference
@@ -16,6 +17,8 @@ from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 FINISHED = ("Succeeded", "Failed")
 _PODS = "pods"
 _SHOWN_MAX = 2
+# A kubelet may be slow; longer than this it hangs.
+OVERDUE_MIN_S = 120
 # Below every priority that a pod can have.
 NOBODY = -(2**31) - 1
 
@@ -27,6 +30,8 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[core_v1.Pod, ...] = ()
     # Pods that are being deleted, but are still there.
     ending: tuple[core_v1.Pod, ...] = ()
+    # Pods whose node is gone: nobody is left to end them.
+    stranded: tuple[core_v1.Pod, ...] = ()
     finished: tuple[core_v1.Pod, ...] = ()
     # Names of pods that do not exist any more.
     gone: tuple[str, ...] = ()
@@ -41,12 +46,17 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pods(self) -> tuple[core_v1.Pod, ...]:
         """Pods that are there, in whatever state."""
-        return (*self.running, *self.ending, *self.finished)
+        return (*self.running, *self.ending, *self.stranded, *self.finished)
 
     @property
     def is_idle(self) -> bool:
         """Nobody would miss the devices."""
-        return not self.running and not self.ending and not self.unseen
+        return not self.running and not self.ending and not self.stranded and not self.unseen
+
+    @property
+    def is_lost(self) -> bool:
+        """All that have the devices were on nodes that are gone."""
+        return bool(self.stranded) and not self.running and not self.ending and not self.unseen
 
     @property
     def is_going(self) -> bool:
@@ -60,6 +70,8 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
             return named("pod", map(full_name, self.running))
         if self.ending:
             return joined([_ending_text(pod) for pod in self.ending[:_SHOWN_MAX]])
+        if self.stranded:
+            return f"{named('pod', map(full_name, self.stranded))} of {_lost_nodes(self.stranded, 'which no longer')}"
         claim = f"claim {full_name(self.claim)}{' (being deleted)' if self.is_going else ''}"
         if self.unseen:
             return f"{claim} for {joined(self.unseen[:_SHOWN_MAX])}"
@@ -81,7 +93,7 @@ def _ending_text(pod: core_v1.Pod) -> str:
 def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
     """Who has the devices of a claim."""
     namespace = claim.metadata.namespace
-    running, ending, finished, gone, unseen = [], [], [], [], []
+    running, ending, stranded, finished, gone, unseen = [], [], [], [], [], []
     for user in claim.status.reserved_for:
         if user.resource != _PODS:
             unseen.append(f"{user.resource.removesuffix('s')} {namespace}/{user.name}")
@@ -94,6 +106,8 @@ def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
                 unseen.append(f"pod {namespace}/{user.name}")
         elif pod.status.phase in FINISHED:
             finished.append(pod)
+        elif is_stranded(what_if, pod):
+            stranded.append(pod)
         elif pod.metadata.deletion_timestamp is not None:
             ending.append(pod)
         else:
@@ -102,10 +116,39 @@ def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
         claim=claim,
         running=tuple(running),
         ending=tuple(ending),
+        stranded=tuple(stranded),
         finished=tuple(finished),
         gone=tuple(gone),
         unseen=tuple(unseen),
     )
+
+
+def is_stranded(what_if: WhatIfCluster, pod: core_v1.Pod) -> bool:
+    """Whether the node of a pod is gone, and with it the kubelet that should end it. Who may not list nodes does not know."""
+    there = what_if.cluster.nodes
+    name = pod.spec.node_name
+    return bool(there and name) and name not in there and core_v1.Node not in what_if.unread
+
+
+def _lost_nodes(pods: Sequence[core_v1.Pod], how: str) -> str:
+    """`node a, which no longer exists`."""
+    names = sorted({pod.spec.node_name for pod in pods})
+    return f"{named('node', names)}{',' if how.startswith('which') else ''} {how} {'exists' if len(names) == 1 else 'exist'}"
+
+
+def force_text(pods: Sequence[core_v1.Pod]) -> str:
+    """How pods whose node is gone are made to go, and what is risked."""
+    it, its = ("it", "its") if len(pods) == 1 else ("them", "their")
+    return (
+        f"force the deletion of {named('pod', map(full_name, pods))} (kubectl delete --force): {_lost_nodes(pods, 'no longer')}, so "
+        f"nobody is left to end {it}; be sure that the machine is off, or {its} containers go on and use what they have"
+    )
+
+
+def overdue(what_if: WhatIfCluster, pod: core_v1.Pod) -> int:
+    """For how many seconds a pod should have been gone: its deletionTimestamp has its grace period in it."""
+    at = pod.metadata.deletion_timestamp
+    return int(what_if.taken_at - seconds_of(at)) if at is not None and what_if.taken_at is not None else 0
 
 
 def controller_of(pod: core_v1.Pod) -> OwnerReference | None:

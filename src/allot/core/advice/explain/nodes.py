@@ -5,6 +5,7 @@ can be told. Every question is put to the scheduler's own filters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,23 +38,47 @@ from allot.core.selectors import SelectorError, matches, tolerates
 # What a cordon adds to a node besides spec.unschedulable.
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# What is the matter with a node, and what to do about it.
-TROUBLE = {
-    "node.kubernetes.io/disk-pressure": ("disk pressure", "free disk space on node {}"),
-    "node.kubernetes.io/memory-pressure": ("memory pressure", "free memory on node {}"),
-    "node.kubernetes.io/pid-pressure": ("PID pressure", "end processes on node {}"),
-    "node.kubernetes.io/network-unavailable": ("no network", "set up the network of node {}"),
+# What is the matter with a node that has a taint, and what to do about it. To tolerate such a taint is to run where that goes wrong.
+_TROUBLE = {
+    "node.kubernetes.io/disk-pressure": ("has disk pressure", "free disk space on node {}"),
+    "node.kubernetes.io/memory-pressure": ("has memory pressure", "free memory on node {}"),
+    "node.kubernetes.io/pid-pressure": ("has PID pressure", "end processes on node {}"),
+    "node.kubernetes.io/network-unavailable": ("has no network", "set up the network of node {}"),
+    "node.cloudprovider.kubernetes.io/uninitialized": (
+        "has not been initialized by its cloud",
+        "check that the cloud controller manager runs: it initializes node {}",
+    ),
+    "node.cilium.io/agent-not-ready": (
+        "has no Cilium agent that is ready",
+        "check that Cilium's agent runs on node {}: it removes the taint",
+    ),
+    "karpenter.sh/unregistered": (
+        "has not been registered by Karpenter",
+        "check that Karpenter runs, and what it says of node {}",
+    ),
 }
+_AGENT_NOT_READY = "/agent-not-ready"
+_NODE_READINESS = "readiness.k8s.io/"
+# Nodes that are about to go: nothing should start there.
+_LEAVING = {
+    "ToBeDeletedByClusterAutoscaler": "is about to be removed by the cluster autoscaler",
+    "karpenter.sh/disrupted": "is about to be removed by Karpenter",
+    "karpenter.sh/disruption": "is about to be removed by Karpenter",
+    "cloud.google.com/impending-node-termination": "is about to be taken back by its cloud",
+    "node.kubernetes.io/out-of-service": "has been put out of service",
+}
+_SPOT = "aws-node-termination-handler/"
 _INSUFFICIENT = "Insufficient "
 _BLOCKING = ("NoSchedule", "NoExecute")
 _SHOWN_MAX = 5
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Something that keeps a pod from a node. text: the same for nodes that are alike."""
+    """Something that keeps a pod from a node. text: the same for nodes that are alike; is_leaving: because it is about to go."""
 
     reason: Reason
     text: str
+    is_leaving: bool = False
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -174,6 +199,29 @@ class NodeChecks:
         return Check(reason, "; ".join(status.reasons))
 
 
+class NodeTrouble(NamedTuple):
+    """What a taint says that somebody removes when all is well. remedy: empty for a node that is about to go."""
+
+    text: str
+    remedy: str
+
+
+def trouble_of(key: str, node: str) -> NodeTrouble | None:
+    """What is the matter with a node that has a taint; None if somebody keeps it for pods that tolerate the taint."""
+    if key in _TROUBLE:
+        text, remedy = _TROUBLE[key]
+        return NodeTrouble(text, remedy.format(node))
+    if key.endswith(_AGENT_NOT_READY):
+        who = key.removesuffix(_AGENT_NOT_READY)
+        return NodeTrouble(f"has no agent of {who} that is ready", f"check that the agent of {who} runs on node {node}")
+    if key.startswith(_NODE_READINESS):
+        what = key.removeprefix(_NODE_READINESS)
+        return NodeTrouble(f"is not ready for {what}", f"see what node {node} lacks for NodeReadinessRule {what}")
+    if key in _LEAVING or key.startswith(_SPOT):
+        return NodeTrouble(_LEAVING.get(key, "is about to be taken back by its cloud"), "")
+    return None
+
+
 def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
     """What of a taint the pod tolerates in another form."""
     for taint in taints:
@@ -196,9 +244,12 @@ def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Prof
             (each.message for each in info.node.status.conditions if each.type == "Ready" and each.status != "True"), ""
         )
         checks.append(Check(Reason.NODE_NOT_READY, f"is not ready ({said.rstrip('.')})" if said else "is not ready"))
-    short = list(dict.fromkeys(taint.key for taint in taints if taint.key in TROUBLE))
-    checks += [Check(Reason.NODE_TAINT, f"has {TROUBLE[key][0]} (taint {key})") for key in short]
-    others = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in TROUBLE]
+    troubles = {taint.key: found for taint in taints if (found := trouble_of(taint.key, info.name)) is not None}
+    checks += [
+        Check(Reason.NODE_TAINT, f"{found.text} (taint {key})", is_leaving=not found.remedy)
+        for key, found in troubles.items()
+    ]
+    others = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in troubles]
     if others:
         shown = ", ".join(taint_text(taint) for taint in others)
         near = _near_toleration(others, profile)

@@ -9,13 +9,20 @@ from msgspec.structs import replace
 from allot.core.advice.explain.aftermath import settle
 from allot.core.advice.explain.causes.containers import ended, ended_advice, unused_claims, use_advice
 from allot.core.advice.explain.causes.early import before_scheduling
-from allot.core.advice.explain.causes.late import after_scheduling, devices_of, terminating, trouble
+from allot.core.advice.explain.causes.late import after_scheduling, devices_of, resizing, terminating, trouble
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
-from allot.core.advice.explain.causes.waiting import binding_failed, fits, missing_gate, not_ready, room_is_made
+from allot.core.advice.explain.causes.waiting import (
+    binding_failed,
+    fits,
+    missing_gate,
+    not_ready,
+    room_is_made,
+    scheduler_down,
+)
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import FINISHED
@@ -102,6 +109,9 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         if not_bound is not None:
             return Diagnosed(not_bound)
         node = outcome.node_of(subject)
+        idle = scheduler_down(what_if, pod, node)
+        if idle is not None:
+            return Diagnosed(idle)
         refused_before = bool(_scheduler_said(pod)) and not briefly
         return Diagnosed(
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
@@ -227,7 +237,7 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
     """A pod that runs; and why not elsewhere, as far as that can still be known: what other nodes would say now."""
     devices = devices_of(what_if, pod)
     has = f" with {named('device', [each.device for each in devices])}" if devices else ""
-    wrong = trouble(what_if, pod)
+    wrong = trouble(what_if, pod) or resizing(pod)
     but = f", but {wrong.text}" if wrong is not None else ""
     advice = wrong.advice if wrong is not None else ()
     unused = unused_claims(pod)

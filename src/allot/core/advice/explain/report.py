@@ -30,6 +30,7 @@ class Reason(StrEnum):
     BEING_DELETED = "BeingDeleted"
     SCHEDULING_GATE = "SchedulingGate"
     NO_SUCH_SCHEDULER = "NoSuchScheduler"
+    COMPONENT_DOWN = "ComponentDown"
     GROUP_MISSING = "PodGroupMissing"
     GROUP_INCOMPLETE = "PodGroupIncomplete"
     GROUP_PRIORITY = "PodGroupPriority"
@@ -144,6 +145,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expression: str = ""
     # Pods that have to go first, as their queue has no right to what they hold then.
     leaving: tuple[str, ...] = ()
+    # There is nothing to do but wait: patches say what is different when that is over, and are not to be applied.
+    waits: bool = False
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -100,21 +100,37 @@ def _is_news(found: Explanation, nearest: NearestMiss) -> bool:
 
 
 def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
-    verified = [change for change in changes if change.verified]
+    verified = [change for change in changes if change.verified and not change.waits]
+    waits = [change for change in changes if change.waits]
     others = [change for change in changes if not change.verified]
+    # What comes by itself is told first only if nothing is the smaller change.
+    if waits and changes[0].waits:
+        yield from _waits(waits)
     if verified:
         yield ""
         yield "What helps, smallest change first (each was tried out on this snapshot and led to a placement):"
         for number, change in enumerate(verified, 1):
-            where = f"   -> node {change.node}" if change.node else ""
-            yield f"  {number}. {change.text}{where}"
+            yield f"  {number}. {change.text}{_where(change)}"
             if change.expression:
                 yield f"       {change.expression}"
+    if waits and not changes[0].waits:
+        yield from _waits(waits)
     if others:
         yield ""
         yield "What may help (cannot be tried out on a snapshot):"
         for change in others:
             yield f"  - {change.text}"
+
+
+def _waits(changes: Sequence[Change]) -> Iterator[str]:
+    yield ""
+    yield "What comes by itself (tried out as if it had happened, and led to a placement):"
+    for change in changes:
+        yield f"  - {change.text}{_where(change)}"
+
+
+def _where(change: Change) -> str:
+    return f"   -> node {change.node}" if change.node else ""
 
 
 def _request(request: RequestReport) -> Iterator[str]:

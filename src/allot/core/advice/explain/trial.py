@@ -12,8 +12,11 @@ from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import CannotChange, Journal, WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.foreign_groups import CoschedulingPodGroup, KaiPodGroup, VolcanoPodGroup
+from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import (
+    DIALECTS,
     Binding,
     Failure,
     Placement,
@@ -26,6 +29,8 @@ from allot.core.scheduling import (
 )
 
 DEFAULT_SCHEDULER = "default-scheduler"
+# Phases of PodGroups that their controllers set.
+_BEFORE_SCHEDULER = ("", "Pending", "PreScheduling")
 PodKey = tuple[str, str]
 
 
@@ -72,9 +77,36 @@ def schedulers_that_placed(what_if: WhatIfCluster) -> set[str]:
     return {info.pod.spec.scheduler_name for info in what_if.cluster.pods.values()}
 
 
+def schedulers_of_groups(what_if: WhatIfCluster) -> set[str]:
+    """Schedulers that have written into the status of a PodGroup of their own: the dialect's, and those that its pods name."""
+    found = set()
+    for dialect in DIALECTS:
+        groups = {full_name(each) for each in what_if.all(dialect.type) if _is_scheduled(each)}
+        if not groups:
+            continue
+        found.add(dialect.scheduler)
+        for pod in what_if.all(core_v1.Pod):
+            if f"{pod.metadata.namespace}/{dialect.name_in(pod)}" in groups:
+                found.add(pod.spec.scheduler_name)
+    return found
+
+
+def _is_scheduled(group: APIStruct) -> bool:
+    """Whether a scheduler has had to do with a group. That it is pending, or has its pods, is said by its controller."""
+    if isinstance(group, KaiPodGroup):
+        return bool(group.status.scheduling_conditions)
+    if isinstance(group, VolcanoPodGroup):
+        return bool(group.status.conditions) or group.status.phase not in _BEFORE_SCHEDULER
+    assert isinstance(group, CoschedulingPodGroup), "there are three dialects"
+    return group.status.schedule_start_time is not None or group.status.phase not in _BEFORE_SCHEDULER
+
+
 def is_seen(what_if: WhatIfCluster, scheduler: str) -> bool:
-    """Whether a scheduler certainly runs: the usual one, and one that has placed a pod, written an event or refused a pod."""
+    """Whether a scheduler certainly runs: the usual one, and one that has placed a pod, written an event, refused a pod or said
+    something of a PodGroup."""
     if scheduler == DEFAULT_SCHEDULER or scheduler in schedulers_that_placed(what_if):
+        return True
+    if scheduler in schedulers_of_groups(what_if):
         return True
     return any(event.reporting_component == scheduler for event in what_if.all(observed_v1.Event)) or any(
         pod.spec.scheduler_name == scheduler and _was_refused(pod) for pod in what_if.all(core_v1.Pod)

@@ -44,7 +44,7 @@ from allot.core.validation.fields import (
     too_long,
 )
 
-_UID_LABEL = "batch.kubernetes.io/controller-uid"
+JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 _NAME_LABEL = "batch.kubernetes.io/job-name"
 _INT32_MAX = 2**31 - 1
 _PARALLELISM_MAX = 100_000
@@ -111,10 +111,10 @@ def _generate_selector(job: Object) -> None:
     template = present(spec, "template")
     metadata = present(template, "metadata")
     # Labels that somebody else put there stay, and validation reports them.
-    labels = {_UID_LABEL: uid, _NAME_LABEL: name, "controller-uid": uid, "job-name": name}
+    labels = {JOB_UID_LABEL: uid, _NAME_LABEL: name, "controller-uid": uid, "job-name": name}
     metadata["labels"] = labels | members(metadata, "labels")
     selector = present(spec, "selector")
-    selector["matchLabels"] = {_UID_LABEL: uid} | members(selector, "matchLabels")
+    selector["matchLabels"] = {JOB_UID_LABEL: uid} | members(selector, "matchLabels")
     label_job(job)
 
 
@@ -144,7 +144,7 @@ def _recheck_job(job: Object, _old: Object) -> Findings:
 
 def _check_generated(job: Object, selector: Any, labels: Object) -> Findings:
     uid, name = text(job, "metadata", "uid"), text(job, "metadata", "name")
-    expected = {"controller-uid": uid, "job-name": name, _UID_LABEL: uid, _NAME_LABEL: name}
+    expected = {"controller-uid": uid, "job-name": name, JOB_UID_LABEL: uid, _NAME_LABEL: name}
     found: Findings = [] if uid else [required("metadata.uid")]
     for label, value in expected.items():
         where = f"spec.template.metadata.labels[{label}]"

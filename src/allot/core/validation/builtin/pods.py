@@ -145,6 +145,7 @@ def _check_spec_update(spec: Object, before: Object) -> Findings:
     return found
 
 
+_MIRROR = "kubernetes.io/config.mirror"
 _UPDATABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
     "`spec.tolerations` (only additions to existing tolerations),"
@@ -170,18 +171,29 @@ def _check_ephemeral(new: Object, old: Object) -> Findings:
 
 def _check_resize(new: Object, old: Object) -> Findings:
     found = _check(new)
+    if _MIRROR in members(old, "metadata", "annotations"):
+        return [forbidden("", "static pods cannot be resized")]
+    if text(old, "spec", "os", "name") == "windows":
+        return [forbidden("", "windows pods cannot be resized")]
     if not items(new, "spec", "containers"):
         found.append(required("spec.containers"))
     if quality_of_service(new) != (text(old, "status", "qosClass") or quality_of_service(old)):
         given = text(new, "status", "qosClass")
         found.append(invalid("spec", given, "Pod QOS Class may not change as a result of resizing"))
+    running = [each for each in items(old, "status", "containerStatuses") if "running" in members(each, "state")]
+    if running and "resources" not in running[0]:
+        found.append(forbidden("spec", "Pod running on node without support for resize"))
     misplaced = [found for name in _RESIZED for found in _check_order(new, old, name)]
     if misplaced:
         return found + misplaced
     for name in _RESIZED:
-        for container, earlier in zip(items(new, "spec", name), items(old, "spec", name), strict=True):
+        pairs = zip(items(new, "spec", name), items(old, "spec", name), strict=True)
+        for position, (container, earlier) in enumerate(pairs):
             for side in ("requests", "limits"):
                 amounts, old_amounts = members(container, "resources", side), members(earlier, "resources", side)
+                if old_amounts.keys() - amounts.keys():
+                    where = f"{index(f'spec.{name}', position)}.resources.{side}"
+                    found.append(forbidden(where, f"resource {side} cannot be removed"))
                 changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
                 if changed - set(_RESIZABLE):
                     found.append(forbidden("spec", "only cpu and memory resources are mutable"))

@@ -10,11 +10,14 @@ export const tables = ["nodes"];
 
 const LEGEND = [["f", "free"], ["p", "partly in use"], ["u", "in use"], ["x", "unavailable"], ["t", "tainted"], ["h", "unhealthy"]];
 
+const NOTHING = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0 };
+
 export class Page {
   /** @param {HTMLElement} root @param {any} app */
   constructor(root, app) {
     this.app = app;
     this.counts = new Map();
+    this.sum = { ...NOTHING };
     this.tiles = h("ul", { class: "tiles", "aria-label": "At a glance" });
     this.heat = new Heat({ open: (node, name) => this.open(node, name) });
     this.drawer = h("aside", { class: "drawer", hidden: true, "aria-label": "Device" });
@@ -88,7 +91,7 @@ export class Page {
     if (!changed || changed.has("nodes")) {
       const names = changed?.get("nodes");
       for (const name of names || nodes.keys()) this.count(name, nodes.get(name));
-      if (!names) for (const name of this.counts.keys()) if (!nodes.has(name)) this.counts.delete(name);
+      if (!names) for (const name of this.counts.keys()) if (!nodes.has(name)) this.count(name, null);
       this.heat.update(nodes, names);
       this.drawChoices(nodes);
       if (this.list) this.showList();
@@ -101,16 +104,21 @@ export class Page {
 
   /** @param {string} name @param {any} row */
   count(name, row) {
+    this.add(this.counts.get(name), -1);
     if (!row) { this.counts.delete(name); return; }
-    const counts = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: row.closed ? 1 : 0, node: row.at !== undefined ? 1 : 0 };
+    const counts = { ...NOTHING, closed: row.closed ? 1 : 0, node: row.at !== undefined ? 1 : 0 };
     for (const pool of row.dev) for (const cell of pool.d) { counts.all += 1; /** @type {any} */ (counts)[cell.s] += 1; if (cell.t) counts.t += 1; if (cell.x) counts.h += 1; }
     this.counts.set(name, counts);
+    this.add(counts, 1);
+  }
+
+  /** The sum stays right without looking at the nodes that did not change. @param {any} counts @param {number} sign */
+  add(counts, sign) {
+    if (counts) for (const key of Object.keys(NOTHING)) /** @type {any} */ (this.sum)[key] += sign * counts[key];
   }
 
   drawTiles() {
-    const sum = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0 };
-    for (const counts of this.counts.values()) for (const key of Object.keys(sum)) /** @type {any} */ (sum)[key] += counts[key];
-    this.sum = sum;
+    const { sum } = this;
     const { waiting, pendingClaims: pending, idleClaims: idle, unplacedGangs: incomplete } = this.app.store.now.counts;
     const tile = (/** @type {any} */ number, /** @type {string} */ text, /** @type {string} */ address, /** @type {boolean} */ warn = false) => h("li", { class: warn ? "warn" : "" }, h("a", { href: address }, h("strong", {}, typeof number === "number" ? number.toLocaleString("en") : number), " ", h("span", {}, text)));
     const used = sum.u + sum.p + sum.b;
@@ -127,7 +135,7 @@ export class Page {
   }
 
   drawLegend() {
-    const chosen = this.app.params.states || "", sum = this.sum || {};
+    const chosen = this.app.params.states || "", sum = /** @type {any} */ (this.sum);
     const buttons = LEGEND.map(([key, text]) => {
       const count = key === "t" ? sum.t : key === "h" ? sum.h : key === "x" ? (sum.x || 0) : key === "u" ? (sum.u || 0) + (sum.b || 0) : sum[key];
       if (key === "t" || key === "h") return h("span", { class: "key" }, h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${count || 0}`);

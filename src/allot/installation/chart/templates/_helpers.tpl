@@ -21,6 +21,13 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Where browsers find the dashboard: where values say, or through `kubectl proxy`. */ -}}
+{{- define "allot.dashboardURL" -}}
+{{- $service := printf "https:%s-dashboard:%v" (include "allot.fullname" .) .Values.dashboard.port -}}
+{{- $proxied := printf "http://127.0.0.1:8001/api/v1/namespaces/%s/services/%s/proxy/" .Release.Namespace $service -}}
+{{- default $proxied .Values.dashboard.url -}}
+{{- end -}}
+
 {{- /* What follows takes a dictionary: root, the context of the chart; part, what is installed and removed as one; component, a workload. */ -}}
 
 {{- define "allot.component" -}}
@@ -143,22 +150,43 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{- /* A Deployment of which one replica works: command, the words after `allot`; mounts and volumes, if any. */ -}}
+{{- /* What a probe asks: path of those who serve metrics; page, the port, of those who serve a page and know whom they are called by. */ -}}
+{{- define "allot.probe" -}}
+httpGet:
+{{- if .page }}
+  path: /
+  port: {{ .page }}
+  scheme: HTTPS
+  httpHeaders:
+  - name: Host
+    value: localhost
+{{- else }}
+  path: {{ .path }}
+  port: metrics
+{{- end }}
+{{- end -}}
+
+{{- /* A Deployment of which one replica works: command, the words after `allot`; mounts and volumes, if any; page, if that is what it serves. */ -}}
 {{- define "allot.deployment" -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
   {{- include "allot.metadata" . | nindent 2 }}
 spec:
-  replicas: {{ .values.replicas }}
+  replicas: {{ default 1 .values.replicas }}
   selector:
     matchLabels:
       {{- include "allot.selector" . | nindent 6 }}
   strategy:
+    {{- if .page }}
+    # Who is let in is known to one process.
+    type: Recreate
+    {{- else }}
     # The next one stands by before the last one goes, and is given its lease.
     rollingUpdate:
       maxSurge: 1
       maxUnavailable: 0
+    {{- end }}
   template:
     metadata:
       labels:
@@ -204,27 +232,22 @@ spec:
         {{- include "allot.apiServer" . | nindent 8 }}
         {{- end }}
         ports:
-        - name: metrics
+        - name: {{ default "metrics" .page }}
           containerPort: {{ .values.port }}
         {{- with .ports }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
         startupProbe:
-          httpGet:
-            path: /livez
-            port: metrics
+          {{- include "allot.probe" (merge (dict "path" "/livez") .) | nindent 10 }}
           periodSeconds: 1
-          failureThreshold: 60
+          # A page is served after the cluster has been read.
+          failureThreshold: {{ if .page }}300{{ else }}60{{ end }}
         livenessProbe:
-          httpGet:
-            path: /livez
-            port: metrics
+          {{- include "allot.probe" (merge (dict "path" "/livez") .) | nindent 10 }}
           periodSeconds: 10
           timeoutSeconds: 5
         readinessProbe:
-          httpGet:
-            path: /readyz
-            port: metrics
+          {{- include "allot.probe" (merge (dict "path" "/readyz") .) | nindent 10 }}
           periodSeconds: 5
           timeoutSeconds: 5
         securityContext:

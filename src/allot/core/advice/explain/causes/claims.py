@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from allot.core.advice.explain.aftermath import make_claims
+from allot.core.advice.explain.causes.components import CONTROLLERS, down
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
@@ -152,6 +153,11 @@ def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
         f"its claim {entry.name} has not been created yet from ResourceClaimTemplate {namespace}/{name}, "
         f"which is the resource claim controller's work{_then(what_if, pod)}"
     )
+    idle = down(what_if, CONTROLLERS)
+    if idle is not None:
+        return Diagnosis(
+            reason=Reason.COMPONENT_DOWN, text=f"{text}, and {CONTROLLERS} {idle.text}", advice=(idle.advice,)
+        )
     return Diagnosis(
         reason=Reason.CLAIM_NOT_CREATED, text=text, advice=("check that the controller manager runs", "wait a moment")
     )
@@ -330,7 +336,7 @@ def _being_deleted(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     text = f"ResourceClaim {namespace}/{name} was deleted at {metadata.deletion_timestamp}{why}"
     gone = [delete_of("Pod", user, namespace) for user in users] or [delete_of("ResourceClaim", name, namespace)]
     again = Patch(action="create", object=claim_object(namespace, name, as_json(claim).get("spec", {})))
-    ends = f"wait until {named('pod', users)} {'ends' if len(users) == 1 else 'end'}, or delete {'it' if len(users) == 1 else 'them'}"
+    ends = f"delete {named('pod', users)}, or wait until {'it ends' if len(users) == 1 else 'they end'}"
     first = ends if users else f"remove the finalizers {listed(metadata.finalizers)}"
     candidate = Candidate(
         rank=Rank.OTHERS, text=f"{first}, and create the claim again when it is gone", patches=(*gone, again)

@@ -87,7 +87,7 @@ def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
     for pod in what_if.all(core_v1.Pod):
         if pod.metadata.labels.get(DOMAIN_LABEL) != joined or pod.spec.node_name != node:
             continue
-        trouble = container_trouble(pod)
+        trouble = container_trouble(what_if, pod)
         said = events_of(what_if, pod, *_FAILED)
         why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"
         return f"its daemon there, pod {full_name(pod)}, is not ready: {why}"

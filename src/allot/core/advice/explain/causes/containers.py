@@ -5,22 +5,88 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, named, one_line
-from allot.core.model import core_v1
+from allot.core.advice.nearest import nearest
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import core_v1, observed_v1
 
 IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 CRASHED = "CrashLoopBackOff"
 _NOT_CREATED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
 OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
-_FORBIDDEN = re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE)
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
+# Why an image is not pulled, and what helps; the first that is said counts.
+_PULLS = (
+    (
+        re.compile(r"ErrImageNeverPull"),
+        "load image {image} onto node {node}, or set imagePullPolicy: IfNotPresent in the pod",
+    ),
+    (re.compile(r"InvalidImageName"), "correct the name of image {image}"),
+    (
+        re.compile(r"no (?:matching manifest|match) for platform|no matching manifest for"),
+        "use an image of container {container} that is built for the architecture of node {node}",
+    ),
+    (
+        re.compile(r"x509|certificate", re.IGNORECASE),
+        "let node {node} trust the certificate of the registry, or correct it",
+    ),
+    (
+        re.compile(r"toomanyrequests|429|rate limit", re.IGNORECASE),
+        "wait, or pull {image} with an account or from a mirror: the registry limits how often it is pulled",
+    ),
+    (re.compile(r"no space left on device", re.IGNORECASE), "free disk space on node {node}"),
+    (
+        re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE),
+        "add an imagePullSecret that may pull {image} to the pod",
+    ),
+    (_ABSENT, "correct the name or tag of image {image}"),
+    (
+        re.compile(r"no such host|i/o timeout|connection refused|TLS handshake timeout|dial tcp|deadline exceeded"),
+        "let node {node} reach the registry of {image}: its network, DNS or proxy keeps it from doing so",
+    ),
+)
+_NO_PULL_SECRET = "FailedToRetrieveImagePullSecret"
+_PULL_SECRETS = re.compile(r"image pull secrets? \((?P<names>[^)]+)\)")
 MESSAGE_MAX = 200
 _DISRUPTION = "DisruptionTarget"
-_MISSING = re.compile(r'(?P<kind>configmap|secret|persistentvolumeclaim) "(?P<name>[^"]+)" not found', re.IGNORECASE)
-_KINDS = {"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim"}
+# What nodes say of pods that they cannot start, and what helps.
+_NOT_STARTED = (
+    (
+        re.compile(r"runAsNonRoot and image (?:will run as root|has non-numeric user)"),
+        "set securityContext.runAsUser to a number other than 0 in the pod, or use an image that does not run as root",
+    ),
+    (
+        re.compile(
+            r'no runtime for "(?P<handler>[^"]+)" is configured|RuntimeHandler "(?P<other>[^"]+)" not supported'
+        ),
+        "configure the handler of the pod's RuntimeClass in the container runtime of node {node}, or let the pod run where it is",
+    ),
+    (
+        re.compile(r"driver/library version mismatch", re.IGNORECASE),
+        "reboot node {node}, or reload its NVIDIA kernel modules: they are of another version than the libraries",
+    ),
+    (
+        re.compile(r"nvml error: driver not loaded|libnvidia-ml\.so\S*: cannot open shared object"),
+        "load the NVIDIA driver of node {node}: its kernel module is not there",
+    ),
+    (
+        re.compile(r"driver name (?P<driver>\S+) not found in the list of registered CSI drivers"),
+        "check that the pods of CSI driver {driver} run on node {node}: it is not registered with the kubelet there",
+    ),
+    (
+        re.compile(r"CSINode \S+ does not contain driver (?P<driver>\S+)"),
+        "check that the pods of CSI driver {driver} run on node {node}: it is not registered with the kubelet there",
+    ),
+    (
+        re.compile(r"hostPath type check failed: (?P<path>\S+) is not"),
+        "create {path} on node {node}, or correct the hostPath volume of the pod",
+    ),
+)
 _CDI = "unresolvable CDI devices"
 # What exit codes mean that a shell or the kernel gives.
 _EXITS = {
@@ -50,7 +116,7 @@ _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is 
 _PLUGIN = re.compile(r'plugin type="(?P<name>[^"]+)"')
 
 
-def container_trouble(pod: core_v1.Pod) -> Diagnosis | None:
+def container_trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     """What the status of a pod's containers says is wrong; None if nothing."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting if status.state is not None else None
@@ -60,22 +126,31 @@ def container_trouble(pod: core_v1.Pod) -> Diagnosis | None:
         if waiting is None:
             continue
         if waiting.reason in IMAGE:
-            return _image(pod, status.name, waiting)
+            return _image(what_if, pod, status.name, waiting)
         if waiting.reason == CRASHED:
             last = status.last_state.terminated if status.last_state is not None else None
             return _crashed(pod, status, last)
         if waiting.reason in _NOT_CREATED:
             said = waiting.message or waiting.reason
             text = f"node {pod.spec.node_name} cannot start container {status.name}: {said}"
-            return Diagnosis(reason=Reason.STARTING, text=text, advice=start_advice(pod, said))
+            return not_started(what_if, pod, text, said)
     return None
 
 
-def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
+def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str) -> Diagnosis:
+    """A pod that its node does not start. said: what the node says, with which the text ends."""
+    broken = broken_reference(what_if, pod, said)
+    if broken is not None:
+        return Diagnosis(reason=Reason.STARTING, text=f"{text}{broken.hint}", advice=broken.advice)
+    return Diagnosis(reason=Reason.STARTING, text=text, advice=_start_advice(pod, said))
+
+
+def _start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
     """What can be done about what a node says of a pod that does not start; empty if that is not known."""
-    missing = _MISSING.search(said)
-    if missing is not None:
-        return (f"create {_KINDS[missing['kind'].lower()]} {pod.metadata.namespace}/{missing['name']}",)
+    for pattern, remedy in _NOT_STARTED:
+        found = pattern.search(said)
+        if found is not None:
+            return (remedy.format(node=pod.spec.node_name, **found.groupdict()),)
     no_file = _NO_FILE.search(said)
     if no_file is not None:
         return (
@@ -94,6 +169,28 @@ def start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
             f"restart the plugin of the driver on node {node}, if it writes its CDI files again when it starts",
         )
     return ()
+
+
+# What a kubelet says of pods that it has ended or not admitted, and what helps.
+_ENDS = (
+    (
+        re.compile(r"TopologyAffinityError"),
+        "ask for no more cpu and devices than one NUMA node has, in whole numbers, in the pod",
+    ),
+    (
+        re.compile(r'[Cc]ontainer (?P<name>\S+) exceeded its local ephemeral storage limit "(?P<limit>[^"]+)"'),
+        "raise the ephemeral-storage limit of container {name} above {limit} in the pod",
+    ),
+    (
+        re.compile(r"ephemeral local storage usage exceeds the total limit of containers (?P<limit>[^\s.]+)"),
+        "raise the ephemeral-storage limits of the containers above {limit} in the pod",
+    ),
+    (
+        re.compile(r'Usage of EmptyDir volume "(?P<name>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'),
+        "raise sizeLimit of emptyDir volume {name} above {limit} in the pod",
+    ),
+    (re.compile(r"DeadlineExceeded"), "raise activeDeadlineSeconds of the pod, or see why it takes so long"),
+)
 
 
 def ended(pod: core_v1.Pod) -> str:
@@ -124,6 +221,10 @@ def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
     if low is not None:
         what = low["resource"]
         return (f"ask for {what} in the pod's requests, so that it goes where there is enough, and create it again",)
+    for pattern, remedy in _ENDS:
+        found = pattern.search(f"{pod.status.reason}: {pod.status.message}")
+        if found is not None:
+            return (f"{remedy.format(**found.groupdict())}, and create it again",)
     if pod.status.reason.startswith(
         ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
     ):
@@ -147,17 +248,26 @@ def _containers(pod: core_v1.Pod) -> list[core_v1.Container]:
     return [*pod.spec.init_containers, *pod.spec.containers]
 
 
-def _image(pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) -> Diagnosis:
+def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1.ContainerStateWaiting) -> Diagnosis:
     image = next((each.image for each in _containers(pod) if each.name == name), "")
     said = _BACK_OFF.sub("", waiting.message)
     text = f"node {pod.spec.node_name} cannot pull image {image} of container {name} ({waiting.reason})"
-    if _FORBIDDEN.search(said):
-        advice = f"add an imagePullSecret that may pull {image} to the pod"
-    elif _ABSENT.search(said):
-        advice = f"correct the name or tag of image {image}"
-    else:
-        advice = "check the image's name, and that the node may pull it (imagePullSecrets)"
-    return Diagnosis(reason=Reason.IMAGE, text=f"{text}: {said}" if said else text, advice=(advice,))
+    text = f"{text}: {said}" if said else text
+    lost = events_of(what_if, pod, _NO_PULL_SECRET)
+    secrets = _PULL_SECRETS.search(lost[0].message) if lost else None
+    if secrets is not None and not _ABSENT.search(said):
+        names = [each.strip() for each in secrets["names"].split(",")]
+        known = [each for each in what_if.all(observed_v1.Secret) if each.metadata.namespace == pod.metadata.namespace]
+        meant = nearest(names[0], [each.metadata.name for each in known])
+        hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+        text += f"; its {named('imagePullSecret', names)} {'does' if len(names) == 1 else 'do'} not exist{hint}"
+        create = f"create {named('Secret', [f'{pod.metadata.namespace}/{each}' for each in names])}, with which {image} may be pulled"
+        right = (f"name imagePullSecret {meant} instead of {names[0]} in the pod",) if meant is not None else ()
+        return Diagnosis(reason=Reason.IMAGE, text=text, advice=(*right, create))
+    advice = next((remedy for pattern, remedy in _PULLS if pattern.search(f"{waiting.reason}: {said}")), "")
+    advice = advice or "check the image's name, and that the node may pull it (imagePullSecrets)"
+    shown = advice.format(image=image, node=pod.spec.node_name, container=name)
+    return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 
 def _remedy_of(said: str, node: str) -> list[str]:

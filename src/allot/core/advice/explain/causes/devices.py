@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship
-from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
+from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing
 from allot.core.advice.explain.devices import Tally, Wanted, device_id, find_claim, is_in_flight
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
@@ -39,9 +39,6 @@ _ON_DEVICES = {
 }
 _GATE = re.compile(
     r"claim (?P<claim>\S+), request (?P<request>\S+): has (?P<what>.*), but the (?P<gate>DRA\w+) feature is disabled"
-)
-_VALUES = re.compile(
-    r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
 )
 _COMPETE = re.compile(r"\d+ requests(?: of \d+ claims)? compete for (?P<there>\d+) devices? and need (?P<needed>\d+)")
 _LACKING = re.compile(r"none of them has attribute (?P<attribute>[^,]+),")
@@ -208,6 +205,8 @@ def _no_driver(
     candidates: list[Candidate] = []
     advice = [f"install {driver} on the nodes that have the hardware", "add a node that has the devices"]
     failing = [each for driver_name in expected for each in driver_pods.failing(placing.what_if, driver_name)]
+    if not failing:
+        failing = [each for name in expected if (each := driver_pods.not_made(placing.what_if, name)) is not None]
     fails = driver_pods.failing_text(failing)
     if not own:
         no_slices = "there are no ResourceSlices" + (f" of {driver}" if slices or fails else "")
@@ -870,7 +869,7 @@ def _different(placing: Placing, node: str, attribute: str) -> int:
 
 def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str:
     """What keeps requests apart on a node, in a sentence for each that differs."""
-    found = [_VALUES.fullmatch(reason.together) for reason in reasons]
+    found = [VALUES.fullmatch(reason.together) for reason in reasons]
     rules = {(each["rule"], each["attribute"]) for each in found if each is not None}
     if len(rules) == 1 and all(found):
         rule, attribute = next(iter(rules))

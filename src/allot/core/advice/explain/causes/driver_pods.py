@@ -7,19 +7,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.daemons import lacking_labels, left_out
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.model import core_v1
+from allot.core.model import core_v1, observed_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
+from allot.core.selectors import nodes_named
 from allot.core.workloads.daemonset_nodes import Placement, placement_of
 from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
+_POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
 _WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: (?P<why>.*)')
@@ -37,13 +40,78 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
     """What is wrong with the pods of a driver. node: only there; controllers: also those that work for all nodes."""
     found = []
     for pod in what_if.all(core_v1.Pod):
+        if not _is_of_driver(pod, driver, controllers=controllers):
+            continue
+        waiting = _waiting(pod)
+        if waiting is not None and node in ("", waiting.node):
+            found.append(waiting)
         if node and pod.spec.node_name != node:
             continue
-        trouble = container_trouble(pod) if _is_of_driver(pod, driver, controllers=controllers) else None
+        trouble = container_trouble(what_if, pod)
         if trouble is not None:
             advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
             found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))
     return found
+
+
+def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
+    """The DaemonSet of a driver that has no pods: they are refused, or no node is one for it; None if it has some."""
+    nodes = [info.node for info in what_if.cluster.nodes.values()]
+    for set_, placement in _daemon_sets(what_if, driver):
+        name, metadata = f"DaemonSet {full_name(set_)}", set_.metadata
+        if any(
+            metadata.uid in {owner.uid for owner in pod.metadata.owner_references} for pod in what_if.all(core_v1.Pod)
+        ):
+            continue
+        refused = _refusal(what_if, set_)
+        if refused:
+            advice = creation_advice(what_if, "DaemonSet", metadata, refused)
+            fix = advice[0] if advice else f"see to what the API server says of {name}"
+            if _POD_SECURITY in refused:
+                # A driver has to do with its host.
+                fix = f"label namespace {metadata.namespace} with pod-security.kubernetes.io/enforce=privileged, as drivers need"
+            return FailingPod("", f"the pods of {name} cannot be created: {refused}", fix)
+        reasons = [next(iter(left_out(placement, node)), "") for node in nodes]
+        if nodes and all(reasons):
+            labels = lacking_labels(placement, nodes[0])
+            fix = (
+                f"label the nodes that have the hardware with {', '.join(labels)}"
+                if labels
+                else f"let {name} run on the nodes that have the hardware"
+            )
+            return FailingPod("", f"{name} leaves out every node, as one {reasons[0]}", fix)
+    return None
+
+
+def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
+    """What the API server said last against the pods of a DaemonSet."""
+    events = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.reason == "FailedCreate"
+        and event.involved_object.kind == "DaemonSet"
+        and event.involved_object.name == set_.metadata.name
+        and (event.involved_object.namespace or event.metadata.namespace) == set_.metadata.namespace
+    ]
+    newest = max(events, key=lambda event: event.seen_at, default=None)
+    return one_line(newest.message).removeprefix("Error creating: ") if newest is not None else ""
+
+
+def _waiting(pod: core_v1.Pod) -> FailingPod | None:
+    """A pod of a driver that has no node of its own yet: it is for one node, and does not fit there."""
+    refused = next((each for each in pod.status.conditions if each.reason == "Unschedulable"), None)
+    if pod.spec.node_name or refused is None:
+        return None
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    node = next(iter(sorted(nodes_named(required))), "")
+    where = f" for node {node}" if node else ""
+    why = f"allot explain {pod.metadata.name} -n {pod.metadata.namespace}"
+    return FailingPod(
+        node,
+        f"pod {full_name(pod)}{where} is pending ({one_line(refused.message)})",
+        f"make room for the driver's pod {full_name(pod)}{where}: {why}",
+    )
 
 
 def failing_text(found: Sequence[FailingPod]) -> str:

@@ -12,7 +12,7 @@ from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_o
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, is_seen, schedulers_that_placed
+from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, is_seen, schedulers_of_groups, schedulers_that_placed
 from allot.core.advice.explain.wording import joined, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -117,7 +117,8 @@ def _schedulers(what_if: WhatIfCluster) -> list[str]:
     reported = {
         event.reporting_component for event in what_if.all(observed_v1.Event) if event.reason in _SCHEDULERS_REASONS
     }
-    return sorted((reported | schedulers_that_placed(what_if) | {DEFAULT_SCHEDULER}) - {""})
+    known = reported | schedulers_that_placed(what_if) | schedulers_of_groups(what_if) | {DEFAULT_SCHEDULER}
+    return sorted(known - {""})
 
 
 def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:

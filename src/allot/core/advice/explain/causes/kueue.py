@@ -9,6 +9,7 @@ from typing import NamedTuple
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.quantity import Quantity, QuantityError
@@ -55,6 +56,7 @@ def held_by_kueue(
     return (
         _no_queue(what_if, kind, metadata, name)
         or _stopped(what_if, metadata.namespace, name)
+        or _kept_back(what_if, workload)
         or _said(what_if, workload, metadata.namespace, name)
         or _too_much(what_if, metadata.namespace, name, containers)
         or Held("", _ask(metadata.namespace, workload))
@@ -105,6 +107,40 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
                 said = one_line(condition.message) or condition.reason
                 return Held(f"{what} is not active: {said}", f"make {what} active: {said}")
     return None
+
+
+def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None) -> Held | None:
+    """A workload that is switched off, whose checks are not ready, or that was evicted and has to wait."""
+    if workload is None:
+        return None
+    metadata, status = workload.metadata, workload.status
+    evicted = next((each for each in status.conditions if each.type == "Evicted" and each.status == "True"), None)
+    why = f": {one_line(evicted.message)}" if evicted is not None and evicted.message else ""
+    named = f"Workload {metadata.namespace}/{metadata.name}"
+    if workload.spec.active is False:
+        patch = '{"spec":{"active":true}}'
+        again = (
+            f"kubectl patch workloads.kueue.x-k8s.io {metadata.name} -n {metadata.namespace} --type merge -p '{patch}'"
+        )
+        return Held(f"its {named} is switched off (spec.active: false){why}", f"{again}, when that is fixed")
+    for check in status.admission_checks:
+        if check.state != "Ready":
+            said = f": {one_line(check.message)}" if check.message else ""
+            advice = f"see what the controller of AdmissionCheck {check.name} says of {named}"
+            return Held(f"AdmissionCheck {check.name} is {check.state or 'Pending'}{said}", advice)
+    later = status.requeue_state.requeue_at if status.requeue_state is not None else None
+    if later and _is_to_come(what_if, later):
+        return Held(
+            f"it was evicted{why}, and is tried again at {later}", "see why its pods did not become ready in time"
+        )
+    return None
+
+
+def _is_to_come(what_if: WhatIfCluster, time: str) -> bool:
+    try:
+        return what_if.taken_at is not None and seconds_of(time) > what_if.taken_at
+    except ValueError:
+        return False
 
 
 def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, namespace: str, name: str) -> Held | None:

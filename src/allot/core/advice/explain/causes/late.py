@@ -15,17 +15,16 @@ from allot.core.advice.explain.causes.tainted import evicting_taint
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import OVERDUE_MIN_S, force_text, is_stranded, overdue
 from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
-from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _UNHEALTHY = "Unhealthy"
-# A kubelet may be slow; longer than this it hangs.
-_OVERDUE_MIN_S = 120
+_RESIZE_PENDING, _RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 _READY = ("Ready", "Healthy")
 # What a kubelet and drivers say before they come to the point.
 _PREFIXES = re.compile(
@@ -75,9 +74,11 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     metadata = pod.metadata
     text = f"is terminating since {metadata.deletion_timestamp}"
     away = _node_away(what_if, pod)
-    force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, if the node is off for good"
     if away is not None:
-        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=(*away.advice[:1], force))
+        force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, if the node is off for good"
+        gone = away.reason is Reason.NO_NODES
+        ways = away.advice if gone else (*away.advice[:1], force)
+        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=ways)
     if metadata.finalizers:
         finalizers = named("finalizer", metadata.finalizers)
         advice = (
@@ -89,9 +90,9 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         text += f": {one_line(failed[0].message)}"
         advice = f"see the kubelet and the container runtime of node {pod.spec.node_name}"
         return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
-    overdue = _overdue(what_if, pod)
-    if overdue > _OVERDUE_MIN_S:
-        return _hangs(what_if, pod, text, overdue)
+    late = overdue(what_if, pod)
+    if late > OVERDUE_MIN_S:
+        return _hangs(what_if, pod, text, late)
     grace = metadata.deletion_grace_period_seconds
     return Diagnosis(
         reason=Reason.BEING_DELETED,
@@ -99,13 +100,7 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     )
 
 
-def _overdue(what_if: WhatIfCluster, pod: core_v1.Pod) -> int:
-    """For how many seconds a pod should have been gone: its deletionTimestamp has its grace period in it."""
-    at = pod.metadata.deletion_timestamp
-    return int(what_if.taken_at - seconds_of(at)) if at is not None and what_if.taken_at is not None else 0
-
-
-def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, overdue: int) -> Diagnosis:
+def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, late: int) -> Diagnosis:
     """A pod that its kubelet does not let go: its claims have to be unprepared first, by drivers that run."""
     node, metadata = pod.spec.node_name, pod.metadata
     used = {used.claim: used.device.partition("/")[0] for used in devices_of(what_if, pod)}
@@ -119,13 +114,32 @@ def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, overdue: int) ->
     statuses = pod.status.container_statuses
     ended = bool(statuses) and all(each.state is not None and each.state.terminated is not None for each in statuses)
     what = "although its containers have ended" if ended else "and its containers still run"
-    text += f" and should have been gone {duration(overdue)} ago, {what}"
+    text += f" and should have been gone {duration(late)} ago, {what}"
     drivers = f", and the log of {named('driver', sorted(set(used.values())))}" if used and ended else ""
     return Diagnosis(
         reason=Reason.BEING_DELETED,
         text=text,
         advice=(f"see the kubelet and the container runtime of node {node}{drivers}",),
     )
+
+
+def resizing(pod: core_v1.Pod) -> Diagnosis | None:
+    """A change of resources that the node of a pod which runs cannot make; None if there is none."""
+    for condition in pod.status.conditions:
+        if condition.type not in (_RESIZE_PENDING, _RESIZE_IN_PROGRESS) or condition.status != "True":
+            continue
+        if condition.type == _RESIZE_IN_PROGRESS and condition.reason != "Error":
+            continue
+        said = one_line(condition.message)
+        node = pod.spec.node_name
+        text = f"its new resources are not in force ({condition.reason}){f': {said}' if said else ''}"
+        advice = f"see the kubelet of node {node}"
+        if condition.reason == "Infeasible":
+            advice = f"ask for no more than node {node} has, or create the pod again, so that it gets a larger node"
+        elif condition.reason == "Deferred":
+            advice = f"make room on node {node}: the kubelet tries again when another pod there ends or asks for less"
+        return Diagnosis(reason=Reason.RESOURCES, text=text, advice=(advice,))
+    return None
 
 
 # --- what the pod's and the claims' status say ---
@@ -138,7 +152,7 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         or evicting_taint(what_if, pod)
         or _unhealthy(pod)
         or _said_by_driver(what_if, pod)
-        or container_trouble(pod)
+        or container_trouble(what_if, pod)
     )
     if found is None or found.reason is not Reason.CRASH:
         return found
@@ -153,11 +167,10 @@ def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     """A node that is gone or does not report: nobody knows how its pods are."""
     name = pod.spec.node_name
     info = what_if.cluster.nodes.get(name)
+    if is_stranded(what_if, pod):
+        return Diagnosis(reason=Reason.NO_NODES, text=f"node {name} no longer exists", advice=(force_text([pod]),))
     if info is None:
-        if core_v1.Node in what_if.unread or not what_if.cluster.nodes:
-            return None
-        advice = ("delete the pod with --force, so that it can be created again elsewhere",)
-        return Diagnosis(reason=Reason.NO_NODES, text=f"node {name} no longer exists", advice=advice)
+        return None
     ready = next((each for each in info.node.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status == "True":
         return None

@@ -70,7 +70,7 @@ def node_cause(placing: Placing) -> Diagnosis:
         ]
         text = f"{_these(placing)}: {'; '.join(parts)}" + (f"; and {more} more for other reasons" if more else "")
     if Reason.AFFINITY in reasons:
-        text += _matching(placing) or _gone_host(placing)
+        text += _matching(placing) or _gone_host(placing) or _no_labels(placing)
     if Reason.VOLUME not in reasons:
         text += _volume_elsewhere(placing)
     if Reason.NEIGHBOURS in reasons and placing.wanted:
@@ -89,7 +89,7 @@ def node_cause(placing: Placing) -> Diagnosis:
             each for wanted in placing.wanted for each in holders.freed(placing.what_if, placing.pod, wanted)
         ]
     # One like a node that the pod cannot have for its taints would not help, and one like a broken one says little.
-    sound = [info for info in placing.nearest if not _UNSOUND & {check.reason for check in placing.checks[info.name]}]
+    sound = [info for info in placing.nearest if not any(map(_is_unsound, placing.checks[info.name]))]
     candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
     if not placing.wanted and len(placing.what_if.cluster.nodes) > 1 and _pinning(placing):
@@ -97,9 +97,17 @@ def node_cause(placing: Placing) -> Diagnosis:
     return Diagnosis(reason=reason, text=text, candidates=tuple(candidates), advice=_advice(placing, reasons))
 
 
+def _is_unsound(check: Check) -> bool:
+    """Whether a node is broken or kept for others. One that is about to go is like one that would do."""
+    return check.reason in _UNSOUND and not check.is_leaving
+
+
 def _advice(placing: Placing, reasons: Collection[Reason]) -> tuple[str, ...]:
     if Reason.VOLUME in reasons:
         return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.nearest))
+    if Reason.AFFINITY in reasons:
+        labellers = dict.fromkeys(nodes.unlabelled(placing.what_if, placing.pod).values())
+        return tuple(f"check that the pods of {each} run on the nodes" for each in labellers)
     return ()
 
 
@@ -188,6 +196,12 @@ def _gone_host(placing: Placing) -> str:
     host = placing.pod.spec.node_selector.get(HOSTNAME)
     there = {info.labels.get(HOSTNAME, info.name) for info in placing.what_if.cluster.nodes.values()}
     return f"; the cluster no longer has node {host}" if host is not None and host not in there else ""
+
+
+def _no_labels(placing: Placing) -> str:
+    """Labels that no node has, and who should have set them."""
+    found = nodes.unlabelled(placing.what_if, placing.pod)
+    return "".join(f"; no node has label {key}, which {labeller} sets" for key, labeller in found.items())
 
 
 def ruled_out(placing: Placing) -> str:

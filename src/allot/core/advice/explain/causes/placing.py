@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -38,6 +39,11 @@ _VOLUME_ELSEWHERE = "PersistentVolume's node affinity"
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
+_APART_NODES_MAX = 100
+# What the allocator says of devices that a constraint keeps apart.
+VALUES = re.compile(
+    r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
+)
 
 
 def is_wish(check: Check) -> bool:
@@ -191,7 +197,19 @@ class Placing:
             if found.free:
                 reasons.append(f"{found.free} free, {wanted.leaf.count} needed")
             parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
-        return "; ".join(dict.fromkeys(parts)) or "its free devices cannot be used together"
+        return "; ".join(dict.fromkeys(parts)) or self._apart_text(name)
+
+    def _apart_text(self, name: str) -> str:
+        """What the free devices of a node are like that cannot be used together; of a large cluster it takes long to ask."""
+        text = "its free devices cannot be used together"
+        if self.survey is None or len(self.checks) > _APART_NODES_MAX:
+            return text
+        reasons = self.survey.on_node(self.what_if.cluster.nodes[name])
+        found = [(reason.request, VALUES.fullmatch(reason.together)) for reason in reasons]
+        shown = [
+            f"request {request}: {each['attribute']} {each['values']}" for request, each in found if each is not None
+        ]
+        return f"{text} ({'; '.join(shown)})" if shown else text
 
     def miss(self) -> NearestMiss | None:
         """The node that comes closest, and what is wrong with it."""

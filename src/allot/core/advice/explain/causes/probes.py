@@ -19,6 +19,7 @@ _PORT = re.compile(r"[\d\])]:(?P<port>\d{2,5})\b")
 _PATH = re.compile(r'"?https?://[^/"\s]+(?P<path>/[^"\s]*)')
 _CONTAINER = re.compile(r"\{(?P<name>[^}]+)\}")
 _UNREADY = re.compile(r"containers with (?:unready|incomplete) status: \[(?P<names>[^]]*)\]")
+_GATE = re.compile(r'condition of pod readiness gate "([^"]+)" (?:does not exist|status is not "True")')
 _KINDS = {"Readiness": "readiness", "Liveness": "liveness", "Startup": "startup"}
 
 
@@ -31,6 +32,11 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     if found is not None:
         return found
     said = one_line(ready.message or ready.reason or "")
+    gates = _GATE.findall(said)
+    if gates:
+        text = f"its {named('readiness gate', gates)} {'is' if len(gates) == 1 else 'are'} not True"
+        advice = f"see to whoever sets condition {listed(gates)} of the pod: its containers are ready"
+        return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
     unready = _UNREADY.search(said)
     if unready is not None:
         names = unready["names"].split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from allot.core.advice.explain.causes.containers import start_advice
+from allot.core.advice.explain.causes.containers import not_started
 from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.diagnosis import Diagnosis
@@ -83,7 +83,7 @@ def _failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
     if twice is not None:
         return _attached_elsewhere(what_if, pod, twice["volume"])
     text = f"it is bound to node {pod.spec.node_name} and does not start there: {said}"
-    return Diagnosis(reason=Reason.STARTING, text=text, advice=start_advice(pod, said))
+    return not_started(what_if, pod, text, said)
 
 
 def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -> Diagnosis:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.causes.components import SCHEDULER, down
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.remedies.holders import going
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.trial import Subject, pod_subject, unready, would_help
+from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, Subject, pod_subject, unready, would_help
 from allot.core.advice.explain.wording import duration, named, one_line
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
@@ -120,12 +122,8 @@ def room_is_made(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     kept = sorted({name for each in leaving for name in each.metadata.finalizers})
     held = f", kept by {named('finalizer', kept)}" if kept else ""
     text = f"waits for {names} on node {node}, which {are} terminating to make room for it{held}: it starts there when {them} gone"
-    how = (
-        f"see to {named('finalizer', kept)}"
-        if kept
-        else f"force the deletion if {'it hangs' if len(leaving) == 1 else 'they hang'}"
-    )
-    candidate = Candidate(rank=Rank.FIX, text=f"wait until {names} {are} gone, or {how}", patches=gone)
+    how, waits = going(what_if, leaving)
+    candidate = Candidate(rank=Rank.FIX, text=how, patches=gone, waits=waits)
     return Diagnosis(reason=Reason.WAITS_FOR_ROOM, text=text, candidates=(candidate,))
 
 
@@ -165,6 +163,15 @@ def _allocated_by_another(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis
         )
         return Diagnosis(reason=Reason.NOT_BOUND, text=text, advice=advice)
     return None
+
+
+def scheduler_down(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> Diagnosis | None:
+    """The usual scheduler does not run, so that nobody places a pod that fits; None if it does, or if that is not known."""
+    found = down(what_if, SCHEDULER) if pod.spec.scheduler_name == DEFAULT_SCHEDULER else None
+    if found is None:
+        return None
+    text = f"{SCHEDULER} {found.text}; nothing else is in its way, and it would be placed on node {node}"
+    return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(found.advice,))
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:

@@ -16,9 +16,19 @@ from allot.core.advice.explain.diagnosis import (
     place_of_claim,
     request_path,
 )
-from allot.core.advice.explain.holding import Possessor, are_siblings, comes_back, importance, possessor
+from allot.core.advice.explain.holding import (
+    OVERDUE_MIN_S,
+    Possessor,
+    are_siblings,
+    comes_back,
+    force_text,
+    importance,
+    is_stranded,
+    overdue,
+    possessor,
+)
 from allot.core.advice.explain.moving import other_place
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.allocation.devices import DeviceID
@@ -75,7 +85,7 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         asked = [_movable(what_if, each) for each in ranked]
         ranked = [each for each in asked if each.goes_to or not each.if_movable]
         ranked.sort(key=lambda each: (each.cost, each.node))
-    yield from map(_let_go, ranked)
+    yield from (_let_go(what_if, each) for each in ranked)
 
 
 def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
@@ -150,7 +160,7 @@ def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str,
     return by_node
 
 
-def _let_go(option: _Option) -> Candidate:
+def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     patches: dict[str, Patch] = {}
     for who, _ in option.chosen:
         for pod in who.pods:
@@ -167,11 +177,13 @@ def _let_go(option: _Option) -> Candidate:
     homes = sorted({pod.spec.node_name for who, _ in option.chosen for pod in who.pods})
     where = f" on {named('node', homes)}" if homes else ""
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
-    if all(who.ending and not who.running for who, _ in option.chosen):
-        kept = dict.fromkeys(name for who, _ in option.chosen for pod in who.ending for name in pod.metadata.finalizers)
-        how = f"see to {named('finalizer', kept)}" if kept else "force its deletion if it hangs"
-        text = f"wait until {listed(patches, 4)}{where} is gone, or {how}"
+    waits = False
+    if all(who.is_lost for who, _ in option.chosen):
+        text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
+    elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
+        text, waits = going(what_if, [pod for who, _ in option.chosen for pod in who.ending], where)
     elif unseen:
+        waits = True
         text = f"wait until {listed(unseen)} {'ends' if len(unseen) == 1 else 'end'}, and with it the use of {listed(patches, 4)}"
     elif idle and any(who.is_going and not who.pods for who, _ in option.chosen):
         text = (
@@ -186,8 +198,31 @@ def _let_go(option: _Option) -> Candidate:
         them = "it ends" if len(patches) == 1 else "they end"
         other = f" (it fits on {named('node', option.goes_to)}, too)" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    return Candidate(
-        rank=Rank.NODE if idle else Rank.OTHERS + min(len(patches) - 1, 1), text=text, patches=tuple(patches.values())
+    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
+    rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
+    return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
+
+
+def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") -> tuple[str, bool]:
+    """What to do about pods that are being deleted, and whether that is only to wait. where: the nodes that they are on."""
+    names, one = named("pod", map(full_name, pods)), len(pods) == 1
+    kept = dict.fromkeys(name for pod in pods for name in pod.metadata.finalizers)
+    if kept:
+        return (
+            f"see to {named('finalizer', kept)}, which {'keeps' if len(kept) == 1 else 'keep'} {names}{where}",
+            False,
+        )
+    late = min(overdue(what_if, pod) for pod in pods)
+    if late > OVERDUE_MIN_S:
+        first = pods[0].metadata
+        why = f"allot explain {first.name} -n {first.namespace}"
+        return (
+            f"find out why {names}{where} {'hangs' if one else 'hang'}, which should have been gone {duration(late)} ago: {why}",
+            False,
+        )
+    return (
+        f"wait until {names}{where} {'is' if one else 'are'} gone, or force the deletion if {'it hangs' if one else 'they hang'}",
+        True,
     )
 
 
@@ -198,13 +233,11 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     if users:
         # Pods that name one claim are to share its devices: to get theirs where they are comes first.
         yield from second_claim(pod, claim, Rank.OTHERS - 1)
+        stranded = all(is_stranded(what_if, user) for user in users)
         pods = named("pod", map(full_name, users))
-        text = f"delete {pods}, or wait until claim {name} is free"
-        if _is_stranded(what_if, users):
-            text = f"force the deletion of {pods} (kubectl delete --force): nobody is left to end it"
         yield Candidate(
-            rank=Rank.ADMIN,
-            text=text,
+            rank=Rank.NODE if stranded else Rank.ADMIN,
+            text=force_text(users) if stranded else f"delete {pods}, or wait until claim {name} is free",
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )
         return
@@ -212,13 +245,6 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
         rank=Rank.NODE,
         text=f"deallocate claim {name}, which nobody else uses, so that it gets other devices",
         patches=(_given_back(claim),),
-    )
-
-
-def _is_stranded(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> bool:
-    """Whether pods are being deleted, and the kubelets that should end them have gone with their nodes."""
-    return core_v1.Node not in what_if.unread and all(
-        pod.metadata.deletion_timestamp is not None and pod.spec.node_name not in what_if.cluster.nodes for pod in pods
     )
 
 

@@ -10,7 +10,6 @@ from allot.core.advice.explain.holding import are_siblings, comes_back
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
-    TROUBLE,
     Check,
     Shortage,
     asks,
@@ -18,6 +17,7 @@ from allot.core.advice.explain.nodes import (
     missing,
     shortages,
     taint_text,
+    trouble_of,
     untolerated,
 )
 from allot.core.advice.explain.report import Reason
@@ -45,6 +45,13 @@ _GIVEN_DOMAINS = (
     "kubernetes.azure.com",
     "karpenter.sh",
 )
+# Who sets labels about devices; nobody sets them by hand.
+_LABELLERS = {
+    "nvidia.com": "GPU Feature Discovery",
+    "amd.com": "the AMD GPU node labeller",
+    "gpu.intel.com": "the Intel GPU labeller",
+    "feature.node.kubernetes.io": "Node Feature Discovery",
+}
 _GIVEN_NAMES = ("zone", "region", "hostname")
 _DEVICE_WORDS = ("gpu", "accelerator", "tpu", "npu", "device", "nic", "rdma")
 
@@ -134,12 +141,12 @@ def _taint(
         if "network" in check.text.lower():
             text = f"bring node {info.name} back: check that the pods of its network plugin (CNI) run"
         return [_Part(Rank.NODE, text, remove)]
-    for key, (what, remedy) in TROUBLE.items():
-        if check.text.startswith(f"has {what} "):
-            return [
-                _Part(Rank.NODE, remedy.format(info.name), patch_of("Node", info.name, _without_taints(info, {key})))
-            ]
-    taints = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in TROUBLE]
+    troubles = {taint.key: found for taint in taints if (found := trouble_of(taint.key, info.name)) is not None}
+    for key, found in troubles.items():
+        if check.text.endswith(f"(taint {key})"):
+            patch = patch_of("Node", info.name, _without_taints(info, {key}))
+            return [_Part(Rank.NODE, found.remedy, patch)] if found.remedy else []
+    taints = [taint for taint in taints if taint.key not in NOT_READY and taint.key not in troubles]
     shown = named("taint", [taint_text(taint) for taint in taints])
     own = as_json(pod)["spec"].get("tolerations", [])
     tolerations = [*own, *(toleration_of(taint.key, taint.value, taint.effect) for taint in taints)]
@@ -200,7 +207,20 @@ def requirement_text(each: core_v1.NodeSelectorRequirement) -> str:
 def is_given(label: str) -> bool:
     """Whether a node's label says what it is or where it is, which nobody makes true by setting it."""
     domain, _, name = label.rpartition("/")
-    return domain.endswith(_GIVEN_DOMAINS) or name in _GIVEN_NAMES
+    return domain.endswith(_GIVEN_DOMAINS) or domain in _LABELLERS or name in _GIVEN_NAMES
+
+
+def unlabelled(what_if: WhatIfCluster, pod: core_v1.Pod) -> dict[str, str]:
+    """Labels that the pod asks for, that a labeller sets, and that no node has; with who sets them."""
+    required = (
+        each.key for term in _required(pod) for each in term.match_expressions if each.operator in ("In", "Exists")
+    )
+    found = {}
+    for key in (*pod.spec.node_selector, *required):
+        labeller = _LABELLERS.get(key.rpartition("/")[0])
+        if labeller is not None and not any(key in info.labels for info in what_if.cluster.nodes.values()):
+            found[key] = labeller
+    return found
 
 
 def _wrong_labels(pod: core_v1.Pod, info: NodeInfo) -> dict[str, str]:

@@ -45,7 +45,7 @@ def explain_replica_set(scene: Scene, found: ReplicaSet, *, briefly: bool) -> Ex
     kind, wanted, status = "ReplicaSet", replicas_of(found), found.status
     pods = scene.owned_by(core_v1.Pod, found)
     early = mismatch(kind, found, found.spec.selector, found.spec.template) or unobserved(
-        kind, found, status.observed_generation, "replicaset-controller"
+        scene, kind, found, status.observed_generation, "replicaset-controller"
     )
     if early is not None:
         return early
@@ -75,7 +75,7 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
     """Why a Deployment does not have the pods that are wanted."""
     kind, spec, status = "Deployment", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
-        kind, found, status.observed_generation, "deployment-controller"
+        scene, kind, found, status.observed_generation, "deployment-controller"
     )
     if early is not None:
         return early

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.causes.containers import MESSAGE_MAX, OOM
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.report import Explanation, Reason, State
@@ -13,6 +15,7 @@ from allot.core.advice.explain.workloads.scene import (
     as_wanted,
     budgets,
     held_back,
+    left_alone,
     live_pods,
     not_as_wanted,
     not_created,
@@ -53,10 +56,13 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
         return not_as_wanted(
             kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it makes no pods", advice=(resume,)
         )
+    if spec.parallelism == 0:
+        text = f"has {status.succeeded} of {count(_completions(found), 'completion')}: its parallelism is 0, so it makes no pods"
+        advice = (f"set spec.parallelism of Job {found.metadata.name} to how many pods may run at once",)
+        return not_as_wanted(kind, found, Reason.SUSPENDED, text, advice=advice)
     if status.start_time is None and not status.conditions:
-        advice = ("check that job-controller runs: allot controllers, or a kube-controller-manager",)
         text = "has not been looked at by any controller since it was created"
-        return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=advice)
+        return left_alone(scene, kind, found, text, "job-controller")
     pods = scene.owned_by(core_v1.Pod, found)
     progress = f"has {status.succeeded} of {count(_completions(found), 'completion')}"
     held = held_back(scene, pods, briefly=briefly)
@@ -260,10 +266,8 @@ def _missed(scene: Scene, found: CronJob, due: int | None, now_s: float, is_acti
     events = scene.events("CronJob", found, "FailedCreate")
     if events:
         return not_as_wanted("CronJob", found, Reason.PODS_NOT_CREATED, f"{late}: {events[0].message}")
-    advice = ("check that cronjob-controller runs: allot controllers, or a kube-controller-manager",)
-    return not_as_wanted(
-        "CronJob", found, Reason.SCHEDULE_MISSED, f"{late}: no controller has started it", advice=advice
-    )
+    alone = left_alone(scene, "CronJob", found, f"{late}: no controller has started it", "cronjob-controller")
+    return replace(alone, reason=Reason.SCHEDULE_MISSED) if alone.reason is Reason.NOT_OBSERVED else alone
 
 
 def _time(seconds: int) -> str:

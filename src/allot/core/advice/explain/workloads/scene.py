@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA
+from allot.core.advice.explain.causes.components import CONTROLLERS, down
+from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import count, joined, listed, plural
@@ -22,11 +23,6 @@ from allot.core.workloads.pod_templates import template_value
 
 # Pods of one workload are alike: so many are asked why they wait.
 _ASKED_MAX = 12
-_NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
-_WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
-_WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
-_LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request ratio")
-_MUST_SPECIFY = re.compile(r"failed quota: \S+: must specify (?P<what>.+? for: .+)")
 _PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
 
 
@@ -205,13 +201,23 @@ def _of_many(line: str) -> str:
 # --- what several kinds have in common ---
 
 
-def unobserved(kind: str, object_: HasMetadata, observed_generation: int, controller: str) -> Explanation | None:
+def unobserved(
+    scene: Scene, kind: str, object_: HasMetadata, observed_generation: int, controller: str
+) -> Explanation | None:
     """An object that no controller has looked at since it was made or changed."""
     if observed_generation >= object_.metadata.generation:
         return None
     since = "its last change" if observed_generation else "it was created"
-    text = f"has not been looked at by any controller since {since}"
-    advice = (f"check that {controller} runs: allot controllers, or a kube-controller-manager",)
+    return left_alone(scene, kind, object_, f"has not been looked at by any controller since {since}", controller)
+
+
+def left_alone(scene: Scene, kind: str, object_: HasMetadata, text: str, controller: str) -> Explanation:
+    """An object that its controller does nothing about."""
+    idle = down(scene.what_if, CONTROLLERS)
+    if idle is not None:
+        text = f"{text}: {CONTROLLERS} {idle.text}"
+        return not_as_wanted(kind, object_, Reason.COMPONENT_DOWN, text, advice=(idle.advice,))
+    advice = (f"check that {controller} runs: allot controllers, or a {CONTROLLERS}",)
     return not_as_wanted(kind, object_, Reason.NOT_OBSERVED, text, advice=advice)
 
 
@@ -248,51 +254,8 @@ def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     if over is not None:
         return _over_quota(scene, kind, object_, ready, over.groupdict())
     text = f"{ready} because its pods cannot be created: {said}"
-    advice = _creation_advice(kind, object_, said)
+    advice = creation_advice(scene.what_if, kind, object_.metadata, said)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
-
-
-def _creation_advice(kind: str, object_: HasMetadata, said: str) -> tuple[str, ...]:
-    """What can be done about pods that the API server does not take."""
-    metadata = object_.metadata
-    template = f"the template of {kind} {metadata.name}"
-    account = _NO_ACCOUNT.search(said)
-    if account is not None:
-        return (f"create ServiceAccount {metadata.namespace}/{account['name']}, or name another one in {template}",)
-    if "violates PodSecurity" in said:
-        return (
-            f"set what it asks for in {template}",
-            f"allow more in namespace {metadata.namespace}: label pod-security.kubernetes.io/enforce",
-        )
-    hook = _WEBHOOK.search(said)
-    if hook is not None:
-        service = _WEBHOOK_SERVICE.search(said)
-        answers = (
-            f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
-        )
-        return (f"{answers}: webhook {hook['name']} has to approve of every pod",)
-    unset = _MUST_SPECIFY.search(said)
-    if unset is not None:
-        return (
-            f"set {_unset(unset['what'])} in {template}",
-            f"give namespace {metadata.namespace} a LimitRange with defaults for what is not set",
-        )
-    if _LIMIT_RANGE.search(said):
-        return (
-            f"ask for what the LimitRange of namespace {metadata.namespace} allows, in {template}",
-            "change the LimitRange",
-        )
-    return ()
-
-
-def _unset(what: str) -> str:
-    """`limits.cpu for: a,b; limits.memory for: a`, as the API server says it, by container."""
-    fields: dict[str, list[str]] = {}
-    for part in what.split(";"):
-        field, _, containers = part.partition(" for: ")
-        for container in containers.split(","):
-            fields.setdefault(container.strip(), []).append(f"resources.{field.strip()}")
-    return joined([f"{joined(each)} of container {name}" if name else joined(each) for name, each in fields.items()])
 
 
 def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str]) -> Explanation:

@@ -40,7 +40,7 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     """Why a StatefulSet does not have the pods that are wanted."""
     kind, spec, status = "StatefulSet", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
-        kind, found, status.observed_generation, "statefulset-controller"
+        scene, kind, found, status.observed_generation, "statefulset-controller"
     )
     if early is not None:
         return early
@@ -105,7 +105,7 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
     """Why a DaemonSet does not run on every node that it should run on."""
     kind, spec, status = "DaemonSet", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
-        kind, found, status.observed_generation, "daemonset-controller"
+        scene, kind, found, status.observed_generation, "daemonset-controller"
     )
     if early is not None:
         return early

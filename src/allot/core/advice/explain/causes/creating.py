@@ -1,0 +1,88 @@
+"""Pods that the API server does not take from those who make them: what its words mean, and what helps."""
+
+from __future__ import annotations
+
+import re
+
+from allot.core.advice.explain.wording import joined
+from allot.core.advice.nearest import nearest
+from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model.meta import ObjectMeta
+from allot.core.model.scheduling_v1 import PriorityClass
+
+_NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
+_WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
+_WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
+_NO_PRIORITY = re.compile(r"no PriorityClass with name (?P<name>\S+) was found")
+_NO_RUNTIME = re.compile(r'RuntimeClass "?(?P<name>[\w.-]+)"? not found')
+_DENIED = re.compile(
+    r"(?P<who>(?:admission webhook \"[^\"]+\"|ValidatingAdmissionPolicy '[^']+')(?: with binding '[^']+')?) denied (?:the )?request: "
+    r"(?P<why>.+)"
+)
+_LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request ratio")
+_MUST_SPECIFY = re.compile(r"failed quota: \S+: must specify (?P<what>.+? for: .+)")
+_SCOPE = re.compile(r"insufficient quota to match these scopes: \[\{?(?P<scope>[^\]}]+)\}?")
+_INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
+
+
+def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> tuple[str, ...]:
+    """What can be done about pods that the API server does not take."""
+    template = f"the template of {kind} {metadata.name}"
+    account = _NO_ACCOUNT.search(said)
+    if account is not None:
+        return (f"create ServiceAccount {metadata.namespace}/{account['name']}, or name another one in {template}",)
+    class_ = _NO_PRIORITY.search(said)
+    if class_ is not None:
+        meant = nearest(class_["name"], [each.metadata.name for each in what_if.all(PriorityClass)])
+        right = (f"set priorityClassName: {meant} in {template}",) if meant is not None else ()
+        return (*right, f"create PriorityClass {class_['name']}")
+    runtime = _NO_RUNTIME.search(said)
+    if runtime is not None:
+        return (f"create RuntimeClass {runtime['name']}, or drop runtimeClassName from {template}",)
+    if "because it is being terminated" in said:
+        return (
+            f"use another namespace than {metadata.namespace}, which is being deleted, or create it again when it is gone",
+        )
+    denied = _DENIED.search(said)
+    if denied is not None:
+        return (f"change in {template} what {denied['who']} refuses: {denied['why']}",)
+    if "violates PodSecurity" in said:
+        return (
+            f"set what it asks for in {template}",
+            f"allow more in namespace {metadata.namespace}: label pod-security.kubernetes.io/enforce",
+        )
+    hook = _WEBHOOK.search(said)
+    if hook is not None:
+        service = _WEBHOOK_SERVICE.search(said)
+        answers = (
+            f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
+        )
+        return (f"{answers}: webhook {hook['name']} has to approve of every pod",)
+    unset = _MUST_SPECIFY.search(said)
+    if unset is not None:
+        return (
+            f"set {_unset(unset['what'])} in {template}",
+            f"give namespace {metadata.namespace} a LimitRange with defaults for what is not set",
+        )
+    if _LIMIT_RANGE.search(said):
+        return (
+            f"ask for what the LimitRange of namespace {metadata.namespace} allows, in {template}",
+            "change the LimitRange",
+        )
+    scope = _SCOPE.search(said)
+    if scope is not None:
+        return (
+            f"give namespace {metadata.namespace} a ResourceQuota for {scope['scope']}, or drop that from {template}",
+        )
+    wrong = _INVALID.search(said)
+    return (f"correct {wrong['field']} in {template}",) if wrong is not None else ()
+
+
+def _unset(what: str) -> str:
+    """`limits.cpu for: a,b; limits.memory for: a`, as the API server says it, by container."""
+    fields: dict[str, list[str]] = {}
+    for part in what.split(";"):
+        field, _, containers = part.partition(" for: ")
+        for container in containers.split(","):
+            fields.setdefault(container.strip(), []).append(f"resources.{field.strip()}")
+    return joined([f"{joined(each)} of container {name}" if name else joined(each) for name, each in fields.items()])

@@ -1,0 +1,181 @@
+"""What the kernel of a node does with packets for Services: from Services and their EndpointSlices to chains of rules.
+
+The semantics are kube-proxy's in its nftables mode: an endpoint is chosen by chance, a client may be kept with its endpoint, a pod that
+reaches itself and whoever comes from outside is masqueraded, unless `externalTrafficPolicy: Local` asks for the client's address.
+IPv4 only, TCP and UDP. Does not know how the kernel is told (`allot.network.nftables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from allot.core.network.routes import Endpoint, ServicePort, ServiceRoutes, routes_of
+
+JSON = Mapping[str, Any]
+
+PROXY_NAME = "service.kubernetes.io/service-proxy-name"
+_PROTOCOLS = ("TCP", "UDP")
+
+
+class Dnat(msgspec.Struct, frozen=True):
+    """Send the connection to an endpoint."""
+
+    address: str
+    port: int
+
+
+class Goto(msgspec.Struct, frozen=True):
+    """Go on in another chain: once in so many times, or if the client is in a set."""
+
+    chain: str
+    one_in: int = 1
+    remembered: str = ""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Replies have to come back this way. source: only if it comes from there."""
+
+    source: str = ""
+
+
+class Remember(msgspec.Struct, frozen=True):
+    """Put the client into a set, for as long as the set says."""
+
+    set: str
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Nobody here may answer."""
+
+
+Rule = Dnat | Goto | Mark | Remember | Drop
+# Address, protocol, port; and the latter two.
+Place = tuple[str, str, int]
+NodePort = tuple[str, int]
+
+
+class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
+    """All rules. addresses: of Services, at which nothing answers but what has a place. sets: of clients, and for how many seconds."""
+
+    chains: Mapping[str, tuple[Rule, ...]] = {}
+    places: Mapping[Place, str] = {}
+    node_ports: Mapping[NodePort, str] = {}
+    addresses: tuple[str, ...] = ()
+    sets: Mapping[str, int] = {}
+
+
+class NodeService(msgspec.Struct, frozen=True, kw_only=True):
+    """A Service as a node sees it. local: what is behind it on the node; outside: addresses beyond its own."""
+
+    routes: ServiceRoutes
+    local: ServiceRoutes
+    outside: tuple[str, ...] = ()
+    is_internal_local: bool = False
+    is_external_local: bool = False
+
+
+def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
+    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it."""
+    spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
+    slices = tuple(slices)
+    routes = routes_of(service, slices)
+    if not routes.address or PROXY_NAME in labels:
+        return None
+    here = [
+        {**each, "endpoints": [one for one in each.get("endpoints") or () if one.get("nodeName") == node]}
+        for each in slices
+    ]
+    status = (service.get("status") or {}).get("loadBalancer") or {}
+    ingress = [each["ip"] for each in status.get("ingress") or () if each.get("ip") and each.get("ipMode") != "Proxy"]
+    return NodeService(
+        routes=routes,
+        local=routes_of(service, here),
+        outside=tuple(dict.fromkeys((*(spec.get("externalIPs") or ()), *ingress))),
+        is_internal_local=spec.get("internalTrafficPolicy") == "Local",
+        is_external_local=spec.get("externalTrafficPolicy") == "Local",
+    )
+
+
+class _Making:
+    def __init__(self) -> None:
+        self.chains: dict[str, tuple[Rule, ...]] = {}
+        self.places: dict[Place, str] = {}
+        self.node_ports: dict[NodePort, str] = {}
+        self.sets: dict[str, int] = {}
+
+
+def packet_rules(services: Iterable[NodeService]) -> Ruleset:
+    """The rules for all Services, in an order that does not depend on theirs."""
+    making, addresses = _Making(), []
+    for service in sorted(services, key=lambda each: each.routes.key):
+        addresses.append(service.routes.address)
+        here = {(each.protocol, each.port): each for each in service.local.ports}
+        for port in service.routes.ports:
+            if port.protocol in _PROTOCOLS:
+                _add_port(making, service, port, here[port.protocol, port.port])
+    return Ruleset(
+        chains=making.chains,
+        places=making.places,
+        node_ports=making.node_ports,
+        addresses=tuple(sorted(set(addresses))),
+        sets=making.sets,
+    )
+
+
+def _add_port(making: _Making, service: NodeService, port: ServicePort, local: ServicePort) -> None:
+    routes, place = service.routes, f"{service.routes.key}/{port.protocol.lower()}/{port.port}"
+    inside = local if service.is_internal_local else port
+    if inside.endpoints:
+        making.places[routes.address, port.protocol, port.port] = _add_choice(
+            making, "local" if service.is_internal_local else "all", place, inside.endpoints, routes.affinity_s
+        )
+    if not port.node_port and not service.outside:
+        return
+    chain = _add_outside(making, service, place, port, local)
+    if not chain:
+        return
+    if port.node_port:
+        making.node_ports[port.protocol, port.node_port] = chain
+    for address in service.outside:
+        making.places[address, port.protocol, port.port] = chain
+
+
+def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:
+    """The chain for those who come from outside; empty if nobody is there at all."""
+    if not port.endpoints:
+        return ""
+    name, rules = f"outside/{place}", tuple[Rule, ...]()
+    if not service.is_external_local:
+        rules = (Mark(), Goto(_add_choice(making, "all", place, port.endpoints, service.routes.affinity_s)))
+    elif local.endpoints:
+        rules = (Goto(_add_choice(making, "local", place, local.endpoints, service.routes.affinity_s)),)
+    else:
+        # Others have endpoints: whoever balances the load finds out by the silence.
+        rules = (Drop(),)
+    making.chains[name] = rules
+    return name
+
+
+def _add_choice(making: _Making, kind: str, place: str, endpoints: tuple[Endpoint, ...], affinity_s: int) -> str:
+    """A chain that chooses one of the endpoints."""
+    name = f"{kind}/{place}"
+    if name in making.chains:
+        return name
+    kept: list[Rule] = []
+    chosen: list[Rule] = []
+    for position, endpoint in enumerate(endpoints):
+        of_endpoint = f"endpoint/{place}/{endpoint.address}/{endpoint.port}"
+        # A set keeps its time as long as it lives.
+        clients = f"clients/{affinity_s}/{place}/{endpoint.address}/{endpoint.port}" if affinity_s else ""
+        rules: list[Rule] = [Mark(source=endpoint.address)]
+        if clients:
+            making.sets[clients] = affinity_s
+            kept.append(Goto(of_endpoint, remembered=clients))
+            rules.append(Remember(clients))
+        making.chains[of_endpoint] = (*rules, Dnat(endpoint.address, endpoint.port))
+        chosen.append(Goto(of_endpoint, one_in=len(endpoints) - position))
+    making.chains[name] = (*kept, *chosen)
+    return name

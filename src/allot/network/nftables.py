@@ -1,0 +1,440 @@
+"""Rules of the kernel for packets to Services, by its own protocol (nf_tables over netlink): one table that is ours, and nobody else's.
+
+The table belongs to the socket that made it: the kernel removes it when the process ends, however that happens, and lets nobody else change
+it in between. A change is one transaction, and names only what is different. Tables of others are never written to; their names are read,
+to find out whether somebody else serves Services.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from allot.core.network.packet_rules import Dnat, Drop, Goto, Mark, Place, Remember, Rule, Ruleset
+
+_NETFILTER, _SUBSYSTEM = 12, 10
+_HEAD = struct.Struct("=IHHII")
+_GENERIC = struct.Struct("!BBH")
+_ATTRIBUTE = struct.Struct("=HH")
+_ERROR = struct.Struct("=i")
+_REQUEST, _ACK, _DUMP, _CREATE, _APPEND = 0x1, 0x4, 0x300, 0x400, 0x800
+_IS_ERROR, _IS_DONE, _BEGIN, _END = 2, 3, 16, 17
+_NESTED = 0x8000
+_WAIT_S = 10.0
+_BUFFER_BYTES = 32 * 2**20
+_PIECE_BYTES = 256 * 1024
+
+_NEW_TABLE, _NEW_CHAIN, _GET_CHAIN, _DELETE_CHAIN, _NEW_RULE, _DELETE_RULE = 0, 3, 4, 5, 6, 8
+_NEW_SET, _DELETE_SET, _NEW_ELEMENT, _DELETE_ELEMENT = 9, 11, 12, 14
+_OWNER = 0x2
+_MAP, _TIMEOUT, _DYNAMIC = 0x8, 0x10, 0x20
+_VERDICT_TYPE = 0xFFFFFF00
+_DROP, _JUMP, _GOTO = 0, -3, -4
+# Registers: the verdict, and four bytes each from here on.
+_VERDICT, _R0, _R1, _R2 = 0, 8, 9, 10
+_NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
+_META_MARK, _META_L4PROTO = 3, 16
+_NEW_CONNECTION = 8
+_LOCAL = 2
+_PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
+_BEFORE_ROUTING, _FILTER, _AFTER_ROUTING = -100, 0, 100
+# Bit of the packet mark for what is masqueraded: kube-proxy's, which network plugins leave alone.
+_MASQUERADE = 0x4000
+_PROTOCOLS = {"TCP": socket.IPPROTO_TCP, "UDP": socket.IPPROTO_UDP}
+
+_PODS, _ADDRESSES, _PLACES, _NODE_PORTS = "pods", "addresses", "places", "node-ports"
+# Chains of those who serve Services otherwise: kube-proxy with nftables, and with iptables over nftables.
+_FOREIGN_TABLES, _FOREIGN_CHAINS = ("kube-proxy",), ("KUBE-SERVICES",)
+
+
+class ServiceRules:
+    """A table of the network namespace in which this is made. OSError says what the kernel refused."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
+        try:
+            self._socket.bind((0, 0))
+            self._socket.settimeout(_WAIT_S)
+            # A transaction is one message, however many rules it has.
+            self._socket.setsockopt(socket.SOL_SOCKET, 32, _BUFFER_BYTES)  # SO_SNDBUFFORCE
+            self._socket.setsockopt(socket.SOL_SOCKET, 33, _BUFFER_BYTES)  # SO_RCVBUFFORCE
+        except BaseException:
+            self._socket.close()
+            raise
+        self._number = 0
+        # Sets have a number, too, by which their own transaction knows them.
+        self._set_number = 0
+        self._rules = Ruleset()
+        self._pods: frozenset[str] = frozenset()
+        self._is_made = False
+
+    def close(self) -> None:
+        """The kernel removes the table."""
+        self._socket.close()
+
+    def foreign(self) -> str:
+        """Who else serves Services here; empty if nobody does."""
+        for table, chain in self.chains():
+            if table in _FOREIGN_TABLES or chain in _FOREIGN_CHAINS:
+                return f"kube-proxy (chain {chain} in table {table})"
+        return ""
+
+    def set_pods(self, addresses: Iterable[str]) -> None:
+        """The addresses of the node's pods: only they reach the addresses of Services, besides the node itself."""
+        wanted = frozenset(addresses)
+        batch = self._begin()
+        batch += [
+            self._elements(_NEW_ELEMENT, _PODS, [_element(_address(each))]) for each in sorted(wanted - self._pods)
+        ]
+        batch += [
+            self._elements(_DELETE_ELEMENT, _PODS, [_element(_address(each))]) for each in sorted(self._pods - wanted)
+        ]
+        self._commit(batch)
+        self._pods = wanted
+
+    def apply(self, rules: Ruleset) -> None:
+        """These rules, and no others, from one moment to the next."""
+        old = self._rules
+        batch = self._begin()
+        new_chains = [name for name in rules.chains if name not in old.chains]
+        over = [name for name in old.chains if name not in rules.chains]
+        batch += [self._set(name, 4, timeout_s=seconds) for name, seconds in _added(rules.sets, old.sets)]
+        batch += [self._chain(name) for name in new_chains]
+        for name in rules.chains:
+            if rules.chains[name] != old.chains.get(name):
+                batch += [] if name in new_chains else [self._flush(name)]
+                batch += [self._rule(name, _expressions(each)) for each in rules.chains[name]]
+        batch += self._map_changes(_PLACES, _place_key, old.places, rules.places)
+        batch += self._map_changes(_NODE_PORTS, _port_key, old.node_ports, rules.node_ports)
+        gone, come = set(old.addresses) - set(rules.addresses), set(rules.addresses) - set(old.addresses)
+        batch += [self._elements(_DELETE_ELEMENT, _ADDRESSES, [_element(_address(each))]) for each in sorted(gone)]
+        batch += [self._elements(_NEW_ELEMENT, _ADDRESSES, [_element(_address(each))]) for each in sorted(come)]
+        batch += [self._flush(name) for name in over]
+        batch += [self._message(_DELETE_CHAIN, _text(1, self._table), _text(3, name)) for name in over]
+        batch += [
+            self._message(_DELETE_SET, _text(1, self._table), _text(2, name))
+            for name, _ in _added(old.sets, rules.sets)
+        ]
+        self._commit(batch)
+        self._rules = rules
+
+    # --- the table ---
+
+    def _begin(self) -> list[bytes]:
+        """What a transaction begins with: at first the table itself, with what never changes."""
+        if self._is_made:
+            return []
+        table = self._message(_NEW_TABLE, _text(1, self._table), _number(2, _OWNER), flags=_CREATE)
+        batch = [table, self._set(_PODS, 4), self._set(_ADDRESSES, 4), self._set(_PLACES, 12, is_map=True)]
+        batch += [self._set(_NODE_PORTS, 8, is_map=True), self._chain("services"), self._chain("refused")]
+        for name, kind, hook, priority in (
+            ("prerouting", "nat", _PREROUTING, _BEFORE_ROUTING),
+            ("output", "nat", _OUTPUT, _BEFORE_ROUTING),
+            ("postrouting", "nat", _POSTROUTING, _AFTER_ROUTING),
+            ("filter-forward", "filter", _FORWARD, _FILTER),
+            ("filter-output", "filter", _OUTPUT, _FILTER),
+        ):
+            batch.append(self._chain(name, kind, hook, priority))
+        of_pod = _load(_R0, _NETWORK_HEADER, 12, 4) + _look_up(_PODS, _R0)
+        batch += [
+            self._rule("prerouting", of_pod + _go(_JUMP, "services")),
+            self._rule("prerouting", _to_node() + _port_of_packet(_R0) + _look_up(_NODE_PORTS, _R0, _VERDICT)),
+            self._rule("output", _go(_JUMP, "services")),
+            self._rule("output", _to_node() + _port_of_packet(_R0) + _look_up(_NODE_PORTS, _R0, _VERDICT)),
+            self._rule("services", _load(_R0, _NETWORK_HEADER, 16, 4) + _port_of_packet(_R1) + _place_verdict()),
+            self._rule("postrouting", _if_marked() + _expression("masq")),
+            self._rule("filter-forward", _if_new() + of_pod + _go(_JUMP, "refused")),
+            self._rule("filter-output", _if_new() + _go(_JUMP, "refused")),
+            # What is served has another address by now.
+            self._rule("refused", _load(_R0, _NETWORK_HEADER, 16, 4) + _look_up(_ADDRESSES, _R0) + _reject()),
+        ]
+        return batch
+
+    def _chain(self, name: str, kind: str = "", hook: int = 0, priority: int = 0) -> bytes:
+        parts = [_text(1, self._table), _text(3, name)]
+        if kind:
+            parts += [_nested(4, _number(1, hook), _signed(2, priority)), _text(7, kind)]
+        return self._message(_NEW_CHAIN, *parts, flags=_CREATE)
+
+    def _set(self, name: str, key_bytes: int, *, is_map: bool = False, timeout_s: int = 0) -> bytes:
+        flags = (_MAP if is_map else 0) | (_TIMEOUT | _DYNAMIC if timeout_s else 0)
+        self._set_number += 1
+        parts = [_text(1, self._table), _text(2, name), _number(3, flags), _number(4, 0), _number(5, key_bytes)]
+        if is_map:
+            parts += [_number(6, _VERDICT_TYPE), _number(7, 0)]
+        parts.append(_number(10, self._set_number))
+        if timeout_s:
+            parts.append(_attribute(11, struct.pack("!Q", timeout_s * 1000)))
+        return self._message(_NEW_SET, *parts, flags=_CREATE)
+
+    def _rule(self, chain: str, expressions: bytes) -> bytes:
+        return self._message(
+            _NEW_RULE,
+            _text(1, self._table),
+            _text(2, chain),
+            _attribute(4 | _NESTED, expressions),
+            flags=_CREATE | _APPEND,
+        )
+
+    def _flush(self, chain: str) -> bytes:
+        return self._message(_DELETE_RULE, _text(1, self._table), _text(2, chain))
+
+    def _elements(self, kind: int, set_: str, elements: list[bytes]) -> bytes:
+        return self._message(
+            kind,
+            _text(1, self._table),
+            _text(2, set_),
+            _nested(3, *elements),
+            flags=_CREATE if kind == _NEW_ELEMENT else 0,
+        )
+
+    def _map_changes(
+        self, name: str, key: Callable[[Any], bytes], old: Mapping[Any, str], new: Mapping[Any, str]
+    ) -> Iterator[bytes]:
+        for place, _ in _added(old, new):
+            yield self._elements(_DELETE_ELEMENT, name, [_element(key(place))])
+        for place, chain in _added(new, old):
+            yield self._elements(_NEW_ELEMENT, name, [_element(key(place), chain)])
+
+    # --- the kernel ---
+
+    def _message(self, kind: int, *attributes: bytes, flags: int = 0) -> bytes:
+        self._number += 1
+        body = _GENERIC.pack(socket.AF_INET, 0, 0) + b"".join(attributes)
+        return _HEAD.pack(_HEAD.size + len(body), _SUBSYSTEM << 8 | kind, _REQUEST | flags, self._number, 0) + body
+
+    def _commit(self, batch: list[bytes]) -> None:
+        """One transaction: all of it, or nothing and OSError."""
+        if not batch:
+            return
+        edge = _GENERIC.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
+        # Only the last one is answered, unless one fails.
+        size, kind, flags, last, port = _HEAD.unpack_from(batch[-1])
+        batch[-1] = _HEAD.pack(size, kind, flags | _ACK, last, port) + batch[-1][_HEAD.size :]
+        begin, end = (_HEAD.pack(_HEAD.size + len(edge), each, _REQUEST, 0, 0) + edge for each in (_BEGIN, _END))
+        self._socket.send(b"".join((begin, *batch, end)))
+        first = 0
+        for kind, number, body in self._answers():
+            if kind != _IS_ERROR:
+                continue
+            code = -_ERROR.unpack_from(body)[0]
+            first = first or code
+            if number in (0, last):
+                break
+        if first:
+            raise OSError(first, os.strerror(first).lower())
+        self._is_made = True
+
+    def chains(self) -> Iterator[tuple[str, str]]:
+        """Table and name of every chain, of whatever family."""
+        self._number += 1
+        body = _GENERIC.pack(socket.AF_UNSPEC, 0, 0)
+        head = _HEAD.pack(_HEAD.size + len(body), _SUBSYSTEM << 8 | _GET_CHAIN, _REQUEST | _DUMP, self._number, 0)
+        self._socket.send(head + body)
+        found = []
+        for kind, _, answer in self._answers():
+            if kind == _IS_DONE:
+                break
+            if kind == _IS_ERROR:
+                code = -_ERROR.unpack_from(answer)[0]
+                raise OSError(code, os.strerror(code).lower())
+            attributes = dict(_parsed(answer[_GENERIC.size :]))
+            found.append((_word(attributes.get(1, b"")), _word(attributes.get(3, b""))))
+        yield from found
+
+    def _answers(self) -> Iterator[tuple[int, int, bytes]]:
+        while True:
+            try:
+                data = self._socket.recv(_PIECE_BYTES)
+            except TimeoutError as error:
+                raise OSError(errno.ETIMEDOUT, "the kernel does not answer") from error
+            at = 0
+            while at + _HEAD.size <= len(data):
+                size, kind, _, number, _ = _HEAD.unpack_from(data, at)
+                yield kind, number, data[at + _HEAD.size : at + size]
+                at += (size + 3) & ~3
+
+
+def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return [(name, value) for name, value in one.items() if other.get(name) != value]
+
+
+# --- expressions ---
+
+
+def _expressions(rule: Rule) -> bytes:
+    match rule:
+        case Dnat():
+            return _dnat(rule.address, rule.port)
+        case Goto():
+            return _condition(rule) + _go(_GOTO, rule.chain)
+        case Mark():
+            source = b""
+            if rule.source:
+                source = _load(_R0, _NETWORK_HEADER, 12, 4) + _compare(_R0, _address(rule.source))
+            return source + _mark()
+        case Remember():
+            return _load(_R0, _NETWORK_HEADER, 12, 4) + _expression(
+                "dynset", _text(1, rule.set), _number(3, 1), _number(4, _R0)
+            )
+        case Drop():
+            return _go(_DROP)
+
+
+def _condition(rule: Goto) -> bytes:
+    if rule.remembered:
+        return _load(_R0, _NETWORK_HEADER, 12, 4) + _look_up(rule.remembered, _R0)
+    if rule.one_in > 1:
+        return _expression("numgen", _number(1, _R0), _number(2, rule.one_in), _number(3, 1)) + _compare(_R0, bytes(4))
+    return b""
+
+
+def _load(register: int, header: int, offset: int, size: int) -> bytes:
+    return _expression("payload", _number(1, register), _number(2, header), _number(3, offset), _number(4, size))
+
+
+def _compare(register: int, value: bytes, *, is_other: bool = False) -> bytes:
+    return _expression("cmp", _number(1, register), _number(2, int(is_other)), _nested(3, _attribute(1, value)))
+
+
+def _look_up(set_: str, register: int, into: int | None = None) -> bytes:
+    found = b"" if into is None else _number(3, into)
+    return _expression("lookup", _text(1, set_), _number(2, register), found)
+
+
+def _meta(key: int, register: int) -> bytes:
+    return _expression("meta", _number(1, register), _number(2, key))
+
+
+def _port_of_packet(register: int) -> bytes:
+    """Protocol and port, in two registers."""
+    return _meta(_META_L4PROTO, register) + _load(register + 1, _TRANSPORT_HEADER, 2, 2)
+
+
+def _place_verdict() -> bytes:
+    return _look_up(_PLACES, _R0, _VERDICT)
+
+
+def _to_node() -> bytes:
+    """Packets for an address of the node, other than those of the loopback: from there nobody can be answered."""
+    is_local = _expression("fib", _number(1, _R0), _number(2, 3), _number(3, 2)) + _compare(
+        _R0, struct.pack("=I", _LOCAL)
+    )
+    return is_local + _load(_R0, _NETWORK_HEADER, 16, 1) + _compare(_R0, bytes((127,)), is_other=True)
+
+
+def _if_new() -> bytes:
+    return (
+        _expression("ct", _number(1, _R0), _number(2, 0))
+        + _masked(_R0, _NEW_CONNECTION)
+        + _compare(_R0, bytes(4), is_other=True)
+    )
+
+
+def _if_marked() -> bytes:
+    return _meta(_META_MARK, _R0) + _masked(_R0, _MASQUERADE) + _compare(_R0, bytes(4), is_other=True)
+
+
+def _masked(register: int, mask: int, flip: int = 0) -> bytes:
+    return _expression(
+        "bitwise",
+        _number(1, register),
+        _number(2, register),
+        _number(3, 4),
+        _nested(4, _attribute(1, struct.pack("=I", mask))),
+        _nested(5, _attribute(1, struct.pack("=I", flip))),
+    )
+
+
+def _mark() -> bytes:
+    set_ = _expression("meta", _number(2, _META_MARK), _number(3, _R0))
+    return _meta(_META_MARK, _R0) + _masked(_R0, 0xFFFFFFFF ^ _MASQUERADE, _MASQUERADE) + set_
+
+
+def _dnat(address: str, port: int) -> bytes:
+    values = _immediate(_R0, _attribute(1, _address(address))) + _immediate(_R1, _attribute(1, struct.pack("!H", port)))
+    return values + _expression("nat", _number(1, 1), _number(2, socket.AF_INET), _number(3, _R0), _number(5, _R1))
+
+
+def _reject() -> bytes:
+    # ICMP, port unreachable: whoever connects is refused at once.
+    return _expression("reject", _number(1, 0), _attribute(2, bytes((3,))))
+
+
+def _go(code: int, chain: str = "") -> bytes:
+    return _immediate(_VERDICT, _verdict(code, chain))
+
+
+def _verdict(code: int, chain: str = "") -> bytes:
+    return _nested(2, _signed(1, code), _text(2, chain) if chain else b"")
+
+
+def _immediate(register: int, data: bytes) -> bytes:
+    return _expression("immediate", _number(1, register), _nested(2, data))
+
+
+def _expression(name: str, *attributes: bytes) -> bytes:
+    return _nested(1, _text(1, name), _nested(2, *attributes))
+
+
+# --- elements of sets ---
+
+
+def _element(key: bytes, chain: str = "") -> bytes:
+    return _nested(1, _nested(1, _attribute(1, key)), _nested(2, _verdict(_GOTO, chain)) if chain else b"")
+
+
+def _place_key(place: Place) -> bytes:
+    return _address(place[0]) + _port_key(place[1:])
+
+
+def _port_key(place: tuple[str, int]) -> bytes:
+    """As registers have it: each part in four bytes."""
+    return struct.pack("=B3xH2x", _PROTOCOLS[place[0]], socket.htons(place[1]))
+
+
+def _address(text: str) -> bytes:
+    return socket.inet_aton(text)
+
+
+# --- attributes ---
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    length = _ATTRIBUTE.size + len(data)
+    return _ATTRIBUTE.pack(length, kind) + data + bytes(-length % 4)
+
+
+def _nested(kind: int, *parts: bytes) -> bytes:
+    return _attribute(kind | _NESTED, b"".join(parts))
+
+
+def _text(kind: int, text: str) -> bytes:
+    return _attribute(kind, text.encode() + b"\0")
+
+
+def _number(kind: int, value: int) -> bytes:
+    return _attribute(kind, struct.pack("!I", value))
+
+
+def _signed(kind: int, value: int) -> bytes:
+    return _attribute(kind, struct.pack("!i", value))
+
+
+def _parsed(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & 0x3FFF, data[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
+
+
+def _word(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")

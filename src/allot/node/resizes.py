@@ -1,0 +1,151 @@
+"""The resize of one pod: what is asked for, what its node has agreed to, what each container runs with, and what people are told.
+
+Everything that an agent must know after a restart is in the pod's status: the resources of its containers and two conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allot.core.lifecycle.pods import RUNNING, Record, Resize, Seen
+from allot.core.lifecycle.resizing import (
+    DEFERRED,
+    ERROR,
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
+    Allocation,
+    asked_for,
+    condition,
+    condition_of,
+    differs,
+    remembered,
+    shrinks,
+    summary,
+    with_allocation,
+)
+from allot.core.model.core_v1 import PodCondition, ResourceRequirements
+from allot.core.model.pods_v1 import RunnablePod
+from allot.node.admission import Admission
+from allot.node.reports import Reports
+from allot.node.runtimes.port import Runtime, RuntimeFailure
+
+
+class Resizes:
+    """asked: the pod as the API has it. allocation: what its node has agreed to."""
+
+    def __init__(self, pod: RunnablePod, admission: Admission, reports: Reports, wake: Callable[[], None]) -> None:
+        self.asked = pod
+        self.allocation: Allocation = remembered(pod) if pod.status.start_time is not None else asked_for(pod)
+        self._admission = admission
+        self._reports = reports
+        self._wake = wake
+        self._pending = condition_of(pod, RESIZE_PENDING)
+        self._progress = condition_of(pod, RESIZE_IN_PROGRESS)
+        # By container id.
+        self._actuated: dict[str, ResourceRequirements] = {}
+        self._restarting: set[str] = set()
+
+    @property
+    def conditions(self) -> tuple[PodCondition, ...]:
+        """How far the resize is."""
+        return tuple(each for each in (self._pending, self._progress) if each is not None)
+
+    @property
+    def restarting(self) -> frozenset[str]:
+        """Containers that were stopped to be started with other resources."""
+        return frozenset(self._restarting)
+
+    def look(self) -> bool:
+        """Compare what is asked for with what was agreed to, and agree if there is room; whether something has changed."""
+        asked = asked_for(self.asked)
+        if not any(differs(asked[name], self.allocation.get(name, asked[name])) for name in asked):
+            self.allocation = asked
+            self._pending = None
+            return False
+        generation = self.asked.metadata.generation
+        rejection = self._admission.resize(self.asked, self._wake)
+        if rejection is not None:
+            self._defer(rejection.reason, rejection.message, generation)
+            return False
+        before = with_allocation(self.asked, self.allocation)
+        self.allocation = asked
+        self._pending = None
+        self._progress = condition(RESIZE_IN_PROGRESS, generation)
+        self._reports.tell(self.asked, "Normal", "ResizeStarted", summary("started", self.asked, generation))
+        if shrinks(before, self.asked):
+            self._admission.freed(self.asked.spec.node_name)
+        return True
+
+    def _defer(self, reason: str, message: str, generation: int) -> None:
+        before = self._pending
+        self._pending = condition(RESIZE_PENDING, generation, DEFERRED, message)
+        if before is None or (before.reason, before.observed_generation) != (DEFERRED, generation):
+            text = summary(reason, self.asked, generation, message)
+            self._reports.tell(self.asked, "Warning", "ResizeDeferred", text)
+
+    # --- containers ---
+
+    def actuated(
+        self, records: Mapping[str, tuple[Record, ...]], written: Mapping[str, Any]
+    ) -> Mapping[str, ResourceRequirements]:
+        """What the running containers run with. Of one that an agent before this one started, its status tells."""
+        running = {found[0].id: name for name, found in records.items() if found[0].state == RUNNING}
+        for id_, name in running.items():
+            if id_ not in self._actuated:
+                self._actuated[id_] = self._told(id_, name, written)
+        newest = {found[0].id for found in records.values()}
+        self._actuated = {id_: each for id_, each in self._actuated.items() if id_ in newest}
+        self._restarting &= newest
+        return self._actuated
+
+    def _told(self, id_: str, name: str, written: Mapping[str, Any]) -> ResourceRequirements:
+        statuses = (*self.asked.status.init_container_statuses, *self.asked.status.container_statuses)
+        raw = (*(written.get("initContainerStatuses") or ()), *(written.get("containerStatuses") or ()))
+        is_same = any(str(each.get("containerID", "")).endswith(f"//{id_}") for each in raw)
+        told = next((each.resources for each in statuses if each.name == name), None)
+        if is_same and told is not None:
+            return told
+        return self.allocation.get(name, ResourceRequirements())
+
+    async def check_memory(self, runtime: Runtime, step: Resize, limit: int | None) -> None:
+        """RuntimeFailure if a container uses more than it would be left with: it would be killed."""
+        running = self._actuated[step.id].limits.get("memory")
+        if limit is None or (running is not None and limit >= running.value()):
+            return
+        used = next((each.memory_bytes for each in await runtime.usage() if each.id == step.id), 0)
+        if used > limit:
+            text = f'attempting to set container "{step.name}" memory limit ({limit}) below current usage ({used})'
+            raise RuntimeFailure("ResizeContainerError", f"cannot decrease memory limits: {text}")
+
+    def done(self, container_id: str, resources: ResourceRequirements) -> None:
+        """A container runs, or will run, with what was agreed to."""
+        self._actuated[container_id] = resources
+
+    def restarts(self, container_id: str) -> None:
+        """A container is stopped, to be started with other resources."""
+        self._restarting.add(container_id)
+
+    def fail(self, message: str, pod: RunnablePod) -> None:
+        """A container could not be given what was agreed to."""
+        before = self._progress
+        generation = self.asked.metadata.generation if before is None else before.observed_generation
+        self._progress = condition(RESIZE_IN_PROGRESS, generation, ERROR, message)
+        if before is None or before.message != message:
+            self._reports.tell(pod, "Warning", "ResizeError", summary("error", pod, generation, message))
+
+    def finish(self, seen: Seen, pod: RunnablePod) -> None:
+        """Say when all containers run with what was agreed to."""
+        if self._progress is None:
+            return
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            record = seen.newest(container.name)
+            if record is None:
+                continue
+            if record.id in self._restarting:
+                return
+            running = self._actuated.get(record.id) if record.state == RUNNING else None
+            if running is not None and differs(container.resources, running):
+                return
+        generation, self._progress = self._progress.observed_generation, None
+        self._reports.tell(pod, "Normal", "ResizeCompleted", summary("completed", pod, generation))

@@ -1,0 +1,233 @@
+"""Services for the pods of a node, where a container runtime gives them addresses: keeps rules of the kernel in step with the API.
+
+What kube-proxy does, in the agent itself, as far as pods and node ports need it. The rules are made by the core (`packet_rules`); the kernel
+is told by `network.nftables`, in a table of our own that goes with the agent. Where the API server listens on the loopback address, which no
+pod can reach, the agent relays, for pods of its own node and the node itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allot.client.informer import Change
+from allot.client.informers import Informers
+from allot.core.network.packet_rules import NodeService, Ruleset, node_service, packet_rules
+from allot.core.network.routes import service_key_of
+from allot.network.client import dial_address
+from allot.network.nftables import ServiceRules
+from allot.network.relays import Listener, Relays, bound, reset
+from allot.process.clock import Clock
+
+_log = logging.getLogger("allot.node")
+
+Object = dict[str, Any]
+
+_BY_SERVICE = "service proxy: slices by service"
+_API = "default/kubernetes"
+_LOOPBACK = "127."
+# Changes come in swarms; a pause lets them become one transaction.
+_PAUSE_S, _RETRY_S = 0.02, 5.0
+_SYNC_S = 20.0
+_BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+_FOREIGN_LINKS = {"kube-ipvs0": "kube-proxy (ipvs)", "cilium_host": "Cilium"}
+_FOREIGN_PROGRAMS = ("kube-proxy",)
+
+
+class NoServices(Exception):
+    """Services cannot be served on this node, and why."""
+
+
+class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """node: its name; address: where pods reach it; api: where the agent reaches the API server; key: what tells agents of a machine
+    apart."""
+
+    node: str
+    address: str
+    api: tuple[str, int]
+    key: str
+
+
+class ServiceProxy:
+    """Serves Services until closed. NoServices if that is not possible, or somebody else does."""
+
+    def __init__(self, informers: Informers, clock: Clock, options: ProxyOptions, *, beside_others: bool) -> None:
+        """beside_others: also if somebody else serves Services already."""
+        try:
+            self._rules = ServiceRules(f"allot-{sha256(options.key.encode()).hexdigest()[:12]}")
+        except OSError as error:
+            raise NoServices(f"this process may not write rules of the kernel: {_told(error)}") from error
+        try:
+            found = "" if beside_others else _foreign(self._rules)
+            if found:
+                raise NoServices(f"{found} serves them")
+            self._rules.apply(Ruleset())
+        except OSError as error:
+            self._rules.close()
+            raise NoServices(f"the kernel takes no rules (nf_tables): {_told(error)}") from error
+        except NoServices:
+            self._rules.close()
+            raise
+        self._clock = clock
+        self._options = options
+        self._services = informers.dynamic("", "v1", "services", namespaced=True)
+        self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
+        self._slices.cache.add_index(_BY_SERVICE, service_key_of)
+        self._known: dict[str, NodeService] = {}
+        self._changed: dict[str, None] = {}
+        self._woken = asyncio.Event()
+        self._pods: frozenset[str] = frozenset()
+        self._relays = Relays()
+        self._door: Listener | None = None
+        self._door_port = 0
+
+    def close(self) -> None:
+        """The rules go; connections that there are live on."""
+        self._rules.close()
+        if self._door is not None:
+            self._door.close()
+
+    def set_pods(self, addresses: Iterable[str]) -> None:
+        """The addresses of the node's pods have changed: told before their containers start."""
+        found = frozenset(each for each in addresses if ":" not in each)
+        if found == self._pods:
+            return
+        try:
+            self._rules.set_pods(found)
+        except OSError as error:
+            _log.warning("services: addresses of pods are not told to the kernel: %s", _told(error))
+            return
+        self._pods = found
+
+    async def run(self) -> None:
+        """Follow Services and their slices."""
+        _warn_of_bridges()
+        stops = [self._services.add_handler(self._service_changed), self._slices.add_handler(self._slice_changed)]
+        try:
+            await self._wait()
+            while True:
+                await self._woken.wait()
+                await self._clock.sleep(_PAUSE_S)
+                self._woken.clear()
+                if not self._look():
+                    await self._clock.sleep(_RETRY_S)
+                    self._woken.set()
+        finally:
+            for stop in stops:
+                stop()
+            await self._relays.close()
+
+    async def _wait(self) -> None:
+        for informer, what in ((self._services, "Services"), (self._slices, "EndpointSlices")):
+            try:
+                async with asyncio.timeout(_SYNC_S):
+                    await informer.wait_synced()
+            except TimeoutError:
+                _log.warning(
+                    "services: %s cannot be read, and until then pods reach no Service: the agent needs the right to list and watch "
+                    "services and endpointslices (ClusterRole system:node-proxier, bound to group system:nodes, gives it)",
+                    what,
+                )
+                await informer.wait_synced()
+
+    def _service_changed(self, change: Change[Object]) -> None:
+        self._changed[change.key] = None
+        self._woken.set()
+
+    def _slice_changed(self, change: Change[Object]) -> None:
+        for slice_ in (change.old, change.new):
+            for key in service_key_of(slice_) if slice_ is not None else ():
+                self._changed[key] = None
+        self._woken.set()
+
+    def _look(self) -> bool:
+        """Tell the kernel what has changed; whether it took it."""
+        for key in self._changed:
+            service = self._services.cache.get(key)
+            slices = self._slices.cache.by_index(_BY_SERVICE, key)
+            found = None if service is None else node_service(service, self._reachable(key, slices), self._options.node)
+            if found is None:
+                self._known.pop(key, None)
+            else:
+                self._known[key] = found
+        try:
+            self._rules.apply(packet_rules(self._known.values()))
+        except OSError as error:
+            _log.warning("services: rules are not told to the kernel: %s", _told(error))
+            return False
+        self._changed.clear()
+        return True
+
+    # --- the API server on the loopback address ---
+
+    def _reachable(self, key: str, slices: Iterable[Object]) -> Iterator[Object]:
+        """Slices with a door of ours in the place of an API server that listens where no pod gets to."""
+        for each in slices:
+            endpoints = each.get("endpoints") or ()
+            inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]
+            if key != _API or not inside or not self._open_door():
+                yield each
+                continue
+            here = {**inside[0], "addresses": [self._options.address]}
+            ports = [{**port, "port": self._door_port} for port in each.get("ports") or ()]
+            yield {**each, "endpoints": [here], "ports": ports}
+
+    def _open_door(self) -> bool:
+        if self._door is None:
+            try:
+                made = bound(self._options.address, 0)
+            except OSError as error:
+                _log.warning("services: pods do not reach the API server: %s: %s", self._options.address, _told(error))
+                return False
+            self._door_port = made.getsockname()[1]
+            self._door = Listener(made, self._accepted)
+        return True
+
+    def _accepted(self, connection: socket.socket) -> None:
+        try:
+            peer = connection.getpeername()[0]
+        except OSError:
+            connection.close()
+            return
+        # The API server was not to be reached from elsewhere, and is not now.
+        if peer not in self._pods and peer != self._options.address:
+            reset(connection)
+            return
+        self._relays.start(connection, lambda: dial_address(None, *self._options.api))
+
+
+def _foreign(rules: ServiceRules) -> str:
+    """Who serves Services on this machine besides us; empty if nobody does."""
+    for _, name in socket.if_nameindex():
+        if name in _FOREIGN_LINKS:
+            return _FOREIGN_LINKS[name]
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            name = path.read_text().strip()
+        except OSError:
+            continue
+        if name in _FOREIGN_PROGRAMS:
+            return f"{name} (process {path.parent.name})"
+    return rules.foreign()
+
+
+def _warn_of_bridges() -> None:
+    try:
+        is_off = _BRIDGED.read_text().strip() == "0"
+    except OSError:
+        return  # there is no bridge, or the kernel has no such choice
+    if is_off:
+        _log.warning(
+            "services: pods on one bridge do not reach each other through Services: sysctl net.bridge.bridge-nf-call-iptables=1"
+        )
+
+
+def _told(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

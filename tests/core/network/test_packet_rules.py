@@ -1,0 +1,103 @@
+"""What a node's kernel does with packets for Services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allot.core.network.packet_rules import Dnat, Drop, Goto, Mark, NodeService, Remember, node_service, packet_rules
+
+Object = dict[str, Any]
+
+
+def service(name: str = "web", **spec: Any) -> Object:
+    ports = [{"port": 80, "protocol": "TCP", **({"nodePort": 30080} if spec.get("type") == "NodePort" else {})}]
+    made = {"clusterIP": "10.96.0.7", "ports": ports, **spec}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": made}
+
+
+def slice_of(*endpoints: tuple[str, str]) -> Object:
+    return {
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "nodeName": node} for address, node in endpoints],
+        "ports": [{"port": 8080}],
+    }
+
+
+BOTH = slice_of(("10.0.0.1", "n1"), ("10.0.0.2", "n2"))
+
+
+def seen(*slices: Object, **spec: Any) -> NodeService:
+    found = node_service(service(**spec), slices, "n1")
+    assert found is not None
+    return found
+
+
+def test_an_endpoint_is_chosen_by_chance_and_a_pod_that_reaches_itself_is_masqueraded() -> None:
+    rules = packet_rules([seen(BOTH)])
+    chain = rules.places["10.96.0.7", "TCP", 80]
+    first, second = rules.chains[chain]
+    assert isinstance(first, Goto)
+    assert isinstance(second, Goto)
+    assert (first.one_in, second.one_in) == (2, 1)
+    assert rules.chains[first.chain] == (Mark(source="10.0.0.1"), Dnat("10.0.0.1", 8080))
+    assert rules.addresses == ("10.96.0.7",)
+    assert not rules.node_ports
+
+
+def test_nobody_behind_a_service_means_that_its_address_has_no_place() -> None:
+    rules = packet_rules([seen(slice_of())])
+    assert (rules.places, rules.addresses) == ({}, ("10.96.0.7",))
+
+
+def test_a_client_stays_with_its_endpoint_if_that_is_asked_for() -> None:
+    affinity = {"clientIP": {"timeoutSeconds": 60}}
+    rules = packet_rules([seen(BOTH, sessionAffinity="ClientIP", sessionAffinityConfig=affinity)])
+    chain = rules.chains[rules.places["10.96.0.7", "TCP", 80]]
+    assert [each.remembered != "" for each in chain if isinstance(each, Goto)] == [True, True, False, False]
+    assert set(rules.sets.values()) == {60}
+    ends = [each for each in rules.chains.values() if isinstance(each[-1], Dnat)]
+    assert all(isinstance(each[1], Remember) for each in ends)
+
+
+def test_node_ports_are_masqueraded_unless_the_client_is_to_be_seen() -> None:
+    rules = packet_rules([seen(BOTH, type="NodePort")])
+    outside = rules.chains[rules.node_ports["TCP", 30080]]
+    assert outside[0] == Mark()
+    assert outside[1] == Goto(rules.places["10.96.0.7", "TCP", 80])
+    rules = packet_rules([seen(BOTH, type="NodePort", externalTrafficPolicy="Local")])
+    (choice,) = rules.chains[rules.node_ports["TCP", 30080]]
+    assert isinstance(choice, Goto)
+    (only,) = rules.chains[choice.chain]
+    assert isinstance(only, Goto)
+    assert rules.chains[only.chain][-1] == Dnat("10.0.0.1", 8080)
+
+
+def test_from_outside_nobody_is_answered_where_only_other_nodes_have_endpoints() -> None:
+    away = slice_of(("10.0.0.2", "n2"))
+    rules = packet_rules([seen(away, type="NodePort", externalTrafficPolicy="Local")])
+    assert rules.chains[rules.node_ports["TCP", 30080]] == (Drop(),)
+    assert ("10.96.0.7", "TCP", 80) in rules.places
+
+
+def test_inside_only_endpoints_of_the_node_answer_if_that_is_asked_for() -> None:
+    rules = packet_rules([seen(slice_of(("10.0.0.2", "n2")), internalTrafficPolicy="Local")])
+    assert rules.places == {}
+
+
+def test_services_without_an_address_or_of_somebody_else_are_left_alone() -> None:
+    assert node_service(service(clusterIP="None"), [BOTH], "n1") is None
+    theirs = service()
+    theirs["metadata"]["labels"] = {"service.kubernetes.io/service-proxy-name": "other"}
+    assert node_service(theirs, [BOTH], "n1") is None
+
+
+def test_addresses_beyond_its_own_lead_to_a_service_as_node_ports_do() -> None:
+    made = service(externalIPs=["192.0.2.9"])
+    made["status"] = {
+        "loadBalancer": {"ingress": [{"ip": "192.0.2.10"}, {"hostname": "x"}, {"ip": "192.0.2.11", "ipMode": "Proxy"}]}
+    }
+    found = node_service(made, [BOTH], "n1")
+    assert found is not None
+    rules = packet_rules([found])
+    assert {each[0] for each in rules.places} == {"10.96.0.7", "192.0.2.9", "192.0.2.10"}
