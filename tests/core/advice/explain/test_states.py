@@ -369,7 +369,7 @@ ASKED = {
             ),
         ),
         "not ready: its readiness gate a.io/up is not True",
-        "whoever sets condition a.io/up",
+        "the component that sets condition a.io/up",
     ),
     "resize that does not fit": Asked(
         "pod/app",
