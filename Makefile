@@ -113,6 +113,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/autoscaler.py
 	$(BIN)/python benchmarks/workloads.py
 	$(BIN)/python benchmarks/explain.py
+	$(BIN)/python benchmarks/real_cluster.py
 	$(BIN)/python benchmarks/dashboard_pages.py
 
 PAIRS ?= 10

@@ -4,7 +4,7 @@
 
 `allot guard` as a process of its own on an API server in memory with claims that hold a device each. Reviews of new allocations
 come over TLS from a third process at a steady rate, and what is admitted is stored at that rate, so that the guard hears of it as in a
-cluster; a fifth asks for a device that is taken, for which the guard asks the server before it refuses. Two times: as the client
+cluster; a fifth asks for a device that is taken. Two times: as the client
 sees them, and inside the guard, without the way there and back.
 """
 

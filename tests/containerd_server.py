@@ -80,6 +80,8 @@ class ContainerdServer:
                         "dataDir": str(folder / "ipam"),
                         # Tests that run at the same time have networks of their own.
                         "ranges": [[{"subnet": f"10.217.{os.getpid() % 256}.0/24"}]],
+                        # To Services, which have addresses of their own.
+                        "routes": [{"dst": "0.0.0.0/0"}],
                     },
                 }
             ],

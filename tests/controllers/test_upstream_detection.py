@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from allot.client.api import Client
-from allot.controllers.upstream_detection import has_controller_manager, is_allot, is_allot_version
+from allot.controllers.upstream_detection import (
+    follow_kube_scheduler,
+    has_controller_manager,
+    is_allot,
+    is_allot_version,
+)
 from allot.process.clock import SystemClock
+from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server
 from client.conftest import http_transport
+from waiting import until
 
 
 def test_a_server_of_ours_says_so_in_its_version() -> None:
@@ -40,4 +48,34 @@ async def test_a_controller_manager_is_known_by_a_lease_that_it_renews(tmp_path:
             await leases.update({**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
             assert not await has_controller_manager(client, now_s)
         finally:
+            await client.close()
+
+
+@pytest.mark.slow
+async def test_a_kube_scheduler_is_told_as_it_comes_and_goes(tmp_path: Path) -> None:
+    clock, told = SystemClock(), list[str]()
+
+    async def tell(holder: str) -> None:
+        told.append(holder)
+
+    async with live_server(tmp_path, MemoryStore()) as server:
+        client = Client(http_transport(server))
+        following = asyncio.create_task(follow_kube_scheduler(client, clock, SystemIds(), tell))
+        try:
+            leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+            spec = {"holderIdentity": "first", "renewTime": clock.now_micro()}
+            metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
+            kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            await leases.create(
+                {**kind, "metadata": {**metadata, "name": "another"}, "spec": {**spec, "holderIdentity": "no"}}
+            )
+            lease = await leases.create({**kind, "metadata": metadata, "spec": spec})
+            await until(lambda: told == ["first"], "the first is told")
+            await leases.update({**lease, "spec": {**spec, "holderIdentity": "second"}})
+            await until(lambda: told == ["first", "second"], "the second is told")
+            await leases.delete("kube-scheduler", "kube-system")
+            await until(lambda: told == ["first", "second", ""], "that nobody is left is told")
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
             await client.close()

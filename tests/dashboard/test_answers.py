@@ -13,11 +13,14 @@ from urllib.parse import quote
 
 import pytest
 
+from allot.cli.analyst import Catalogue
 from allot.core.advice.snapshot import Snapshot, read_object
+from allot.core.advice.what_if import WhatIfCluster
 from allot.dashboard import analysis
 from allot.dashboard.assets import read_assets
 from allot.dashboard.following import Followed
 from allot.dashboard.model import Model
+from allot.dashboard.questions import BadQuestion, answer
 from allot.process.clock import SystemClock
 from dashboard import scene
 from dashboard.serving import Visitor, visitor, visitor_of_dump
@@ -67,6 +70,22 @@ async def test_questions_about_pods_gangs_claims_and_queues_are_answered(inside:
     assert missing["error"] == "pod team-1/nobody: not found"
     again = await inside.get("api/ask/explain?kind=pod&ns=team-1&name=big-0&fresh=1")
     assert again["answer"] == pod["answer"]
+
+
+def test_a_plan_adds_machines_that_are_not_there_yet() -> None:
+    what_if = WhatIfCluster(Snapshot(tuple(map(read_object, scene.objects()))))
+    arguments = {"class": "gpu.nvidia.com", "count": "8", "add": "2", "like": "machine:h100x8"}
+    found = answer(what_if, "plan", arguments, Catalogue())
+    assert found["then"]["nodes"] == found["now"]["nodes"] + 2
+    # A pod that waits for four has one of them, the copy has the other.
+    assert (found["then"]["moved"], found["then"]["scheduled"]) == (1, 1)
+    assert any("assumed as their drivers install them: DeviceClasses gpu.nvidia.com" in note for note in found["notes"])
+    offered = {each["name"]: each["has"] for each in answer(what_if, "machines", {}, Catalogue())}
+    assert offered["p4d.24xlarge"].startswith("8 x NVIDIA A100")
+    with pytest.raises(BadQuestion, match="machine nothing: "):
+        answer(what_if, "plan", {**arguments, "like": "machine:nothing"}, Catalogue())
+    with pytest.raises(BadQuestion, match="machine h100x8: not known here"):
+        answer(what_if, "plan", arguments)
 
 
 async def test_a_plan_says_what_fits_now_and_on_another_cluster(inside: Visitor) -> None:

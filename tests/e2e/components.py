@@ -73,6 +73,11 @@ class Component:
         assert self._process is not None, "it was not started"
         return self._process.pid
 
+    def wait(self) -> int:
+        """Its exit code, when it has ended by itself."""
+        assert self._process is not None, "it was not started"
+        return self._process.wait(WAIT_S)
+
     def log(self) -> str:
         """What it has said so far."""
         return self._log.read_text(errors="replace")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
 
-from allot.client.http import Sockets
 from e2e.servers import ServerProcess, client_context
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -42,6 +44,26 @@ class Connection:
                     if event["type"] == "BOOKMARK" and annotations.get(_INITIAL_EVENTS_END) == "true":
                         return response.status, event["object"]
             return response.status, None
+
+
+class Sockets:
+    """The sockets of a session. aiohttp says that it is closed while some are still open: those of answers that were given up."""
+
+    def __init__(self) -> None:
+        self._made: WeakSet[socket.socket] = WeakSet()
+
+    def make(self, address: Any) -> socket.socket:
+        family, type_, protocol, _, _ = address
+        made = socket.socket(family=family, type=type_, proto=protocol)
+        self._made.add(made)
+        return made
+
+    async def closed(self) -> None:
+        """Until all are closed; the event loop has to go round for that a few times."""
+        for _ in range(1000):
+            if all(each.fileno() == -1 for each in self._made):
+                return
+            await asyncio.sleep(0)
 
 
 @asynccontextmanager

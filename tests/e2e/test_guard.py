@@ -230,7 +230,7 @@ def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(
     command += ["--scheduler-name=allot", "--no-leader-elect"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 3
-    assert "kube-scheduler-0 holds the Lease kube-system/kube-scheduler, and nothing keeps the two" in done.stderr
+    assert "kube-scheduler-0 holds the Lease kube-system/kube-scheduler, and nothing prevents the two" in done.stderr
     assert "hint: run `allot guard`" in done.stderr
     with kube.scheduler("nodes", "--beside-kube-scheduler=other-nodes") as running:
         running.wait_for("it works", lambda: "ready" in running.log() or None)
@@ -241,6 +241,27 @@ def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(
         guard.wait_for("the guard decides", lambda: "deciding at" in guard.log() or None)
         with kube.scheduler("guarded") as running:
             running.wait_for("it works", lambda: "ready" in running.log() or None)
+    kube.caller.send("DELETE", f"{leases}/kube-scheduler")
+
+
+def test_the_scheduler_notices_another_that_comes_later_and_a_guard_that_goes(kube: Cluster) -> None:
+    kube.caller.send("DELETE", CONFIGURATION)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    spec = {"holderIdentity": "kube-scheduler-1", "leaseDurationSeconds": 3600, "renewTime": SystemClock().now_micro()}
+    with kube.scheduler("alone") as alone, kube.scheduler("told", "--beside-kube-scheduler=unguarded") as told:
+        for running in (alone, told):
+            running.wait_for("it works", lambda log=running.log: "ready" in log() or None)
+        kube.caller.create(leases, {"metadata": {"name": "kube-scheduler"}, "spec": spec})
+        assert alone.wait() == 3
+        assert (
+            "kube-scheduler-1 holds the Lease kube-system/kube-scheduler, and nothing prevents the two" in alone.log()
+        )
+        told.wait_for("it warns", lambda: "warning: kube-scheduler-1 also schedules" in told.log() or None)
+    events = kube.caller.get("/apis/events.k8s.io/v1/namespaces/kube-system/events")["items"]
+    notes = [each["note"] for each in events if each["reason"] == "AnotherScheduler"]
+    assert any("nothing prevents the two" in note for note in notes) and any(
+        "may be allocated twice" in note for note in notes
+    )
     kube.caller.send("DELETE", f"{leases}/kube-scheduler")
 
 

@@ -319,6 +319,26 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
     cluster.uninstall()
 
 
+def test_claims_of_pods_are_made_with_their_finalizer_and_go_without_an_allocation(cluster: Cluster) -> None:
+    cluster.install("scheduler", "--set", "scheduler.protectClaims=true")
+    claims = f"{RESOURCE}/namespaces/default/resourceclaims"
+
+    def claim(name: str, query: str = "", **metadata: Any) -> Any:
+        made = {"metadata": {"name": name, **metadata}, "spec": claim_spec("gpu")}
+        return cluster.caller.create(claims + query, made)["metadata"].get("finalizers", [])
+
+    of_pod = {"annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"}}
+    protected = ["resource.kubernetes.io/delete-protection"]
+    with cluster.program("none", ["http.server", "0"]) as waiting:
+        waiting.wait_for("the policy counts", lambda: claim("c", "?dryRun=All", **of_pod) == protected or None)
+        assert claim("c", "?dryRun=All") == []
+        assert claim("c", "?dryRun=All", finalizers=["example.com/own"], **of_pod) == ["example.com/own"]
+        assert claim("c", **of_pod) == protected
+        cluster.caller.send("DELETE", f"{claims}/c")
+        waiting.wait_for("the claim controller lets it go", lambda: cluster.caller.get(f"{claims}/c") is None or None)
+    cluster.uninstall()
+
+
 def _own_address() -> str:
     """Of this machine, as pods would have one: API servers call nobody on loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:

@@ -35,6 +35,7 @@ RELEASE = Release("allot", "allot-system")
 EVERYTHING: dict[str, Any] = {
     **{part: {"enabled": True} for part in PARTS if part != "drivers"},
     "autoscaler": {"enabled": True, "address": "provider:8086"},
+    "scheduler": {"enabled": True, "protectClaims": True},
     "drivers": {name: {"enabled": True} for name in DRIVERS},
 }
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -10,11 +10,13 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from e2e.kubectl import MISSING, find_kubectls
 from node.cluster import Cluster, sharing, shell
+from node.signing import Signer
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
@@ -289,6 +291,117 @@ def test_metrics_and_refusals(cluster: Cluster) -> None:
     )
     assert bare.stdout == "401"
     cluster.run("delete", "pod", "busy")
+
+
+def test_pods_that_were_bound_past_the_scheduler_are_rejected_as_by_a_kubelet(cluster: Cluster) -> None:
+    def rejected(name: str, reason: str, container: dict[str, Any] | None = None, **spec: Any) -> str:
+        cluster.pod(name, {**shell("main", "sleep 600"), **(container or {})}, nodeName="n1", **spec)
+        cluster.phase(name, "Failed")
+        assert cluster.get("pod", name, "{.status.reason}") == reason
+        wait_for("the event", lambda: any(each.startswith(f"{reason}: ") for each in cluster.events(name)))
+        return cluster.get("pod", name, "{.status.message}")
+
+    told = rejected("large", "OutOfcpu", {"resources": {"requests": {"cpu": "900"}}})
+    there = f"capacity: {1000 * (os.cpu_count() or 1)}"
+    assert told.startswith("Pod was rejected: Node didn't have enough resource: cpu, requested: 900000, used: ")
+    assert told.endswith(there)
+    ports = {"ports": [{"containerPort": 18499, "hostPort": 18499}]}
+    cluster.pod("first", {**shell("main", "sleep 600"), **ports}, nodeName="n1")
+    cluster.phase("first", "Running")
+    text = "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+    assert rejected("second", "NodePorts", ports) == text
+    rejected("elsewhere", "NodeAffinity", nodeSelector={"zone": "b"})
+    cluster.run("delete", "pod", "large", "first", "second", "elsewhere", "--timeout=20s")
+
+
+def test_a_pod_is_resized_in_place_or_waits_until_there_is_room(cluster: Cluster) -> None:
+    def container(cpu: str, memory: str) -> dict[str, Any]:
+        amounts = {"cpu": cpu, "memory": memory}
+        return {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
+
+    def resize(name: str, cpu: str, memory: str = "64Mi") -> None:
+        patch = {"spec": {"containers": [container(cpu, memory)]}}
+        cluster.run("patch", "pod", name, "--subresource=resize", "-p", json.dumps(patch))
+
+    def runs_with(name: str, cpu: str, memory: str = "64Mi") -> bool:
+        told = cluster.get("pod", name, "{.status.containerStatuses[0].resources.limits}")
+        return bool(told) and json.loads(told) == {"cpu": cpu, "memory": memory}
+
+    pending = "{.status.conditions[?(@.type=='PodResizePending')]['status','reason','message']}"
+    cluster.pod("resized", {**shell("main", "while true; do sleep 0.1; done"), **container("100m", "64Mi")})
+    cluster.phase("resized", "Running")
+    wait_for("what it runs with", lambda: runs_with("resized", "100m"))
+    resize("resized", "200m", "96Mi")
+    wait_for("more", lambda: runs_with("resized", "200m", "96Mi"))
+    assert json.loads(cluster.get("pod", "resized", "{.status.containerStatuses[0].allocatedResources}")) == {
+        "cpu": "200m",
+        "memory": "96Mi",
+    }
+    assert cluster.get("pod", "resized", "{.status.containerStatuses[0].restartCount}") == "0"
+    wait_for("its events", lambda: {"ResizeStarted", "ResizeCompleted"} <= _reasons(cluster, "resized"))
+    wait_for("its end", lambda: "PodResizeInProgress" not in cluster.get("pod", "resized", "{.status.conditions}"))
+    resize("resized", "900", "96Mi")
+    told = wait_for("a condition", lambda: cluster.get("pod", "resized", pending))
+    assert told.startswith("True Deferred Node didn't have enough resource: cpu, requested: 900000, used: ")
+    assert runs_with("resized", "200m", "96Mi")
+    resize("resized", "300m", "96Mi")
+    wait_for("less than that", lambda: runs_with("resized", "300m", "96Mi"))
+    wait_for("no condition", lambda: not cluster.get("pod", "resized", pending))
+    cluster.run("delete", "pod", "resized", "--timeout=20s")
+
+
+def _reasons(cluster: Cluster, name: str) -> set[str]:
+    return {each.partition(":")[0] for each in cluster.events(name)}
+
+
+def test_a_pod_gets_what_it_trusts_and_a_certificate_as_soon_as_a_signer_has_issued_it(cluster: Cluster) -> None:
+    signer = Signer("test authority")
+    bundle = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "ClusterTrustBundle",
+        "metadata": {"name": "example.com:pods:one", "labels": {"use": "test"}},
+        "spec": {
+            "signerName": "example.com/pods",
+            "trustBundle": f"said first\n{signer.certificate}",
+        },
+    }
+    cluster.apply(bundle)
+    selected = {"signerName": "example.com/pods", "labelSelector": {"matchLabels": {"use": "test"}}}
+    sources = [
+        {"clusterTrustBundle": {**selected, "path": "ca.pem"}},
+        {"clusterTrustBundle": {"name": "absent", "optional": True, "path": "none.pem"}},
+        {
+            "podCertificate": {
+                "signerName": "example.com/pods",
+                "keyType": "ECDSAP256",
+                "credentialBundlePath": "own.pem",
+                "keyPath": "key.pem",
+                "certificateChainPath": "chain.pem",
+            }
+        },
+    ]
+    cluster.pod(
+        "certified",
+        shell(
+            "main",
+            "cat /c/ca.pem /c/none.pem /c/chain.pem; head -n 1 /c/own.pem; sleep 600",
+            volumeMounts=[{"name": "c", "mountPath": "/c"}],
+        ),
+        volumes=[{"name": "c", "projected": {"sources": sources}}],
+    )
+    waits = 'is not issued yet: it waits for signer "example.com/pods"'
+    wait_for("an event", lambda: any(waits in each for each in cluster.events("certified")))
+    request = json.loads(cluster.run("get", "podcertificaterequests", "-o", "json"))["items"][0]
+    assert request["spec"]["nodeName"] == "n1"
+    assert request["metadata"]["ownerReferences"][0]["name"] == "certified"
+    answer, name = signer.answer(request), request["metadata"]["name"]
+    patch = json.dumps({"status": answer})
+    cluster.run("patch", "podcertificaterequest", name, "--subresource=status", "--type=merge", "-p", patch)
+    cluster.phase("certified", "Running")
+    wanted = f"{signer.certificate}{answer['certificateChain']}-----BEGIN PRIVATE KEY-----\n"
+    wait_for("its log", lambda: cluster.run("logs", "certified") == wanted)
+    cluster.run("delete", "pod", "certified", "--timeout=20s")
+    cluster.run("delete", "clustertrustbundle", "example.com:pods:one")
 
 
 def test_pods_outlive_a_killed_agent_and_orphans_are_removed(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
+from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
 from waiting import WAIT_S, wait_for
 
@@ -346,6 +348,9 @@ def test_an_image_that_runs_as_root_does_not_run_where_that_is_forbidden(cluster
     )
     expected = "CreateContainerConfigError: container has runAsNonRoot and image will run as root"
     wait_for("a refusal", lambda: cluster.get("pod", "root", waiting).startswith(expected))
+    # Nothing of it has run, and kubectl says why.
+    said = 'container "main" in pod "root" is waiting to start: CreateContainerConfigError'
+    assert said in cluster.run("logs", "root", check=False)
 
 
 def test_a_pod_with_more_in_a_volume_than_it_may_is_evicted(cluster: Cluster) -> None:
@@ -353,3 +358,82 @@ def test_a_pod_with_more_in_a_volume_than_it_may_is_evicted(cluster: Cluster) ->
     text = 'Usage of EmptyDir volume "data" exceeds the limit "1Mi". '
     assert cluster.get("pod", "fills", "{.status.reason}: {.status.message}") == f"Evicted: {text}"
     assert f"Evicted: {text}" in cluster.events("fills")
+
+
+def test_pods_are_resized_while_they_run_and_restarted_where_they_ask_for_it(cluster: Cluster) -> None:
+    def resources(cpu: str, memory: str) -> dict[str, Any]:
+        return {"resources": {"limits": {"cpu": cpu, "memory": memory}}}
+
+    def status(path: str) -> str:
+        return cluster.get("pod", "grows", f"{{.status.containerStatuses[0].{path}}}")
+
+    def resize(cpu: str, memory: str) -> None:
+        patch = {"spec": {"containers": [{"name": "main", **resources(cpu, memory)}]}}
+        patch["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu, "memory": memory}
+        cluster.run("patch", "pod", "grows", "--subresource=resize", "-p", json.dumps(patch))
+        wanted = {"cpu": cpu, "memory": memory}
+        wait_for("other limits", lambda: (told := status("resources.limits")) and json.loads(told) == wanted)
+
+    policy = {"resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]}
+    serve = "trap exit TERM; while true; do sleep 0.1; done"
+    cluster.pod("grows", container("main", serve, **resources("100m", "64Mi"), **policy))
+    cluster.ready("grows")
+    first = status("containerID")
+    resize("150m", "64Mi")
+    assert status("containerID") == first
+    assert _quota(cluster, "grows") == 15_000
+    resize("150m", "96Mi")
+    wait_for("a restart", lambda: status("restartCount") == "1" and status("containerID") != first)
+    assert _quota(cluster, "grows") == 15_000
+    events = cluster.events("grows")
+    assert any("Container main resize requires restart" in each for each in events)
+    cluster.run("delete", "pod", "grows", "--timeout=20s")
+
+
+def _quota(cluster: Cluster, name: str) -> int:
+    """How many microseconds of a tenth of a second a pod's container may use, as its kernel has it."""
+    id_ = cluster.get("pod", name, "{.status.containerStatuses[0].containerID}").removeprefix("containerd://")
+    for pattern, file in ((f"**/{id_}", "cpu.cfs_quota_us"), (f"**/{id_}", "cpu.max")):
+        for folder in Path("/sys/fs/cgroup").glob(pattern):
+            if (folder / file).exists():
+                return int((folder / file).read_text().split()[0])
+    raise AssertionError(f"no control group of {id_}")
+
+
+def test_pods_reach_services_and_the_api_server_by_their_addresses(cluster: Cluster) -> None:
+    if reason := no_rules():
+        pytest.skip(reason)
+    serve = "mkdir /www; hostname > /www/name; busybox httpd -f -p 8080 -h /www"
+    for name in ("web-1", "web-2"):
+        cluster.pod(name, container("main", serve))
+        cluster.run("label", "pod", name, "app=web", "--overwrite")
+    ports = [{"port": 80, "targetPort": 8080}]
+    for name, selector in (("web", "web"), ("empty", "nobody"), ("self", "asks")):
+        spec = {"selector": {"app": selector}, "ports": ports}
+        cluster.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+    cluster.pod("asks", container("main", serve))
+    for name in ("web-1", "web-2", "asks"):
+        cluster.ready(name)
+    addresses = {name: cluster.get("service", name, "{.spec.clusterIP}") for name in ("web", "empty", "self")}
+
+    def ask(address: str, port: int = 80) -> str:
+        # The static busybox has no wget that works.
+        script = f"printf 'GET /name HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 {address} {port} && echo reached"
+        return cluster.run("exec", "asks", "--", "sh", "-c", script, check=False)
+
+    said: dict[str, None] = {}
+
+    def is_told_by_both() -> bool:
+        said.update(dict.fromkeys(ask(addresses["web"]).splitlines()))
+        return {"web-1", "web-2"} <= said.keys()
+
+    wait_for("both pods", is_told_by_both)
+    assert "refused" in ask(addresses["empty"])
+    assert "refused" in ask(addresses["web"], 81)
+    # By way of its own Service a pod reaches itself.
+    wait_for("itself", lambda: "asks" in ask(addresses["self"]))
+    # It listens on the loopback address of the machine.
+    assert "reached" in ask(cluster.get("service", "kubernetes", "{.spec.clusterIP}"), 443)
+    cluster.run("delete", "service", "web", "empty", "self")
+    wait_for("nobody", lambda: "web-" not in ask(addresses["web"]))
+    cluster.run("delete", "pod", "web-1", "web-2", "asks", "--timeout=20s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from allot.dashboard.following import Followed, cluster_followed, dump_followed
 from allot.process.clock import Clock
 from allot.reading.listener import Listener
 from allot.reading.snapshots import SnapshotSource
+
+# The one that knows machines which could be added.
+ANALYST = (sys.executable, "-m", "allot.cli.analyst")
 
 if TYPE_CHECKING:
     from allot.client.connection import Connection
@@ -19,6 +23,6 @@ def followed(
 ) -> AbstractAsyncContextManager[Followed]:
     """connection: how to reach the cluster; None for a dump."""
     if connection is None:
-        return dump_followed(source.files, listener, clock)
+        return dump_followed(source.files, listener, clock, ANALYST)
     title = source.context or connection.server.removeprefix("https://")
-    return cluster_followed(connection, title, listener, clock)
+    return cluster_followed(connection, title, listener, clock, ANALYST)

@@ -10,22 +10,22 @@ import asyncio
 import errno
 import ipaddress
 import os
-import socket
+import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
+import zlib
+from base64 import b64encode
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlencode, urlsplit
-from weakref import WeakSet
+from urllib.parse import unquote, urlencode, urlsplit
 
-import aiohttp
 import msgspec
-from multidict import CIMultiDict
-from yarl import URL
 
 from allot.client.backoff import Backoff
 from allot.client.connection import Connection
 from allot.client.credentials import Credential, CredentialError, Credentials
+from allot.client.deadlines import Deadlines
 from allot.client.errors import (
     ApiError,
     DeadlineExceeded,
@@ -37,6 +37,8 @@ from allot.client.errors import (
 from allot.client.tls import TlsContexts
 from allot.client.transport import JSON, REQUEST_TIMEOUT_S, ReadEvent, Response, WatchEvent
 from allot.core.quoting import html_escaped
+from allot.http1.exchanges import Exchange, Place, Pool, TooLarge, proxy_authorization
+from allot.http1.heads import BadHead, Headers
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 
@@ -47,13 +49,10 @@ ANSWER_BYTES_MAX = 1 << 30
 # Objects are at most 3 MiB; one that grew by conversion still fits.
 EVENT_BYTES_MAX = 32 << 20
 _CONNECT_TIMEOUT_S = 10.0
-_READ_BYTES = 1 << 20
 _REPEATED_STATUSES = (429, 502, 503, 504)
-# A peer that is gone without a word is noticed after idle + count * interval.
-_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_COUNT = 30, 10, 3
-# Closing takes two; whatever takes longer waits for a peer that does not answer, and is left to the system.
-_ROUNDS_TO_CLOSE_MAX = 1000
 
+_WITHOUT_BODY = ("GET", "HEAD", "DELETE")
+_is_target = re.compile(r"[!-~]*").fullmatch
 _event_decoder = msgspec.json.Decoder(ReadEvent)
 
 
@@ -76,17 +75,18 @@ class HttpTransport:
         self._ids = ids
         self._credentials = Credentials(connection, clock, environ or {})
         self._tls = TlsContexts(connection)
-        self._connections_max = connections_max
         self._tries_max = tries_max
-        self._session: aiohttp.ClientSession | None = None
-        self._sockets = Sockets()
+        self._pool = Pool(connections_max)
+        self._deadlines = Deadlines()
         self._closed = False
-        self._headers = [("User-Agent", user_agent)]
+        self._target = _Target(connection)
+        self._place: Place | None = None
+        own = [("User-Agent", user_agent)]
         if connection.impersonation is not None:
-            self._headers.extend(connection.impersonation.headers())
+            own.extend(connection.impersonation.headers())
+        self._headers = _lines(own)
         # Compressing costs more than it saves when nothing leaves the machine.
-        compresses = not connection.disable_compression and not _is_loopback(connection.server)
-        self._encoding = "gzip" if compresses else "identity"
+        self._compresses = not connection.disable_compression and not _is_loopback(self._target.host)
 
     async def request(
         self,
@@ -100,17 +100,18 @@ class HttpTransport:
     ) -> Response:
         """One request and its answer, repeated where that is safe until the timeout."""
         text = f"{method} {path}"
-        url = self._url(path, query)
         data = body if body is None or isinstance(body, bytes) else html_escaped(msgspec.json.encode(body))
-        own = CIMultiDict(headers or {})
-        own.setdefault("Accept", JSON)
-        own["Accept-Encoding"] = self._encoding
+        own = {"Accept": JSON, "Accept-Encoding": "gzip" if self._compresses else "identity"}
         if data is not None:
-            own["Content-Type"] = content_type
+            own["Content-Type"], own["Content-Length"] = content_type, str(len(data))
+        elif method not in _WITHOUT_BODY:
+            own["Content-Length"] = "0"
+        if headers:
+            own |= headers
         last: list[ApiError] = []
         try:
-            async with asyncio.timeout(timeout):
-                return await self._try(method, url, own, data, text, last)
+            with self._deadlines.within(timeout):
+                return await self._try(method, self._target.line(path, query), own, data or b"", text, last)
         except TimeoutError as error:
             why = f"; the last try: {last[-1].message}" if last else ""
             raise DeadlineExceeded(f"no answer from {self._server} within {timeout:g} s{why}", request=text) from error
@@ -126,48 +127,48 @@ class HttpTransport:
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """An open watch; tried once, its user has its own way of coming back."""
         text = f"GET {path} (watch)"
-        own = CIMultiDict(headers or {})
-        own.setdefault("Accept", JSON)
-        own["Accept-Encoding"] = "identity"
-        url = self._url(path, {**(query or {}), "watch": "true"})
+        own = {"Accept": JSON, "Accept-Encoding": "identity", **(headers or {})}
+        line = self._target.line(path, {**(query or {}), "watch": "true"})
         try:
-            async with asyncio.timeout(timeout):
-                response = await self._open_watch(url, own, text)
+            with self._deadlines.within(timeout):
+                exchange = await self._open_watch(line, own, text)
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer from {self._server} within {timeout:g} s", request=text) from error
         try:
-            yield _Events(response, text, duration)
+            yield _Events(exchange, text, duration)
         finally:
-            # A watch is seldom read to its end, so its connection cannot serve another request.
-            response.close()
+            # A watch is seldom read to its end: then its connection cannot serve another request, and is closed.
+            self._pool.give(exchange)
 
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            await self._sockets.closed()
+        await self._pool.close()
 
     # --- one request ---
 
     async def _try(
-        self, method: str, url: URL, headers: CIMultiDict[str], data: bytes | None, text: str, last: list[ApiError]
+        self, method: str, line: str, headers: Mapping[str, str], data: bytes, text: str, last: list[ApiError]
     ) -> Response:
-        backoff = Backoff(self._clock, self._ids, first_s=0.1, max_s=5.0)
+        backoff: Backoff | None = None
         renewed = False
         for tries_left in range(self._tries_max - 1, -1, -1):
             try:
-                credential, raw = await self._send(method, url, headers, data, text)
-                response = await self._read(raw, text)
+                credential, exchange = await self._send(f"{method} {line}", headers, data, text)
+                response = await self._read(exchange, text)
             except Unreachable as error:
                 if self._closed or not tries_left or not (method == "GET" or isinstance(error, _NotConnected)):
                     raise
                 last.append(error)
+                backoff = backoff or self._backoff()
                 await self._clock.sleep(backoff.next_s())
                 continue
+            if 200 <= response.status < 300:
+                return response
             if response.status == 401 and not renewed and self._credentials.refused(credential):
                 renewed = True
                 continue
+            backoff = backoff or self._backoff()
             pause = self._pause_s(method, response, backoff)
             if pause is None or not tries_left:
                 return response
@@ -175,12 +176,15 @@ class HttpTransport:
             await self._clock.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    async def _open_watch(self, url: URL, headers: CIMultiDict[str], text: str) -> aiohttp.ClientResponse:
-        credential, response = await self._send("GET", url, headers, None, text)
-        if response.status == 200:
-            return response
-        answer = await self._read(response, text)
-        if response.status == 401:
+    def _backoff(self) -> Backoff:
+        return Backoff(self._clock, self._ids, first_s=0.1, max_s=5.0)
+
+    async def _open_watch(self, line: str, headers: Mapping[str, str], text: str) -> Exchange:
+        credential, exchange = await self._send(f"GET {line}", headers, b"", text)
+        if exchange.status == 200:
+            return exchange
+        answer = await self._read(exchange, text)
+        if answer.status == 401:
             self._credentials.refused(credential)
         raise error_from_answer(answer.status, answer.body, text, answer.retry_after_s)
 
@@ -192,82 +196,90 @@ class HttpTransport:
             return asked * (1 + 0.25 * self._ids.jitter())
         return backoff.next_s() if method == "GET" and response.status in _REPEATED_STATUSES else None
 
-    async def _send(
-        self, method: str, url: URL, headers: CIMultiDict[str], data: bytes | None, text: str
-    ) -> tuple[Credential, aiohttp.ClientResponse]:
+    async def _send(self, line: str, headers: Mapping[str, str], data: bytes, text: str) -> tuple[Credential, Exchange]:
+        """Up to the head of the answer. The exchange is to be given back."""
         try:
             credential = await self._credentials.current()
             context = self._tls.context(credential)
         except CredentialError as error:
             raise Unauthorized(str(error), request=text) from error
-        all_headers = CIMultiDict(self._headers)
-        all_headers.extend(headers)
-        if credential.token:
-            all_headers["Authorization"] = f"Bearer {credential.token}"
+        authorization = f"Bearer {credential.token}" if credential.token else self._target.authorization
+        shown = _lines([("Authorization", authorization)]) if authorization else ""
+        request = f"{line} HTTP/1.1\r\n{self._target.headers}{self._headers}{shown}{_lines(headers.items())}\r\n"
+        exchange = await self._connected(context, text)
         try:
-            response = await self._open_session(text).request(
-                method,
-                url,
-                headers=all_headers,
-                data=data,
-                ssl=context if context is not None else True,
-                server_hostname=self._connection.tls_server_name or None if context is not None else None,
-                proxy=self._connection.proxy_url or None,
-                allow_redirects=False,
-            )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _NotConnected(f"cannot connect to {self._server}: {_reason(error)}", request=text) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+            await exchange.ask(request.encode() + data)
+        except (OSError, BadHead) as error:
+            self._pool.give(exchange)
             raise Unreachable(f"no answer from {self._server}: {_reason(error)}", request=text) from error
-        return credential, response
+        except BaseException:
+            self._pool.give(exchange)
+            raise
+        return credential, exchange
 
-    async def _read(self, response: aiohttp.ClientResponse, text: str) -> Response:
-        chunks: list[bytes] = []
-        size = 0
+    async def _connected(self, context: ssl.SSLContext | None, text: str) -> Exchange:
+        if self._closed:
+            raise Unreachable("the transport is closed", request=text)
+        place = self._place
+        if place is None or place.context is not context:
+            target, connection = self._target, self._connection
+            place = Place(target.host, target.port, context, connection.tls_server_name, connection.proxy_url)
+            self._place = place
         try:
-            async for chunk in response.content.iter_any():
-                size += len(chunk)
-                if size > ANSWER_BYTES_MAX:
-                    raise UnexpectedAnswer(f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB", request=text)
-                chunks.append(chunk)
-        except (aiohttp.ClientError, OSError) as error:
+            return await self._pool.take(place, _CONNECT_TIMEOUT_S)
+        except (OSError, BadHead, ValueError) as error:
+            raise _NotConnected(f"cannot connect to {self._server}: {_reason(error)}", request=text) from error
+
+    async def _read(self, exchange: Exchange, text: str) -> Response:
+        try:
+            data = await exchange.whole(ANSWER_BYTES_MAX)
+            if exchange.headers.get("content-encoding") == "gzip":
+                data = _decompressed(data)
+        except TooLarge:
+            raise UnexpectedAnswer(f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB", request=text) from None
+        except (OSError, BadHead, zlib.error) as error:
             raise Unreachable(f"the answer of {self._server} broke off: {_reason(error)}", request=text) from error
         finally:
-            # Gives the connection back to the pool if the answer was read to its end, and closes it if not.
-            response.release()
-        data = b"".join(chunks)
-        body: Any = data
-        if response.content_type.endswith("json") and data:
+            # Kept for the next request if the answer was read to its end, and closed if not.
+            self._pool.give(exchange)
+        status, headers, body = exchange.status, exchange.headers, data
+        if data and _is_json(headers.get("content-type")):
             try:
                 body = msgspec.json.decode(data)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise UnexpectedAnswer(
-                    f"the answer is not JSON: {error}", code=response.status, request=text
-                ) from error
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status, headers, body, _warnings(response.headers.getall("Warning", [])))
-
-    # --- the pool ---
-
-    def _open_session(self, text: str) -> aiohttp.ClientSession:
-        if self._closed:
-            raise Unreachable("the transport is closed", request=text)
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections_max, socket_factory=self._sockets.make)
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S)
-            self._session = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, read_bufsize=_READ_BYTES, cookie_jar=aiohttp.DummyCookieJar()
-            )
-        return self._session
-
-    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        encoded = urlencode(query) if query else ""
-        return URL(f"{self._connection.server}{path}{'?' if encoded else ''}{encoded}", encoded=True)
+                raise UnexpectedAnswer(f"the answer is not JSON: {error}", code=status, request=text) from error
+        return Response(status, dict(headers.items), body, _warnings(headers))
 
     @property
     def _server(self) -> str:
         source = f" ({self._connection.source})" if self._connection.source else ""
         return f"{self._connection.server}{source}"
+
+
+class _Target:
+    """What the URL of a server says, for the first lines of requests."""
+
+    def __init__(self, connection: Connection) -> None:
+        url = urlsplit(connection.server)
+        is_secure = url.scheme == "https"
+        self.host = url.hostname or ""
+        self.port = url.port or (443 if is_secure else 80)
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        shown = f"{shown}:{url.port}" if url.port else shown
+        self.headers = f"Host: {shown}\r\n"
+        self._prefix = url.path.rstrip("/")
+        if connection.proxy_url and not is_secure:
+            # A proxy that sees what is asked is told whom.
+            self._prefix = f"http://{shown}{self._prefix}"
+            self.headers += proxy_authorization(connection.proxy_url)
+        user = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
+        self.authorization = f"Basic {b64encode(user.encode()).decode()}" if user else ""
+
+    def line(self, path: str, query: Mapping[str, str] | None) -> str:
+        """What is asked for. path: percent-encoded."""
+        if not _is_target(path):
+            raise ValueError(f"path {path!r}: expected it percent-encoded")
+        return f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path
 
 
 class _NotConnected(Unreachable):
@@ -277,12 +289,12 @@ class _NotConnected(Unreachable):
 class _Events:
     """The events of a watch, line by line."""
 
-    def __init__(self, response: aiohttp.ClientResponse, text: str, duration: float | None) -> None:
-        self._response = response
+    def __init__(self, exchange: Exchange, text: str, duration: float | None) -> None:
+        self._exchange = exchange
         self._text = text
         self._duration = duration
         self._deadline = None if duration is None else asyncio.get_running_loop().time() + duration
-        self._lines: list[bytes] = []
+        self._lines: deque[bytes] = deque()
         self._rest: list[bytes] = []
         self._rest_bytes = 0
 
@@ -291,28 +303,44 @@ class _Events:
 
     async def __anext__(self) -> WatchEvent:
         while not self._lines:
-            chunk = await self._chunk()
-            if not chunk:
-                # An unfinished line at the end is an event cut short: it comes again when the watch is resumed.
+            if not await self._read():
                 raise StopAsyncIteration
-            self._add(chunk)
-        line = self._lines.pop()
+        return self._event(self._lines.popleft())
+
+    async def batches(self) -> AsyncIterator[Sequence[WatchEvent]]:
+        """The events as they come together."""
+        while True:
+            if self._lines:
+                batch = [self._event(line) for line in self._lines]
+                self._lines.clear()
+                yield batch
+            if not await self._read():
+                return
+
+    def _event(self, line: bytes) -> WatchEvent:
         try:
             return _event_decoder.decode(line)
         except (msgspec.DecodeError, RecursionError) as error:
             raise UnexpectedAnswer(f"not a watch event: {error}", request=self._text) from error
 
+    async def _read(self) -> bool:
+        """Whether something has come. An unfinished line at the end is an event cut short: it comes again when the watch is resumed."""
+        chunk = await self._chunk()
+        if chunk:
+            self._add(chunk)
+        return bool(chunk)
+
     async def _chunk(self) -> bytes:
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await self._response.content.readany()
+                return await self._exchange.piece()
         except TimeoutError as error:
             raise DeadlineExceeded(f"the watch did not end within {self._duration:g} s", request=self._text) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (OSError, BadHead) as error:
             raise Unreachable(f"the watch broke off: {_reason(error)}", request=self._text) from error
 
     def _add(self, chunk: bytes) -> None:
-        """Split into lines, kept in reverse so that taking the first is cheap."""
+        """Split into lines."""
         if b"\n" not in chunk:
             self._rest.append(chunk)
             self._rest_bytes += len(chunk)
@@ -321,67 +349,60 @@ class _Events:
             return
         *lines, rest = b"".join([*self._rest, chunk]).split(b"\n")
         self._rest, self._rest_bytes = [rest], len(rest)
-        self._lines = [line for line in reversed(lines) if line.strip()]
+        self._lines.extend(line for line in lines if line.strip())
 
 
-def _warnings(values: list[str]) -> tuple[str, ...]:
+def _lines(headers: Iterable[tuple[str, str]]) -> str:
+    """Headers as they are sent. ValueError if one would be more than one."""
+    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if text.count("\n") + text.count("\r") != 2 * text.count("\r\n") or "\0" in text:
+        raise ValueError("a header of a request has a control character")
+    return text
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].rstrip().endswith("json")
+
+
+def _decompressed(data: bytes) -> bytes:
+    """What was compressed by gzip; TooLarge if that is too much."""
+    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    found = unpacking.decompress(data, ANSWER_BYTES_MAX)
+    if unpacking.unconsumed_tail:
+        raise TooLarge
+    if not unpacking.eof:
+        raise zlib.error("the end is missing")
+    return found
+
+
+def _warnings(headers: Headers) -> tuple[str, ...]:
     """The texts of Warning headers: `299 - "text"` with backslash escapes."""
+    if not headers.get("warning"):
+        return ()
     texts = []
-    for value in values:
+    for name, value in headers.items:
         code, _, rest = value.partition(" ")
         _agent, _, quoted = rest.partition(" ")
-        if code == "299" and len(quoted) > 1 and quoted[0] == '"' and quoted[-1] == '"':
+        if name == "warning" and code == "299" and len(quoted) > 1 and quoted[0] == '"' and quoted[-1] == '"':
             texts.append(quoted[1:-1].replace('\\"', '"').replace("\\\\", "\\"))
     return tuple(texts)
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in words; some of aiohttp's exceptions have none of their own."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"certificate not accepted: {error.certificate_error}"
+    """What went wrong, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"TLS: {error.reason}"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"the name {error.host} is not known"
-    number = error.os_error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
-    if number is not None and number in errno.errorcode:
-        # Its own text shows objects of the TLS library.
-        return os.strerror(number).lower()
+    if type(error) is TimeoutError:
+        return f"not within {_CONNECT_TIMEOUT_S:g} s"
+    if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__
 
 
-def _is_loopback(server: str) -> bool:
-    host = urlsplit(server).hostname or ""
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class Sockets:
-    """The sockets of a session. aiohttp says that it is closed while some are still open: those of answers that were given up."""
-
-    def __init__(self) -> None:
-        self._made: WeakSet[socket.socket] = WeakSet()
-
-    def make(self, address: Any) -> socket.socket:
-        """A socket that notices a peer which is gone without a word; a watch waits for minutes."""
-        family, type_, protocol, _, _ = address
-        made = socket.socket(family=family, type=type_, proto=protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (
-            ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-            ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-            ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
-        ):
-            if hasattr(socket, option):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        self._made.add(made)
-        return made
-
-    async def closed(self) -> None:
-        """Until all are closed; the event loop has to go round for that a few times."""
-        for _ in range(_ROUNDS_TO_CLOSE_MAX):
-            if all(each.fileno() == -1 for each in self._made):
-                return
-            await asyncio.sleep(0)

@@ -277,8 +277,10 @@ class Informer(Generic[T]):
             if count % _CHANGES_PER_TICK == 0:
                 await asyncio.sleep(0)
             before = self._held.get(key)
-            if before is None or (before.version, before.uid) != (_version_of(item), _uid_of(item)):
-                steps.extend(_steps(key, before, self._hold(key, item), is_initial=not self.has_synced))
+            _, version, uid = _identity_of(item)
+            if before is None or (before.version, before.uid) != (version, uid):
+                held = self._hold(key, version, uid, item)
+                steps.extend(_steps(key, before, held, is_initial=not self.has_synced))
         self._pending.extend(steps)
         # From here on the difference will be told, also over a handler's failure: what was found counts as seen.
         self._resource_version = resource_version
@@ -333,13 +335,12 @@ class Informer(Generic[T]):
         type_, item = event.type, event.object
         if type_ == "ERROR":
             raise error_from_answer(0, item, f"watch of {self._resource.plural}")
-        version = _version_of(item)
         if type_ == "ADDED" or type_ == "MODIFIED":
-            self._check_order(version)
-            self._apply(item, version)
+            self._apply(item)
         elif type_ == "DELETED":
-            self._apply_deletion(item, version)
+            self._apply_deletion(item)
         elif type_ == "BOOKMARK":
+            version = _version_of(item)
             self._check_order(version)
             self._resource_version = version or self._resource_version
         else:
@@ -349,9 +350,10 @@ class Informer(Generic[T]):
         if _goes_back(self._resource_version, version):
             raise Gone(f"the server's history went back from {self._resource_version} to {version}", code=410)
 
-    def _apply(self, item: Object, version: str) -> None:
-        key = _key_of(item)
-        before, held = self._held.get(key), self._hold(key, item)
+    def _apply(self, item: Object) -> None:
+        key, version, uid = _identity_of(item)
+        self._check_order(version)
+        before, held = self._held.get(key), self._hold(key, version, uid, item)
         self._resource_version = version or self._resource_version
         if held is not None and not self._pending and (before is None or before.uid == held.uid):
             # As nearly always: one step, and none before it.
@@ -360,9 +362,9 @@ class Informer(Generic[T]):
         self._pending.extend(_steps(key, before, held))
         self._make_pending()
 
-    def _apply_deletion(self, item: Object, version: str) -> None:
-        key = _key_of(item)
-        last = self._hold(key, item) if key in self._held else None
+    def _apply_deletion(self, item: Object) -> None:
+        key, version, uid = _identity_of(item)
+        last = self._hold(key, version, uid, item) if key in self._held else None
         self._pending.append(_Step(key=key, held=None, final=last.object if last is not None else None))
         self._resource_version = version or self._resource_version
         self._make_pending()
@@ -409,14 +411,14 @@ class Informer(Generic[T]):
             timeout_seconds=int(WATCH_SECONDS_MIN * (1 + self._ids.jitter())),
         )
 
-    def _hold(self, key: str, item: Object) -> _Held[T] | None:
+    def _hold(self, key: str, version: str, uid: str, item: Object) -> _Held[T] | None:
         """What to cache of an object. One that cannot be decoded is left out and reported; the others must not suffer."""
         try:
             object_ = self._decode(item)
         except (ApiError, ValueError) as error:
             _log.warning("informer of %s: leaving out %s: %s", self._resource.plural, key, error)
             return None
-        return _Held(object_, _version_of(item), _uid_of(item), item if self._keeps_sources else None)
+        return _Held(object_, version, uid, item if self._keeps_sources else None)
 
 
 def _steps(key: str, before: _Held[T] | None, held: _Held[T] | None, *, is_initial: bool = False) -> list[_Step[T]]:
@@ -449,16 +451,18 @@ def _metadata(item: Object) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _key_of(item: Object) -> str:
+def _identity_of(item: Object) -> tuple[str, str, str]:
+    """Key, version and uid of an object: which one it is, and in which state."""
     metadata = _metadata(item)
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if not isinstance(name, str) or not name:
         raise UnexpectedAnswer("an object without a name in a list or watch")
-    return f"{namespace}/{name}" if namespace else name
+    version, uid = str(metadata.get("resourceVersion", "")), str(metadata.get("uid", ""))
+    return f"{namespace}/{name}" if namespace else name, version, uid
 
 
-def _uid_of(item: Object) -> str:
-    return str(_metadata(item).get("uid", ""))
+def _key_of(item: Object) -> str:
+    return _identity_of(item)[0]
 
 
 def _version_of(item: Object) -> str:

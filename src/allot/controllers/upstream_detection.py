@@ -5,18 +5,26 @@ A server of ours says so in its version. A kube-controller-manager or kube-sched
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
 from allot.client.api import Client
 from allot.client.errors import ApiError, NotFound
+from allot.client.informer import Informer
 from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.process.clock import Clock
+from allot.process.ids import Ids
+from allot.process.supervise import supervise
 
 _OURS = "+allot"
 _MANAGER_LEASE = ("kube-controller-manager", "kube-system")
-_SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
+SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
 # Longer than any usual lease lasts: one that has not been renewed for that long belongs to nobody.
 _ABANDONED_S = 120.0
+# Who follows kube-scheduler is told again who it is, as what keeps the two apart may be gone.
+_TOLD_AGAIN_S = 30.0
 
 
 async def server_version(client: Client) -> str:
@@ -45,7 +53,35 @@ async def has_controller_manager(client: Client, now_s: float) -> bool:
 
 async def kube_scheduler(client: Client, now_s: float) -> str:
     """Who schedules the cluster's pods by the lease of kube-scheduler; empty if nobody does."""
-    return await _holder(client, *_SCHEDULER_LEASE, now_s)
+    return await _holder(client, *SCHEDULER_LEASE, now_s)
+
+
+async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Callable[[str], Awaitable[None]]) -> None:
+    """Tell who schedules the cluster's pods by the lease of kube-scheduler, empty if nobody does: now, as soon as that changes, and now
+    and then. Until cancelled, or until `told` raises."""
+    name, namespace = SCHEDULER_LEASE
+    leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+    informer = Informer(
+        leases, lambda lease: lease, clock, ids, namespace=namespace, field_selector=f"metadata.name={name}"
+    )
+    changed = asyncio.Event()
+    informer.add_handler(lambda _: changed.set())
+    holder, told_at = "", clock.monotonic()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(supervise("the watch of kube-scheduler's lease", informer.run, clock))
+        await informer.wait_synced()
+        while True:
+            changed.clear()
+            lease = informer.cache.get(f"{namespace}/{name}")
+            found = _holder_of(lease, clock.seconds()) if lease is not None else ""
+            if found != holder or clock.monotonic() - told_at >= _TOLD_AGAIN_S:
+                holder, told_at = found, clock.monotonic()
+                await told(holder)
+            try:
+                async with asyncio.timeout(_TOLD_AGAIN_S):
+                    await changed.wait()
+            except TimeoutError:
+                continue
 
 
 async def has_allocation_guard(client: Client) -> bool:
@@ -69,6 +105,10 @@ async def _holder(client: Client, name: str, namespace: str, now_s: float) -> st
         lease = await leases.get(name, namespace)
     except NotFound:
         return ""
+    return _holder_of(lease, now_s)
+
+
+def _holder_of(lease: dict[str, Any], now_s: float) -> str:
     return str(lease["spec"]["holderIdentity"]) if _is_held(lease, now_s) else ""
 
 

@@ -16,7 +16,7 @@ from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.what_if import Key, Outgrown, WhatIfCluster, key_of
 from allot.core.model.meta import APIStruct
 from allot.dashboard.frames import read_message, write_answer
-from allot.dashboard.questions import BadQuestion, answer
+from allot.dashboard.questions import NO_MACHINES, BadQuestion, Machines, answer
 from allot.process.interpreter import tune
 from allot.process.supervise import result_or_none
 
@@ -26,7 +26,8 @@ _FAILED = "the question could not be answered; the log of the dashboard says why
 class Analyst:
     """Keeps the objects, and the cluster that was made of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
         self._objects: dict[Key, APIStruct] = {}
         self._unread: Any = {}
         self._what_if: WhatIfCluster | None = None
@@ -65,24 +66,23 @@ class Analyst:
         what_if = self._what_if
         if now is not None:
             what_if.pass_to(now)
-        found = result_or_none(f"question {name}", lambda: _asked(what_if, name, arguments))
+        found = result_or_none(f"question {name}", lambda: self._asked(what_if, name, arguments))
         if found is None:
             # What was tried out may not have been taken back.
             self._what_if = None
             found = {"error": _FAILED}
         return msgspec.json.encode(found)
 
+    def _asked(self, what_if: WhatIfCluster, name: str, arguments: dict[str, str]) -> Any:
+        try:
+            return {"answer": answer(what_if, name, arguments, self._machines)}
+        except BadQuestion as error:
+            return {"error": str(error)}
 
-def _asked(what_if: WhatIfCluster, name: str, arguments: dict[str, str]) -> Any:
-    try:
-        return {"answer": answer(what_if, name, arguments)}
-    except BadQuestion as error:
-        return {"error": str(error)}
 
-
-def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
+def serve(messages: IO[bytes], answers: IO[bytes], machines: Machines) -> None:
     """Until there are no more messages."""
-    analyst = Analyst()
+    analyst = Analyst(machines)
     while True:
         try:
             message = read_message(messages)
@@ -93,13 +93,13 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
             write_answer(answers, found)
 
 
-def main() -> None:
-    """Questions come on stdin and answers go to stdout; whatever is printed goes to stderr."""
+def main(machines: Machines = NO_MACHINES) -> None:
+    """Questions come on stdin and answers go to stdout; whatever is printed goes to stderr. machines: that could be added."""
     tune()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        serve(sys.stdin.buffer, answers)
+        serve(sys.stdin.buffer, answers, machines)
     except BrokenPipeError:
         return
 

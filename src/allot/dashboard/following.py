@@ -42,15 +42,16 @@ class Unknown(Exception):
 
 
 class Followed:
-    """The cluster, and who waits for news of it. title: what to call it; origin: where it is."""
+    """The cluster, and who waits for news of it. title: what to call it; origin: where it is; analyst: how the process is started that
+    answers questions."""
 
-    def __init__(self, model: Model, clock: Clock, title: str, origin: str) -> None:
+    def __init__(self, model: Model, clock: Clock, title: str, origin: str, analyst: Sequence[str] = ()) -> None:
         self.model = model
         self.clock = clock
         self.title = title
         self.origin = origin
         self.timeline = Timeline()
-        self.analysis = Analysis(model, clock)
+        self.analysis = Analysis(model, clock, analyst)
         self.troubles: Troubles | None = None
         self._news = asyncio.Event()
 
@@ -94,8 +95,10 @@ class Followed:
 
 
 class _Dump(Followed):
-    def __init__(self, model: Model, clock: Clock, title: str, values: Sequence[Object]) -> None:
-        super().__init__(model, clock, title, "")
+    def __init__(
+        self, model: Model, clock: Clock, title: str, values: Sequence[Object], analyst: Sequence[str]
+    ) -> None:
+        super().__init__(model, clock, title, "", analyst)
         # Types name only parts of some kinds, so what was written is kept, too; compressed, as it is seldom looked at.
         self._written = {_place(value): zlib.compress(msgspec.json.encode(value), 1) for value in values}
 
@@ -117,10 +120,12 @@ def _place(value: Object) -> tuple[str, str, str, str]:
 
 
 @asynccontextmanager
-async def dump_followed(files: tuple[str, ...], listener: Listener, clock: Clock) -> AsyncIterator[Followed]:
+async def dump_followed(
+    files: tuple[str, ...], listener: Listener, clock: Clock, analyst: Sequence[str] = ()
+) -> AsyncIterator[Followed]:
     """A dump. Unreadable."""
     snapshot, values = snapshot_and_values(files, listener)
-    followed = _Dump(Model(snapshot), clock, ", ".join(files), values)
+    followed = _Dump(Model(snapshot), clock, ", ".join(files), values, analyst)
     # A dump does not say when it was made: not before the newest time in it.
     past = held_before(followed.model.what_if.claims.claims())
     followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
@@ -134,8 +139,10 @@ async def dump_followed(files: tuple[str, ...], listener: Listener, clock: Clock
 
 
 class _Live(Followed):
-    def __init__(self, model: Model, clock: Clock, title: str, origin: str, client: Client) -> None:
-        super().__init__(model, clock, title, origin)
+    def __init__(
+        self, model: Model, clock: Clock, title: str, origin: str, client: Client, analyst: Sequence[str]
+    ) -> None:
+        super().__init__(model, clock, title, origin, analyst)
         self._client = client
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
@@ -161,7 +168,7 @@ class _Live(Followed):
 
 @asynccontextmanager
 async def cluster_followed(
-    connection: Connection, title: str, listener: Listener, clock: Clock
+    connection: Connection, title: str, listener: Listener, clock: Clock, analyst: Sequence[str] = ()
 ) -> AsyncIterator[Followed]:
     """A cluster. Denied, NotReached."""
     seen: list[Change] = []
@@ -179,7 +186,7 @@ async def cluster_followed(
                 now = clock.seconds()
                 model = Model(Snapshot(tuple(watched.objects()), now, watched.unread))
                 seen.clear()
-                followed = _Live(model, clock, title, connection.server, watched.client)
+                followed = _Live(model, clock, title, connection.server, watched.client, analyst)
                 followed.troubles = troubles
                 followed.look(now)
                 following = asyncio.ensure_future(

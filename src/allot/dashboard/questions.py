@@ -5,8 +5,8 @@ Answers are plain values: what the commands print as JSON, and what pages need b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from allot.core.advice.planning.changes import (
     ChangeError,
     nodes_like,
     with_assumed_capacity,
+    with_machines,
     with_objects,
     without_nodes,
 )
@@ -38,6 +39,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.core_v1 import Pod
+from allot.core.model.meta import APIStruct
 from allot.dashboard.views.pods import waits
 from allot.dashboard.views.remedies import command_of
 
@@ -45,6 +47,8 @@ Arguments = Mapping[str, str]
 COPIES_MAX = 2000
 NODES_MAX = 500
 _DEVICES_MAX = 64
+# In front of a machine that nodes are to be like; names of nodes have no colon.
+_MACHINE = "machine:"
 _WAITING_MAX = 300
 _EVERY_FIELD = EnvironmentOptions(list_type_attributes=True, consumable_capacity=True, stored=False)
 
@@ -53,15 +57,40 @@ class BadQuestion(ValueError):
     """A question that makes no sense, or is about something that is not there."""
 
 
-def answer(what_if: WhatIfCluster, name: str, arguments: Arguments) -> Any:
+class Machines(Protocol):
+    """Machines that could be added. Who knows drivers knows them, and that is not the dashboard."""
+
+    def offered(self) -> Sequence[tuple[str, str]]:
+        """Their names, and what they have."""
+
+    def objects(self, name: str, count: int) -> Sequence[APIStruct]:
+        """So many nodes of one, with slices and classes. ChangeError if there is none of that name."""
+
+
+class NoMachines:
+    """Where nobody offers any."""
+
+    def offered(self) -> Sequence[tuple[str, str]]:
+        """None."""
+        return ()
+
+    def objects(self, name: str, count: int) -> Sequence[APIStruct]:  # noqa: ARG002
+        """Never."""
+        raise ChangeError(f"machine {name}: not known here")
+
+
+NO_MACHINES = NoMachines()
+
+
+def answer(what_if: WhatIfCluster, name: str, arguments: Arguments, machines: Machines = NO_MACHINES) -> Any:
     """The answer to a question. BadQuestion."""
-    return QUESTIONS[name](what_if, arguments)
+    return QUESTIONS[name](what_if, arguments, machines)
 
 
 # --- why ---
 
 
-def _explain(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+def _explain(what_if: WhatIfCluster, arguments: Arguments, _machines: Machines) -> Any:
     explainer = Explainer(what_if)
     kind, namespace, name = (_needed(arguments, key) for key in ("kind", "ns", "name"))
     try:
@@ -90,7 +119,7 @@ def _explain(what_if: WhatIfCluster, arguments: Arguments) -> Any:
 # --- how much ---
 
 
-def _capacity(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
+def _capacity(what_if: WhatIfCluster, _arguments: Arguments, _machines: Machines) -> Any:
     by = {each.value: msgspec.to_builtins(device_usage(what_if, each)) for each in (By.CLASS, By.MODEL)}
     for report in by.values():
         for row in report["rows"]:
@@ -98,7 +127,7 @@ def _capacity(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
     return {**by, "partitions": msgspec.to_builtins(partition_usage(what_if))}
 
 
-def _select(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+def _select(what_if: WhatIfCluster, arguments: Arguments, _machines: Machines) -> Any:
     """Which cells have a device that an expression selects."""
     try:
         selector = compile_selector(_needed(arguments, "expression"), _EVERY_FIELD)
@@ -132,7 +161,7 @@ def _selected(selector: CompiledSelector, entry: DeviceEntry, known: dict[Hashab
         return str(error)
 
 
-def _queues(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
+def _queues(what_if: WhatIfCluster, _arguments: Arguments, _machines: Machines) -> Any:
     found = outlooks(what_if)
     rows = queue_usage(what_if, found)
     return {
@@ -142,16 +171,24 @@ def _queues(what_if: WhatIfCluster, _arguments: Arguments) -> Any:
     }
 
 
-def _plan(what_if: WhatIfCluster, arguments: Arguments) -> Any:
+def _machines(_what_if: WhatIfCluster, _arguments: Arguments, machines: Machines) -> Any:
+    return [{"name": name, "has": has} for name, has in machines.offered()]
+
+
+def _plan(what_if: WhatIfCluster, arguments: Arguments, machines: Machines) -> Any:
     snapshot, silent = with_assumed_capacity(what_if.snapshot())
     add, remove = _number(arguments, "add", NODES_MAX), arguments.get("remove", "")
     try:
         values = [_copied(what_if, arguments)]
         manifest = read_manifest(values, snapshot)
         snapshot = with_objects(snapshot, manifest.context)
-        changed = snapshot
+        changed, assumed = snapshot, tuple[str, ...]()
         if add:
-            changed = with_objects(changed, nodes_like(snapshot, _needed(arguments, "like"), add))
+            like = _needed(arguments, "like")
+            if like.startswith(_MACHINE):
+                changed, assumed = with_machines(changed, machines.objects(like.removeprefix(_MACHINE), add))
+            else:
+                changed = with_objects(changed, nodes_like(snapshot, like, add))
         if remove:
             changed = without_nodes(changed, set(named_nodes(snapshot, remove)))
 
@@ -170,6 +207,8 @@ def _plan(what_if: WhatIfCluster, arguments: Arguments) -> Any:
     except (ManifestError, NoTemplate, ChangeError, DecodeError, ConversionError) as error:
         raise BadQuestion(str(error)) from None
     notes = [*manifest.notes, *now.notes]
+    if assumed:
+        notes.append(f"not in the cluster, assumed as their drivers install them: DeviceClasses {', '.join(assumed)}")
     if silent:
         notes.append(f"{silent} nodes do not state CPU, memory and pods: assumed to be enough")
     return {
@@ -224,10 +263,11 @@ def _number(arguments: Arguments, name: str, most: int) -> int:
     return int(text)
 
 
-QUESTIONS: Mapping[str, Callable[[WhatIfCluster, Arguments], Any]] = {
+QUESTIONS: Mapping[str, Callable[[WhatIfCluster, Arguments, Machines], Any]] = {
     "explain": _explain,
     "capacity": _capacity,
     "queues": _queues,
     "select": _select,
+    "machines": _machines,
     "plan": _plan,
 }

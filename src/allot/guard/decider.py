@@ -1,7 +1,9 @@
 """Decides about writes of claim status, one after the other, on a ledger that follows the server.
 
-A decision and its record are one step: nothing else is judged in between. Before it refuses, the decider looks at what the
-holders have stored, because the watch may not have told yet that they gave it back.
+A decision and its record are one step: nothing else is judged in between. To refuse is always safe: who was refused too soon asks
+again. So the ledger's word is enough if the watch is as far as the claim that is to be written: schedulers write to it once
+(the finalizer) after they have decided. If the watch is late, the decider looks at what the holders have stored, as they may have given it back;
+but only for a moment, as an API server waits for the answer.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.guard")
 
-# Holders that are looked at before a refusal; more often only if they change all the time.
-_LOOKS_MAX = 8
-_HOLDERS_LOOKED_AT_MAX = 64
+# An API server waits for the answer. What a look finds later is of use to the next one who asks.
+LOOK_S = 0.002
+# Holders that are looked at before a refusal, and looks that are under way.
+_HOLDERS_LOOKED_AT_MAX = 16
+_LOOKS_MAX = 64
 # Admitted writes of which nothing is known. More than an API server has in flight, by far: somebody else is asking.
 _WAITING_MAX = 20_000
 _SWEEP_EVERY_S = 1.0
@@ -85,15 +89,28 @@ class Decider:
     """Follows claims and slices from `run` on, and decides while it may."""
 
     def __init__(
-        self, client: Client, clock: Clock, ids: Ids, gates: FeatureGates, write_timeout_s: float, metrics: GuardMetrics
+        self,
+        client: Client,
+        clock: Clock,
+        ids: Ids,
+        gates: FeatureGates,
+        write_timeout_s: float,
+        metrics: GuardMetrics,
+        *,
+        look_s: float = LOOK_S,
     ) -> None:
+        """look_s: how long a refusal waits for a look at the holders."""
         self._client = client
         self._clock = clock
         self._ids = ids
         self._write_timeout_s = write_timeout_s
         self._metrics = metrics
+        self._look_s = look_s
         self.ledger = GuardLedger(Features.from_gates(gates), write_timeout_s)
         self._claims: ResourceClient | None = None
+        self._watch: Informer[_Seen] | None = None
+        # Looks that are under way: who asks about the same holder meanwhile waits for the same one.
+        self._looks: dict[ClaimID, asyncio.Task[bool]] = {}
         self._last_admitted_at = -write_timeout_s
         self.synced = asyncio.Event()
 
@@ -104,17 +121,21 @@ class Decider:
         claims = (await self._client.typed_as_served(api.ResourceClaim)).resource
         slices = (await self._client.typed_as_served(api.ResourceSlice)).resource
         self._claims = claims
-        of_claims = Informer(claims, self._see, self._clock, self._ids)
+        of_claims = self._watch = Informer(claims, self._see, self._clock, self._ids)
         of_slices = Informer(slices, _spec_of_shared, self._clock, self._ids)
         of_claims.add_handler(self._claim_changed)
         of_slices.add_handler(self._slice_changed)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(supervise("the watch of slices", of_slices.run, self._clock))
-            tasks.create_task(supervise("the watch of claims", of_claims.run, self._clock))
-            tasks.create_task(supervise("the look at unconfirmed writes", self._sweep, self._clock))
-            await of_slices.wait_synced()
-            await of_claims.wait_synced()
-            self.synced.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(supervise("the watch of slices", of_slices.run, self._clock))
+                tasks.create_task(supervise("the watch of claims", of_claims.run, self._clock))
+                tasks.create_task(supervise("the look at unconfirmed writes", self._sweep, self._clock))
+                await of_slices.wait_synced()
+                await of_claims.wait_synced()
+                self.synced.set()
+        finally:
+            for look in self._looks.values():
+                look.cancel()
 
     def _see(self, claim: Object) -> _Seen:
         allocation = (claim.get("status") or {}).get("allocation")
@@ -147,12 +168,28 @@ class Decider:
 
     # --- looking again ---
 
-    async def _look_again(self, holders: Iterable[ClaimID]) -> bool:
-        """Whether something is known of one of them that was not."""
-        changed = False
-        for holder in tuple(holders)[:_HOLDERS_LOOKED_AT_MAX]:
-            changed = await self._look(holder) or changed
-        return changed
+    def _has_seen(self, version: int) -> bool:
+        """Whether the watch has told everything up to a version."""
+        assert self._watch is not None, "who decides follows claims"
+        return self._watch.has_seen(str(version))
+
+    async def _look_again(self, holders: Iterable[ClaimID], seconds: float) -> bool:
+        """Whether something is known of one of them, within that time, that was not."""
+        # Of one who was let through a moment ago nothing newer can be had than what the watch is about to tell.
+        older = [holder for holder in holders if not self.ledger.is_waiting(holder)]
+        looks = [look for holder in older[:_HOLDERS_LOOKED_AT_MAX] if (look := self._looking_at(holder)) is not None]
+        if not looks:
+            return False
+        done, _ = await asyncio.wait(looks, timeout=seconds)
+        return any(look.result() for look in done if not look.cancelled())
+
+    def _looking_at(self, holder: ClaimID) -> asyncio.Task[bool] | None:
+        """The look at a holder that is under way, or begins; None if there are too many."""
+        look = self._looks.get(holder)
+        if look is None and len(self._looks) < _LOOKS_MAX:
+            look = self._looks[holder] = asyncio.create_task(self._look(holder))
+            look.add_done_callback(lambda _: self._looks.pop(holder, None))
+        return look
 
     async def _look(self, claim: ClaimID) -> bool:
         """Read a claim from the server; whether its holdings may have changed."""
@@ -199,18 +236,18 @@ class Decider:
             raise BadReview(f"object.status.allocation: {error}") from None
         if not held:
             return "allowed", allowed(asked.uid)
-        reason = ""
-        for _ in range(_LOOKS_MAX):
+        until = 0.0
+        while True:
             self._check_may_decide(may_decide)
             found = self.ledger.conflict(asked.claim, held)
             if found is None:
                 # Nothing is waited for between the check and this.
                 self._admit(asked, held)
                 return "allowed", allowed(asked.uid)
-            reason = found.text
-            if not await self._look_again(found.holders):
-                break
-        return "refused", refused(asked.uid, reason)
+            now = self._clock.monotonic()
+            until = until or now + self._look_s
+            if now >= until or self._has_seen(asked.base) or not await self._look_again(found.holders, until - now):
+                return "refused", refused(asked.uid, found.text)
 
     def _check_may_decide(self, may_decide: Callable[[], bool]) -> None:
         if not may_decide():

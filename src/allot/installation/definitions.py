@@ -77,5 +77,6 @@ async def _put(client: Client, object_: Object) -> None:
 
 
 def _is_served(definition: Object) -> bool:
-    conditions = definition.get("status", {}).get("conditions", ())
+    # kube-apiserver sends null for a definition that nobody has looked at yet.
+    conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

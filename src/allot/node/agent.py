@@ -205,7 +205,7 @@ class NodeAgent:
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
             if self._proxy is not None:
-                self._proxy.close()
+                await self._proxy.close()
             if self._names is not None:
                 self._names.close()
             await self._runtime.close()

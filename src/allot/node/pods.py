@@ -70,6 +70,10 @@ _HOOK_S = 24 * 3600.0
 _HOOK_REST_S = 2.0
 _EVICTION_GRACE_S = 1.0
 _PULL_TOLD_S = 1.0
+_PULL_WORDS = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
 _TERMINAL = ("Succeeded", "Failed")
 
 
@@ -112,12 +116,12 @@ class PodWorker:
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
         asked = decode_runnable(raw)
+        _check_names(asked)
         self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
         # With the resources that its node has agreed to.
         self.pod = with_allocation(asked, self._resizes.allocation)
         # As the API has it, with fields that no type names.
         self._written: Object = raw.get("status") or {}
-        _check_names(self.pod)
         self._woken = asyncio.Event()
         self._is_ending = asyncio.Event()
         self._is_gone = False
@@ -185,6 +189,13 @@ class PodWorker:
         if not self._ends:
             self._on.reports.tell(self.pod, "Warning", EVICTED, message)
             self._give_up(EVICTED, message, _EVICTION_GRACE_S)
+
+    def waits_for(self, name: str) -> str:
+        """Why a container has not started, in the kubelet's words."""
+        why = self._told_waiting.get(name)
+        if why is None:
+            return "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
+        return _PULL_WORDS.get(why.reason, why.reason)
 
     def wake(self) -> None:
         """Something about the pod has changed on the node."""

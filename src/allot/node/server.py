@@ -196,7 +196,7 @@ class NodeServer:
                 raise HttpError(400, text)
             chosen = begun[1]
         elif not begun:
-            text = f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
+            text = f'container "{container}" in pod "{name}" is waiting to start: {worker.waits_for(container)}'
             raise HttpError(400, text)
         else:
             chosen = begun[0]

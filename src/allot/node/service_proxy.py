@@ -21,9 +21,8 @@ from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.network.packet_rules import NodeService, Ruleset, node_service, packet_rules
 from allot.core.network.routes import service_key_of
-from allot.network.client import dial_address
 from allot.network.nftables import ServiceRules
-from allot.network.relays import Listener, Relays, bound, reset
+from allot.node.api_door import ApiDoor
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.node")
@@ -84,15 +83,13 @@ class ServiceProxy:
         self._changed: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._pods: frozenset[str] = frozenset()
-        self._relays = Relays()
-        self._door: Listener | None = None
-        self._door_port = 0
+        self._door: ApiDoor | None = None
 
-    def close(self) -> None:
-        """The rules go; connections that there are live on."""
+    async def close(self) -> None:
+        """The rules go; connections that there are live on, but those to the API server that we relay."""
         self._rules.close()
         if self._door is not None:
-            self._door.close()
+            await self._door.close()
 
     def set_pods(self, addresses: Iterable[str]) -> None:
         """The addresses of the node's pods have changed: told before their containers start."""
@@ -122,7 +119,6 @@ class ServiceProxy:
         finally:
             for stop in stops:
                 stop()
-            await self._relays.close()
 
     async def _wait(self) -> None:
         for informer, what in ((self._services, "Services"), (self._slices, "EndpointSlices")):
@@ -172,35 +168,22 @@ class ServiceProxy:
         for each in slices:
             endpoints = each.get("endpoints") or ()
             inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]
-            if key != _API or not inside or not self._open_door():
+            door = self._open_door() if key == _API and inside else None
+            if door is None:
                 yield each
                 continue
             here = {**inside[0], "addresses": [self._options.address]}
-            ports = [{**port, "port": self._door_port} for port in each.get("ports") or ()]
+            ports = [{**port, "port": door.port} for port in each.get("ports") or ()]
             yield {**each, "endpoints": [here], "ports": ports}
 
-    def _open_door(self) -> bool:
+    def _open_door(self) -> ApiDoor | None:
         if self._door is None:
+            options = self._options
             try:
-                made = bound(self._options.address, 0)
+                self._door = ApiDoor(options.address, options.api, lambda peer: peer in self._pods)
             except OSError as error:
-                _log.warning("services: pods do not reach the API server: %s: %s", self._options.address, _told(error))
-                return False
-            self._door_port = made.getsockname()[1]
-            self._door = Listener(made, self._accepted)
-        return True
-
-    def _accepted(self, connection: socket.socket) -> None:
-        try:
-            peer = connection.getpeername()[0]
-        except OSError:
-            connection.close()
-            return
-        # The API server was not to be reached from elsewhere, and is not now.
-        if peer not in self._pods and peer != self._options.address:
-            reset(connection)
-            return
-        self._relays.start(connection, lambda: dial_address(None, *self._options.api))
+                _log.warning("services: pods do not reach the API server: %s: %s", options.address, _told(error))
+        return self._door
 
 
 def _foreign(rules: ServiceRules) -> str:

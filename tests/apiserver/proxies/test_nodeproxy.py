@@ -28,6 +28,8 @@ async def node_endpoint(server: LiveServer) -> AsyncIterator[tuple[int, list[str
 
     async def logs(request: web.Request) -> web.StreamResponse:
         asked.append(request.path_qs)
+        if "previous" in request.query:
+            return web.Response(status=400, text='previous terminated container "main" in pod "p1" not found')
         return web.Response(text="hello from the node\n")
 
     async def run(request: web.Request) -> web.StreamResponse:
@@ -81,6 +83,14 @@ async def test_logs_come_from_the_node(server: LiveServer) -> None:
         answer = await server.get(f"{LOG}?tailLines=5&bogus=1")
     assert (answer.status, answer.raw) == (200, b"hello from the node\n")
     assert asked == ["/containerLogs/default/p1/main?tailLines=5"]
+
+
+async def test_why_there_is_no_log_is_told_in_the_words_of_the_node(server: LiveServer) -> None:
+    async with node_endpoint(server) as (port, _):
+        await add_pod(server, port)
+        answer = await server.get(f"{LOG}?previous=true")
+    assert (answer.status, answer.json["kind"], answer.json["reason"]) == (400, "Status", "BadRequest")
+    assert answer.json["message"] == 'previous terminated container "main" in pod "p1" not found'
 
 
 async def test_a_websocket_is_passed_through_to_the_node(server: LiveServer) -> None:

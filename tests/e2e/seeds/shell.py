@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-_FOLDER = Path(__file__).resolve().parent
 _SECONDS_MAX = 60
 
 
@@ -59,10 +58,9 @@ class Shell:
 
 @contextmanager
 def cluster(folder: Path, *options: str) -> Iterator[Shell]:
-    """A cluster with its files in a folder, in which there is also what the documents took from elsewhere (`demo`)."""
+    """A cluster with its files in a folder."""
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl found on the PATH")
-    (folder / "demo").symlink_to(_FOLDER / "demo")
     shell = Shell(folder)
     shell.run(f"allot up --detach --port 0 --kubeconfig kubeconfig {' '.join(options)}")
     try:

@@ -18,6 +18,9 @@ from e2e.seeds.documents import AKS, GA, GKE, MISSING, RISEUNION, document, seed
 
 pytestmark = pytest.mark.skipif(seeds_dir() is None, reason=MISSING)
 
+# Where each is gone through, step by step: `tests/test_docs.py` runs these pages.
+PAGES = {"riseunion": "stock-prediction.md", "aks": "two-pods-one-gpu.md", "ga": "dra-goes-ga.md"}
+GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guides" / "documents"
 GOLDENS = Path(__file__).resolve().parent / "goldens"
 _WRITE = "ALLOT_WRITE_GOLDENS"
 
@@ -83,6 +86,17 @@ def test_everything_that_is_meant_for_a_cluster_is_found() -> None:
     found = [document(title) for title in (RISEUNION, GKE, AKS, GA)]
     assert [len(each.manifests) for each in found] == [3, 0, 1, 4]
     assert [len(each.commands) for each in found] == [0, 0, 5, 4]
+
+
+@of_each_document
+def test_its_page_goes_through_a_document_as_it_stands(name: str) -> None:
+    page, found = (GUIDES / PAGES[name]).read_text(), document(TITLES[name])
+    for manifest in found.manifests:
+        assert manifest.strip() in page
+    for command in found.commands:
+        # People page through long outputs; and the end of one pod's name is the node's.
+        wanted = command.removesuffix(" | less").replace("kube-scheduler- ", "kube-scheduler-allot-control-plane ")
+        assert f"\n$ {wanted}\n" in page, command
 
 
 @of_each_document

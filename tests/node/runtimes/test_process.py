@@ -361,6 +361,29 @@ async def test_limits_hold_where_control_groups_can_be_made(world: World) -> Non
     assert not list(Path("/sys/fs/cgroup").glob(f"**/allot-{id_}"))
 
 
+async def test_a_process_gets_other_limits_while_it_runs_but_none_that_it_was_started_without(world: World) -> None:
+    limits = Resources(memory_limit_bytes=64 * 2**20)
+    if not (group := make_group("probe", limits)).folders:
+        pytest.skip("this machine lets us make no control groups")
+    remove_group(group)
+    grows = "import sys, time; input(); x = bytearray(96_000_000); print(len(x), flush=True); time.sleep(600)"
+    id_ = await world.start(sys.executable, "-c", grows, resources=limits, stdin=True)
+    await world.runtime.update_container(id_, Resources(memory_limit_bytes=256 * 2**20))
+    streams = await world.runtime.attach(id_)
+    await streams.write(b"\n")
+    assert await anext(streams.output()) == (1, b"96000000\n")
+    await streams.close()
+    if not (Path("/sys/fs/cgroup") / "cgroup.controllers").exists():
+        with pytest.raises(RuntimeFailure, match="it runs without a limit of cpu, and gets one when it is restarted"):
+            await world.runtime.update_container(id_, Resources(cpu_milli_limit=100))
+    free = await world.start("sleep", "600")
+    with pytest.raises(RuntimeFailure, match="it runs without a limit of memory"):
+        await world.runtime.update_container(free, limits)
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/allot-{free}*"))
+    for each in (id_, free):
+        await world.runtime.stop_container(each, 0.0)
+
+
 async def test_a_long_log_goes_on_in_a_new_file_and_is_followed_there(world: World) -> None:
     line = "x" * 1000
     script = f"i=0; while [ $i -lt 12000 ]; do echo {line}; i=$((i+1)); done; echo last"

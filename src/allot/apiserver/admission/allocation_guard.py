@@ -39,8 +39,8 @@ class AllocationGuard:
         self._holdings = Holdings(Features.from_gates(gates))
         # The revision that what is held was read from, by claim.
         self._revisions: dict[ClaimID, int] = {}
-        # Claims whose allocation is being written: what they hold is not what is stored.
-        self._pending: set[ClaimID] = set()
+        # Claims whose allocation is being written: what they hold is not what is stored. With the allocation, if that holds something.
+        self._pending: dict[ClaimID, Any] = {}
 
     # --- following the store ---
 
@@ -51,7 +51,7 @@ class AllocationGuard:
             self._holdings.delete_slice(name)
         for entry in slices.entries:
             self._put(entry)
-        gone = self._holdings.claims() - {_claim_of(entry.key) for entry in claims.entries} - self._pending
+        gone = self._holdings.claims() - {_claim_of(entry.key) for entry in claims.entries} - self._pending.keys()
         for claim in gone:
             self._holdings.hold(claim, ())
         for entry in claims.entries:
@@ -64,7 +64,8 @@ class AllocationGuard:
         entry = change.entry
         if entry.key.startswith(_CLAIMS):
             claim = _claim_of(entry.key)
-            if claim not in self._pending:
+            # What this server writes itself was taken up when it was stored.
+            if claim not in self._pending and entry.revision != self._revisions.get(claim):
                 self._follow(claim, entry, deleted=change.type is EventType.DELETED)
         elif entry.key.startswith(_SLICES):
             if change.type is EventType.DELETED:
@@ -81,15 +82,12 @@ class AllocationGuard:
     def _follow(self, claim: ClaimID, entry: Entry, *, deleted: bool = False) -> None:
         if entry.revision < self._revisions.get(claim, 0):
             return
-        held = () if deleted else self._read(entry.object)
+        held = () if deleted else self._holdings.read(_allocation(entry))
         self._holdings.hold(claim, held)
         if held:
             self._revisions[claim] = entry.revision
         else:
             self._revisions.pop(claim, None)
-
-    def _read(self, object_: dict[str, Any]) -> tuple[Held, ...]:
-        return self._holdings.read((object_.get("status") or {}).get("allocation"))
 
     # --- judging ---
 
@@ -114,7 +112,7 @@ class AllocationGuard:
         if claim in self._pending:
             # Of two writes of one claim's allocation only one can be based on what is stored.
             raise conflict(admission.resource.group, admission.resource.plural, admission.name, _BEING_WRITTEN)
-        self._pending.add(claim)
+        self._pending[claim] = wanted if held else None
         if held:
             self._holdings.hold(claim, held)
 
@@ -154,7 +152,7 @@ class AllocationGuard:
         except StoreUnavailable:
             pass  # It may or may not have been stored: held until the watch tells or somebody asks for it.
         finally:
-            self._pending.discard(claim)
+            self._pending.pop(claim, None)
 
     async def _read_again(self, claim: ClaimID, *, ours: bool = False) -> None:
         entry = await self._store.get(f"{_CLAIMS}{claim.namespace}/{claim.name}")
@@ -163,8 +161,15 @@ class AllocationGuard:
         if entry is None:
             self._holdings.hold(claim, ())
             self._revisions.pop(claim, None)
+        elif ours and self._pending[claim] is not None and _allocation(entry) is self._pending[claim]:
+            # What was judged is what was stored: it is held already.
+            self._revisions[claim] = entry.revision
         else:
             self._follow(claim, entry)
+
+
+def _allocation(entry: Entry) -> Any:
+    return (entry.object.get("status") or {}).get("allocation")
 
 
 def _claim_of(key: str) -> ClaimID:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from allot.apiserver.access.authentication import without_websocket_token
-from allot.apiserver.errors import bad_request
+from allot.apiserver.errors import StatusError, bad_request
 from allot.apiserver.proxies.dialing import CONNECT_S, Dialler, Upstream
 from allot.apiserver.proxies.links import can_be_rewritten, led, rewritten
 from allot.http1.answers import PIECE_BYTES, read_body, read_head
@@ -63,6 +63,8 @@ _ASKED = frozenset(
     ]
 )
 _ASKED_PLAINLY = frozenset(name for name in _ASKED if not name.startswith("sec-websocket-"))
+_REFUSED = {400: "BadRequest", 404: "NotFound", 500: "InternalError"}
+_REASON_BYTES_MAX = 4096
 _ANSWERED = (
     "Accept-Ranges",
     "Content-Disposition",
@@ -130,10 +132,24 @@ async def pass_through(
             raise to.unreachable(f"invalid upgrade response: status code {status}")
         elif 300 <= status < 400 and not to.prefix:
             raise to.unreachable("the backend attempted to redirect this request, which is not permitted")
+        elif to.kubelet and not upgrade and status in _REFUSED and to.path.startswith("/containerLogs/"):
+            raise await _refused(answer)
         else:
             await _streamed(connection, head, to, answer, headers)
         return status
     return _BROKEN_OFF
+
+
+async def _refused(answer: _Answer) -> StatusError:
+    """Why there is no log, in the kubelet's words: kubectl shows those of a Status only."""
+    text = b""
+    async for piece in read_body(answer.reader, answer.received):
+        text += piece
+        if len(text) >= _REASON_BYTES_MAX:
+            break
+    return StatusError(
+        answer.status, _REFUSED[answer.status], text[:_REASON_BYTES_MAX].decode(errors="replace").strip()
+    )
 
 
 async def stream_by_websocket(

@@ -232,10 +232,10 @@ def autoscaler(address: str, **options: Any) -> None:
 )
 @_part_options
 def dashboard(url: str, **options: Any) -> None:
-    """Run the dashboard in the cluster, with an account that may only read.
+    """Run the dashboard in the cluster with a ServiceAccount that can only read.
 
-    You reach it through kubectl proxy, or through your ingress, which talks HTTPS to the Service. The link for a browser
-    is in the log of its pod and works once; then the log shows the next one.
+    Open it through kubectl proxy, or through your own ingress, which talks HTTPS to the Service. The log of its pod has the link for the
+    next browser; each link works once.
 
     Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 

@@ -22,6 +22,7 @@ from allot.core.advice.planning.changes import (
     nodes_like,
     nodes_named,
     with_assumed_capacity,
+    with_machines,
     with_objects,
     without_nodes,
 )
@@ -294,7 +295,7 @@ def _plan_pools(
         named = NamedPools(texts, snapshot, compute_classes)
         manifest = read_manifest(values, snapshot) if values else None
         context = manifest.context if manifest is not None else ()
-        snapshot = with_objects(snapshot, [*_with_known_classes(named.device_classes, snapshot), *context])
+        snapshot = with_objects(_with_machines(snapshot, named.device_classes), context)
         made = [manifest.copy(number) for number in range(copies)] if manifest is not None else []
     except (ManifestError, NoTemplate) as error:
         raise Refused(f"{', '.join(manifests)}: {error}") from None
@@ -378,7 +379,7 @@ def _changed(snapshot: Snapshot, change: Change) -> tuple[Snapshot, Sequence[cor
         snapshot, displaced = done.snapshot, done.displaced
     for text in change.raises:
         snapshot = raised(snapshot, text)
-    return with_objects(snapshot, _with_known_classes(added, snapshot)), displaced
+    return _with_machines(snapshot, added), displaced
 
 
 def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
@@ -397,14 +398,11 @@ def _added(snapshot: Snapshot, change: Change) -> Iterator[APIStruct]:
             yield from objects_of(nodes)
 
 
-def _with_known_classes(added: Iterable[APIStruct], snapshot: Snapshot) -> list[APIStruct]:
-    """Without device classes that the cluster has already: its own count."""
-    known = {found.metadata.name for found in snapshot.of(DeviceClass)}
-    kept = [found for found in added if not isinstance(found, DeviceClass) or found.metadata.name not in known]
-    new = {found.metadata.name: None for found in kept if isinstance(found, DeviceClass)}
+def _with_machines(snapshot: Snapshot, added: Iterable[APIStruct]) -> Snapshot:
+    found, new = with_machines(snapshot, added)
     if new:
         talk(f"note: not in the cluster, assumed as their drivers install them: DeviceClasses {', '.join(new)}")
-    return kept
+    return found
 
 
 # --- for people ---

@@ -17,15 +17,25 @@ from allot.cli.errors import Unreadable
 from allot.cli.output import talk
 from allot.client.announcement import Announcement
 from allot.client.errors import ApiError, Forbidden
+from allot.client.events import EventRecorder, Reference
 from allot.client.informers import Informers
-from allot.controllers.upstream_detection import has_allocation_guard, is_allot, kube_scheduler
+from allot.controllers.upstream_detection import (
+    SCHEDULER_LEASE,
+    follow_kube_scheduler,
+    has_allocation_guard,
+    is_allot,
+    kube_scheduler,
+)
 from allot.process.interpreter import settle
+from allot.process.metrics import Gauge
 from allot.process.supervise import supervise
 from allot.reading.documents import parse_documents
 from allot.reading.errors import NotReached
 from allot.scheduler.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, parse_configuration
 from allot.scheduler.loop import Options, Scheduler
 from allot.scheduler.plugin_arguments import BadConfiguration
+
+_log = logging.getLogger("allot.scheduler")
 
 # kube-scheduler's: who schedules the pods of default-scheduler competes with it for this lease.
 _LEASE = "kube-scheduler"
@@ -130,33 +140,90 @@ def _merged(
     return msgspec.structs.replace(options, **{name: value for name, value in said.items() if name not in given})
 
 
-async def _check_neighbour(options: ComponentOptions, beside: str, component: Component) -> None:
-    """CannotRun beside another scheduler that may allocate the same devices."""
-    if options.leader_elect and (options.lease_name, options.lease_namespace) == (_LEASE, "kube-system"):
-        return  # The lease is ours by now.
-    try:
-        other = await kube_scheduler(component.client, component.clock.seconds())
-        if not other or beside == "other-nodes":
-            return
-        if beside == "unguarded":
-            talk(f"warning: {other} also schedules: devices may be allocated twice")
-            return
-        if await has_allocation_guard(component.client):
-            return
-    except Forbidden as error:
-        raise CannotRun(f"scheduler: cannot check whether another scheduler runs unguarded: {error}", _BESIDE) from None
-    except ApiError as error:
-        raise NotReached(component.connection.server, error) from None
-    raise CannotRun(
-        f"scheduler: {other} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice",
-        _BESIDE,
-    )
+class _Neighbour:
+    """Another scheduler that holds kube-scheduler's lease, from the start or later."""
+
+    def __init__(self, beside: str, component: Component) -> None:
+        """beside: what the command line says of it."""
+        self._beside = beside
+        self._component = component
+        self._holder = ""
+        text = "Whether another process holds the lease of kube-scheduler."
+        Gauge(component.registry, "allot_scheduler_beside_kube_scheduler", text, (), self._measure)
+
+    def _measure(self) -> dict[tuple[str, ...], float]:
+        return {(): 1.0 if self._holder else 0.0}
+
+    async def check(self) -> None:
+        """CannotRun beside one that may allocate the same devices."""
+        component = self._component
+        try:
+            warning = await self._judge(await kube_scheduler(component.client, component.clock.seconds()))
+        except Forbidden as error:
+            raise _not_known(error) from None
+        except ApiError as error:
+            raise NotReached(component.connection.server, error) from None
+        if warning:
+            talk(f"warning: {warning}")
+
+    async def follow(self, recorder: EventRecorder) -> None:
+        """The same for one that comes later, or whose guard goes; until cancelled."""
+        name, namespace = SCHEDULER_LEASE
+        lease = Reference(api_version="coordination.k8s.io/v1", kind="Lease", name=name, namespace=namespace)
+
+        def tell(text: str) -> None:
+            recorder.record(lease, "Warning", "AnotherScheduler", "Scheduling", text)
+
+        async def told(holder: str) -> None:
+            is_known = holder == self._holder
+            try:
+                warning = await self._judge(holder)
+            except Forbidden as error:
+                raise _not_known(error) from None
+            except CannotRun as error:
+                tell(str(error))
+                await recorder.flush(_DRAIN_S)
+                raise
+            except ApiError as error:
+                _log.warning("whether allocations are guarded beside %s is not known: %s", holder, error)
+                return
+            if warning and not is_known:
+                talk(f"warning: {warning}")
+                tell(warning)
+
+        component = self._component
+        await follow_kube_scheduler(component.client, component.clock, component.ids, told)
+
+    async def _judge(self, holder: str) -> str:
+        """What to warn of; empty if there is nothing. CannotRun if the two may not be."""
+        self._holder = holder
+        if not holder or self._beside == "other-nodes":
+            return ""
+        if self._beside == "unguarded":
+            return f"{holder} also schedules: devices may be allocated twice"
+        if await has_allocation_guard(self._component.client):
+            return ""
+        raise CannotRun(
+            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice",
+            _BESIDE,
+        )
+
+
+def _not_known(error: Forbidden) -> CannotRun:
+    return CannotRun(f"scheduler: cannot check whether another scheduler runs unguarded: {error}", _BESIDE)
+
+
+def _has_lease_of_kube_scheduler(options: ComponentOptions) -> bool:
+    """Whether who works here holds that lease, so that nobody else does."""
+    return options.leader_elect and (options.lease_name, options.lease_namespace) == SCHEDULER_LEASE
 
 
 async def _work(
     configuration: SchedulerConfiguration, options: ComponentOptions, beside: str, component: Component
 ) -> None:
-    await _check_neighbour(options, beside, component)
+    neighbour = None if _has_lease_of_kube_scheduler(options) else _Neighbour(beside, component)
+    if neighbour is not None:
+        await neighbour.check()
     informers = Informers(component.client, component.clock, component.ids)
     made = Scheduler(
         component.client,
@@ -175,6 +242,8 @@ async def _work(
         tasks.create_task(informers.run())
         if await is_allot(component.client):
             tasks.create_task(supervise("the announcement", announcement.run, component.clock))
+        if neighbour is not None:
+            tasks.create_task(neighbour.follow(made.recorder))
         # Not started again when it fails: all it knows is in the API, and a new process reads it anew.
         tasks.create_task(made.run())
         await made.synced.wait()

@@ -53,6 +53,10 @@ class GuardLedger:
         """Claims with writes of which nothing is known yet."""
         return len(self._waiting)
 
+    def is_waiting(self, claim: ClaimID) -> bool:
+        """Whether nothing is known yet of a write that was admitted for a claim."""
+        return claim in self._waiting
+
     def known(self) -> int:
         """Claims."""
         return len(self._claims)

@@ -219,6 +219,7 @@ class QueueStatus(PartialStruct, frozen=True, kw_only=True):
 
     conditions: tuple[Condition, ...] = ()
     flavors_reservation: tuple[FlavorUse, ...] = ()
+    flavors_usage: tuple[FlavorUse, ...] = ()
 
 
 class LocalQueue(PartialStruct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from allot.core.model.apps_v1 import CONTROLLER_REVISION_HASH
 from allot.core.model.codec import decode_served
-from allot.core.model.core_v1 import Node, Pod, PodSpec, Taint, Toleration
+from allot.core.model.core_v1 import Node, NodeSelector, Pod, PodSpec, Taint, Toleration
 from allot.core.model.meta import RawJSON
 from allot.core.selectors import NodeMatcher, SelectorError, node_matcher, tolerates
 from allot.core.workloads.pod_templates import template_value
@@ -41,6 +41,8 @@ class Placement(msgspec.Struct, frozen=True):
     node_selector: tuple[tuple[str, str], ...]
     affinity: NodeMatcher | None
     tolerations: tuple[Toleration, ...]
+    # What the affinity says, for people.
+    required: NodeSelector | None = None
 
     def judge(self, node: Node) -> tuple[bool, bool]:
         """Whether a pod should run on a node, and whether one that runs there may stay."""
@@ -91,6 +93,7 @@ def placement_of(template: RawJSON) -> Placement:
         tuple(spec.node_selector.items()),
         node_matcher(required) if required is not None else None,
         (*spec.tolerations, *_added(spec)),
+        required,
     )
 
 

@@ -36,6 +36,8 @@ def update_errors(group: str, kind: str, old: Object, new: Object, subresource: 
     """What is wrong with a change."""
     rules = rules_for(group, kind)
     before, after = created(group, kind, old), created(group, kind, new)
+    if "status" in old:
+        before["status"] = {**before.get("status", {}), **old["status"]}
     if subresource == "status":
         after["status"] = new.get("status", {})
     rules.prepare_update(after, before, subresource)

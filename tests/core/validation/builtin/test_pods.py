@@ -211,6 +211,25 @@ def test_a_resize_changes_resources_only() -> None:
     ]
 
 
+def test_a_resize_takes_nothing_away_and_needs_a_node_that_can_do_it() -> None:
+    both = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}
+    one = {"requests": {"cpu": "1"}}
+    assert update_errors("", "Pod", pod(c_resources=both), pod(c_resources=one), "resize") == [
+        "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+        "spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed",
+    ]
+    large = pod(c_resources={"requests": {"cpu": "2"}})
+    old = {**pod(c_resources=one), "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}}
+    assert update_errors("", "Pod", old, large, "resize") == [
+        "spec: Forbidden: Pod running on node without support for resize"
+    ]
+    old["status"]["containerStatuses"][0]["resources"] = {}
+    assert update_errors("", "Pod", old, large, "resize") == []
+    mirror = pod(c_resources=one)
+    mirror["metadata"] = {**mirror["metadata"], "annotations": {"kubernetes.io/config.mirror": "x"}}
+    assert update_errors("", "Pod", mirror, large, "resize") == [": Forbidden: static pods cannot be resized"]
+
+
 def test_ephemeral_containers_stay() -> None:
     debugger = {"name": "debug", "image": "b"}
     with_debugger = pod(ephemeralContainers=[debugger])

@@ -13,6 +13,7 @@ from itertools import islice
 import msgspec
 
 from allot.core.advice.explain.report import Holder, Removed, RequestReport
+from allot.core.advice.lint.expressions import read_expression
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
 from allot.core.allocation.devices import DeviceID
@@ -317,3 +318,12 @@ def device_id(text: str) -> DeviceID:
     driver, _, rest = text.partition("/")
     pool, _, device = rest.rpartition("/")
     return DeviceID(driver, pool, device)
+
+
+def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
+    """The drivers whose devices a class selects, as far as it says."""
+    found: list[str] = []
+    for selector in class_.spec.selectors if class_ is not None else ():
+        reading = read_expression(selector.cel.expression) if selector.cel is not None else None
+        found += reading.drivers if reading is not None else ()
+    return found

@@ -17,6 +17,9 @@ from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 FINISHED = ("Succeeded", "Failed")
 _PODS = "pods"
 _SHOWN_MAX = 2
+# What kube-scheduler says of pods that want devices, whoever has them.
+NOT_FOR_DEVICES = "its scheduler does not preempt for devices"
+_NOT_PREEMPTED = "Preemption is not helpful for scheduling"
 # A kubelet may be slow; longer than this it hangs.
 OVERDUE_MIN_S = 120
 # Below every priority that a pod can have.
@@ -198,6 +201,10 @@ def priorities_text(pod: core_v1.Pod, group_policy: str, found: Iterable[Possess
     who = "it has" if len(held) == 1 else "they have"
     if min(held) > own:
         return f" ({who} a higher priority, {min(held)}, than the pod, {own})"
+    said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
+    if min(held) < own and _NOT_PREEMPTED in said:
+        who = who if max(held) < own else "some have"
+        return f" ({who} a lower priority, {min(held)}, than the pod, {own}, but {NOT_FOR_DEVICES})"
     if min(held) < own and PREEMPT_NEVER in (pod.spec.preemption_policy, group_policy):
         whose = "PodGroup" if group_policy == PREEMPT_NEVER else "pod"
         who = who if max(held) < own else "some have"

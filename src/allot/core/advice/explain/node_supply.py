@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -33,6 +34,9 @@ _GROUP_LABELS = (
 )
 
 
+_GROUP = re.compile(r"(?:^|/)node-?(?:group|pool)(?:-name)?$")
+
+
 def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
     """What the cluster's autoscaler said last; nothing if there is none."""
     events = events_of(what_if, pod, TRIGGERED, NOT_TRIGGERED)
@@ -56,7 +60,7 @@ def at_maximum(found: Explanation, supply: Sequence[str]) -> Explanation:
     if added is None or not any(_AT_MAXIMUM in each for each in supply):
         return found
     labels = next(patch.object for patch in added.patches if _is_new_node(patch))["metadata"].get("labels", {})  # type: ignore[index]
-    group = next((labels[label] for label in _GROUP_LABELS if label in labels), "")
+    group = next((labels[label] for label in (*_GROUP_LABELS, *filter(_GROUP.search, labels)) if label in labels), "")
     which = f"node group {group}" if group else "the node group"
     cause = f"{found.cause}; and the autoscaler adds no node, as {which} is at its maximum size"
     raised = replace(added, text=f"raise the maximum size of {which}, so that the autoscaler adds a node")

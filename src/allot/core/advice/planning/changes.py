@@ -82,6 +82,15 @@ def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ..
     return tuple(made)
 
 
+def with_machines(snapshot: Snapshot, objects: Iterable[APIStruct]) -> tuple[Snapshot, tuple[str, ...]]:
+    """With nodes of another kind, their slices and the device classes of their drivers; and which of these classes the cluster does not
+    have: of the others its own count. ChangeError."""
+    known = {found.metadata.name for found in snapshot.of(api.DeviceClass)}
+    kept = [found for found in objects if not isinstance(found, api.DeviceClass) or found.metadata.name not in known]
+    new = dict.fromkeys(found.metadata.name for found in kept if isinstance(found, api.DeviceClass))
+    return with_objects(snapshot, kept), tuple(new)
+
+
 # --- fewer nodes ---
 
 

@@ -111,12 +111,19 @@ def _check_addresses(new: Object, old: Object, whose: str) -> Findings:
     return found
 
 
+_STATUS_ADDRESSES = ("podIPs", "hostIPs")
+_SPEC_ADDRESSES = ("dnsConfig", "hostAliases")
+
+
 def _warnings(pod: Object) -> tuple[str, ...]:
+    status, spec = members(pod, "status"), members(pod, "spec")
+    if not (status.keys() & _STATUS_ADDRESSES or spec.keys() & _SPEC_ADDRESSES):
+        # As nearly all pods until they run: every write of one comes by.
+        return ()
     found: list[str] = []
-    for name in ("podIPs", "hostIPs"):
-        for position, entry in enumerate(items(pod, "status", name)):
+    for name in _STATUS_ADDRESSES:
+        for position, entry in enumerate(items(status, name)):
             found += ip_warnings(f"{index(f'status.{name}', position)}.ip", text(entry, "ip"))
-    spec = members(pod, "spec")
     for position, server in enumerate(texts(spec, "dnsConfig", "nameservers")):
         found += ip_warnings(index("spec.dnsConfig.nameservers", position), server)
     for position, alias in enumerate(items(spec, "hostAliases")):

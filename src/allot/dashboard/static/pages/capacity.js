@@ -10,6 +10,8 @@ export class Page {
   /** @param {HTMLElement} root @param {any} app */
   constructor(root, app) {
     this.app = app;
+    // What the address asks for, until machines are there to choose from.
+    this.machine = app.params.like?.startsWith("machine:") ? app.params.like : "";
     this.body = h("div", {}, h("p", { class: "note", role: "status" }, "Counting devices by class …"));
     this.outcome = h("div", { class: "outcome", role: "status" });
     const field = (/** @type {string} */ id, /** @type {string} */ text, /** @type {any} */ input) => h("div", { class: "field" }, h("label", { for: id }, text), input);
@@ -38,7 +40,7 @@ export class Page {
 
   async load() {
     try {
-      await ask("capacity", {}, (answer) => { const first = !this.answer; this.answer = answer; this.draw(); if (first) { this.choices(); this.ask(); } });
+      await ask("capacity", {}, (answer) => { const first = !this.answer; this.answer = answer; this.draw(); if (first) { this.choices(); this.ask(); this.offer(); } });
     } catch (error) { this.body.replaceChildren(h("p", { class: "note" }, /** @type {any} */ (error).message)); }
   }
 
@@ -68,6 +70,16 @@ export class Page {
     if (params.what) this.what.value = params.what;
     if (params.like && given.length) this.like.value = params.like;
     else if ([...forms.values()].includes(params.like)) this.like.value = params.like;
+  }
+
+  /** Machines that are not there yet, below the nodes that are. */
+  async offer() {
+    await ask("machines", {}, (machines) => {
+      this.like.querySelector("optgroup")?.remove();
+      if (!machines.length) return;
+      this.like.append(h("optgroup", { label: "Machines" }, ...machines.map((/** @type {any} */ each) => h("option", { value: `machine:${each.name}` }, `${each.name} (${each.has})`))));
+      if (this.machine) { this.like.value = this.machine; this.machine = ""; this.ask(); }
+    }).catch(() => {});
   }
 
   async ask() {

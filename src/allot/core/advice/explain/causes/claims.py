@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
+from allot.core.advice.explain.devices import expected_drivers
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
@@ -21,6 +22,7 @@ from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.classic import GATE, controller_of
+from allot.core.quota.claims import ALL_DEVICES
 
 QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
@@ -244,8 +246,50 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
         f"{template.metadata.name}: {_amounts(found['requested'], found['used'], found['limited'])}"
     )
     quota = what_if.get(observed_v1.ResourceQuota, name, namespace)
-    candidates = [*_raised(quota, found["requested"]), *_freed_quota(what_if, pod)] if quota is not None else []
+    greedy = [
+        (index, request.name)
+        for index, request in enumerate(template.spec.spec.devices.requests)
+        if request.exactly is not None and request.exactly.allocation_mode == api.ALL
+    ]
+    if greedy:
+        text += f": request {greedy[0][1]} asks for all devices (allocationMode: All), which counts as {ALL_DEVICES}"
+    candidates = (
+        [
+            *(_counted(what_if, template, greedy[0]) if greedy else ()),
+            *_raised(quota, found["requested"]),
+            *_freed_quota(what_if, pod),
+        ]
+        if quota is not None
+        else []
+    )
     return Diagnosis(reason=Reason.QUOTA, text=text, candidates=tuple(candidates))
+
+
+def _counted(
+    what_if: WhatIfCluster, template: api.ResourceClaimTemplate, greedy: tuple[int, str]
+) -> Iterator[Candidate]:
+    """As many devices as the best node has, instead of all."""
+    index, name = greedy
+    metadata, requests = template.metadata, template.spec.spec.devices.requests
+    exactly = requests[index].exactly
+    class_ = what_if.get(api.DeviceClass, exactly.device_class_name if exactly is not None else "")
+    drivers = expected_drivers(class_)
+    there: dict[str, int] = {}
+    for slice_ in what_if.all(api.ResourceSlice):
+        if slice_.spec.node_name and (not drivers or slice_.spec.driver in drivers):
+            there[slice_.spec.node_name] = there.get(slice_.spec.node_name, 0) + len(slice_.spec.devices or ())
+    many = max(there.values(), default=0)
+    if many:
+        path = f"/spec/spec/devices/requests/{index}/exactly"
+        patch = patch_of(
+            "ResourceClaimTemplate",
+            metadata.name,
+            {"op": "replace", "path": f"{path}/allocationMode", "value": api.EXACT_COUNT},
+            {"op": "add", "path": f"{path}/count", "value": many},
+            namespace=metadata.namespace,
+        )
+        text = f"ask for count: {many} instead of all in request {name} of ResourceClaimTemplate {full_name(template)}"
+        yield Candidate(rank=Rank.FIX, text=text, patches=(patch,))
 
 
 def _amounts(requested: str, used: str, limited: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.wording import joined
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
@@ -23,6 +24,15 @@ _LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request r
 _MUST_SPECIFY = re.compile(r"failed quota: \S+: must specify (?P<what>.+? for: .+)")
 _SCOPE = re.compile(r"insufficient quota to match these scopes: \[\{?(?P<scope>[^\]}]+)\}?")
 _INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
+
+
+def behind(what_if: WhatIfCluster, said: str) -> str:
+    """What lies behind a refusal, to be read behind it: nobody answers at the Service of a webhook; empty if that is not known."""
+    service = _WEBHOOK_SERVICE.search(said) if _WEBHOOK.search(said) is not None else None
+    if service is None:
+        return ""
+    why = without_endpoints(what_if, service["namespace"], service["name"])[0]
+    return f"; Service {service['namespace']}/{service['name']} {why}" if why else ""
 
 
 def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> tuple[str, ...]:
@@ -57,7 +67,8 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
         answers = (
             f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
         )
-        return (f"{answers}: webhook {hook['name']} has to approve of every pod",)
+        fix = without_endpoints(what_if, service["namespace"], service["name"])[1] if service is not None else ""
+        return (f"{fix or answers}: webhook {hook['name']} has to approve of every pod",)
     unset = _MUST_SPECIFY.search(said)
     if unset is not None:
         return (

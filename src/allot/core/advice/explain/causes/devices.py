@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship
-from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing
-from allot.core.advice.explain.devices import Tally, Wanted, device_id, find_claim, is_in_flight
+from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing, users_on
+from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers, find_claim, is_in_flight
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
 from allot.core.advice.explain.nodes import selects_node
@@ -18,9 +18,8 @@ from allot.core.advice.explain.remedies import drivers, holders, nodes, requests
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver, unknown_driver
 from allot.core.advice.explain.wording import count, joined, listed, named
-from allot.core.advice.lint.expressions import read_expression
 from allot.core.advice.what_if import WhatIfCluster
-from allot.core.allocation.devices import DeviceEntry, DeviceID
+from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
 from allot.core.allocation.reasons import FRACTIONS
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.lifecycle.claim_owners import group_name
@@ -58,6 +57,7 @@ _HOLDERS_MAX = 5
 _HOLDERS_LOOKED_AT_MAX = 200
 _SENTENCES_MAX = 3
 _ADVICE_MAX = 2
+_OTHERS_MAX = 3
 _LISTS = "DRAListTypeAttributes"
 _ENOUGH = 10**9
 
@@ -247,15 +247,6 @@ def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expecte
     return Diagnosis(reason=Reason.NOT_REACHABLE, text=text, candidates=tuple(candidates), advice=advice)
 
 
-def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
-    """The drivers whose devices a class selects, as far as it says."""
-    found: list[str] = []
-    for selector in class_.spec.selectors if class_ is not None else ():
-        reading = read_expression(selector.cel.expression) if selector.cel is not None else None
-        found += reading.drivers if reading is not None else ()
-    return found
-
-
 def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
     what_if = placing.what_if
     class_ = what_if.get(api.DeviceClass, wanted.class_name)
@@ -420,7 +411,7 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
     tally = wanted.found.of(*POOL)[0]
     id_ = device_id(tally.reason.device)
     pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
-    lost = f"so its {count(tally.count, 'device')} cannot be used"
+    lost = f"so its {count(len(pool.names) or tally.count, 'device')} cannot be used"
     in_use = wanted.found.count(Obstacle.IN_USE)
     freed: tuple[Candidate, ...] = ()
     if in_use:
@@ -510,7 +501,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         if place is not None:
             candidates += requests.less_capacity(what_if, place, wanted)
         if obstacle is Obstacle.CAPACITY:
-            candidates += holders.with_amount(what_if, wanted)
+            candidates += holders.with_amount(what_if, placing.pod, wanted)
         if FRACTIONS in text:
             candidates += drivers.gate(what_if, FRACTIONS)
     unpublished, repairs = _unpublished(placing, wanted)
@@ -518,6 +509,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     candidates += repairs
     candidates += holders.freed(what_if, placing.pod, wanted)
     text += _others(placing, wanted, obstacle)
+    text += drivers.of_lost_nodes(what_if, [device_id(device).driver for device in tally.devices])
     node, free = found.most_free()
     if free:
         text += f"; node {node} has {free} free, the most of all"
@@ -574,6 +566,11 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
     found = wanted.found
     names = {device_id(device).driver for tally in found.tallies.values() for device in tally.devices[:1]}
     failing = [(driver, each) for driver in sorted(names) for each in driver_pods.failing(placing.what_if, driver)]
+    failing += [
+        (driver, each)
+        for driver in sorted(names)
+        for each in driver_pods.left_out_with_devices(placing.what_if, driver)
+    ]
     if not failing:
         return "", []
     published = {
@@ -879,7 +876,8 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
             if each is not None
         ]
         number = _different(placing, node, attribute) if rule != "the same" else 0
-        return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: on node {node}, {joined(shown)}"
+        where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute)}{_on_others(placing, node)}"
+        return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: {where}"
     lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
     if lacking:
         request, attribute = lacking[0]
@@ -894,6 +892,40 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
     return f"no node has devices that go together: on node {node}, {'; '.join(parts)}"
 
 
+def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
+    """Other values of an attribute that devices of a node have which are in use, and by whom; empty if there are none."""
+    assert placing.survey is not None
+    held: dict[str, list[str]] = {}
+    for reason in placing.survey.on_node(placing.what_if.cluster.nodes[node]):
+        for each in reason.in_the_way:
+            if each.obstacle is not Obstacle.IN_USE:
+                continue
+            for entry in placing.what_if.claims.inventory.devices_named(device_id(each.device)):
+                found = entry.attribute(attribute)
+                value = attribute_value(found) if found is not None else None
+                if value is not None:
+                    held.setdefault(str(value[1]), []).extend(each.claims)
+    texts = []
+    for text, names in sorted(held.items()):
+        claims = [find_claim(placing.what_if, name) for name in names]
+        who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
+        texts.append(f"{text} by {holders_text(who)}")
+    return f" (in use there: {listed(texts)})" if texts else ""
+
+
+def _on_others(placing: Placing, node: str) -> str:
+    """The same of the other nodes that come as close, if they are few."""
+    assert placing.survey is not None
+    others = [info for info in placing.nearest if info.name != node]
+    texts: dict[str, list[str]] = {}
+    for info in others if len(others) <= _OTHERS_MAX else ():
+        found = [(each.request, VALUES.fullmatch(each.together)) for each in placing.survey.on_node(info)]
+        shown = [f"{each['values']} for request {request}" for request, each in found if each is not None]
+        if shown:
+            texts.setdefault(joined(shown), []).append(info.name)
+    return "".join(f"; on {named('node', names)}, {text}" for text, names in texts.items())
+
+
 def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candidate]:
     candidates: list[Candidate] = []
     for claim in claims:
@@ -905,8 +937,19 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
             if wanted.claim is claim:
                 candidates += requests.lower_count(place, wanted, range(1, wanted.leaf.count))
     for wanted in placing.wanted:
-        candidates += holders.freed(placing.what_if, placing.pod, wanted)
+        # Who can go elsewhere does so before anybody gives up a wish.
+        candidates += [
+            replace(each, rank=Rank.RELAX - 1) if holders.FITS_TOO in each.text else each
+            for each in holders.freed(placing.what_if, placing.pod, wanted)
+        ]
     return candidates
+
+
+def _taken_elsewhere(placing: Placing, wanted: Wanted, names: Sequence[str]) -> str:
+    """Who has the devices for a request on other nodes; empty if nobody has."""
+    others = [name for name, found in wanted.found.nodes.items() if found.count(Obstacle.IN_USE) and name not in names]
+    who = users_on(placing, wanted, others)
+    return f" (on {named('node', others)} in use by {named('pod', who)})" if who else ""
 
 
 def _split(placing: Placing, info: NodeInfo) -> str:
@@ -915,7 +958,9 @@ def _split(placing: Placing, info: NodeInfo) -> str:
     for wanted in placing.wanted:
         names = [name for name, found in wanted.found.nodes.items() if found.free >= max(wanted.leaf.count, 1)]
         where = f"only on {named('node', names)}" if names else "nowhere"
-        parts.append(f'request "{wanted.leaf.full_name}" of class {wanted.class_name} can be met {where}')
+        parts.append(
+            f'request "{wanted.leaf.full_name}" of class {wanted.class_name} can be met {where}{_taken_elsewhere(placing, wanted, names)}'
+        )
     texts = [check.text for check in placing.checks[info.name]]
     return (
         f"no node can meet all of its requests: {'; '.join(parts)}" if len(parts) > 1 else "; ".join([*parts, *texts])

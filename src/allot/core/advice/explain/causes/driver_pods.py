@@ -10,18 +10,43 @@ from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.daemons import lacking_labels, left_out
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
-from allot.core.selectors import nodes_named
-from allot.core.workloads.daemonset_nodes import Placement, placement_of
+from allot.core.model.resource_v1 import ResourceSlice
+from allot.core.workloads.daemonset_nodes import Placement, placement_of, target_node
 from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
+_DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
+_WORD = re.compile(r"[^a-z]+")
+_WORD_MIN = 4
+# Of names of drivers and conditions: they say nothing about who is meant.
+_COMMON_WORDS = _DEVICE_WORDS | frozenset(
+    (
+        "",
+        "com",
+        "io",
+        "org",
+        "net",
+        "dev",
+        "k8s",
+        "kubernetes",
+        "example",
+        "driver",
+        "device",
+        "devices",
+        "resource",
+        "ready",
+        "attached",
+        "available",
+    )
+)
 _POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
@@ -102,9 +127,7 @@ def _waiting(pod: core_v1.Pod) -> FailingPod | None:
     refused = next((each for each in pod.status.conditions if each.reason == "Unschedulable"), None)
     if pod.spec.node_name or refused is None:
         return None
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
-    node = next(iter(sorted(nodes_named(required))), "")
+    node = target_node(pod)
     where = f" for node {node}" if node else ""
     why = f"allot explain {pod.metadata.name} -n {pod.metadata.namespace}"
     return FailingPod(
@@ -112,6 +135,26 @@ def _waiting(pod: core_v1.Pod) -> FailingPod | None:
         f"pod {full_name(pod)}{where} is pending ({one_line(refused.message)})",
         f"make room for the driver's pod {full_name(pod)}{where}: {why}",
     )
+
+
+def failing_controllers(what_if: WhatIfCluster, driver: str, conditions: Sequence[str]) -> list[FailingPod]:
+    """What is wrong with pods that seem to make devices of a driver ready: their names, or those of their namespaces, have a word of the
+    driver's name or of the conditions that they are to set."""
+    words = {word for text in (driver, *conditions) for word in _WORD.split(text.lower())} - _COMMON_WORDS
+    words -= {driver.split(".")[-2]} if "." in driver else set()
+    found = failing(what_if, driver, controllers=True)
+    for pod in what_if.all(core_v1.Pod):
+        maker = controller_of(pod)
+        if maker is None or not words & {
+            word for word in _WORD.split(full_name(pod).lower()) if len(word) >= _WORD_MIN
+        }:
+            continue
+        trouble = container_trouble(what_if, pod)
+        if trouble is not None:
+            advice = trouble.advice[0] if trouble.advice else "see what it says"
+            fix = f"fix pod {full_name(pod)}, which has to make the devices ready: {advice}"
+            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", fix))
+    return found
 
 
 def failing_text(found: Sequence[FailingPod]) -> str:
@@ -152,6 +195,27 @@ def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | N
             advice = f"label node {node} with {', '.join(labels)}" if labels else f"let {name} run on node {node}"
             return FailingPod(node, f"{name} leaves the node out, as one {why}", advice)
     return None
+
+
+def left_out_with_devices(what_if: WhatIfCluster, driver: str) -> list[FailingPod]:
+    """Nodes that a driver's DaemonSet leaves out although their names and labels say that they have devices: such as somebody has just
+    added."""
+    found = []
+    for info in what_if.cluster.nodes.values():
+        if has_device_words(info.node) and not _publishes(what_if, driver, info.name):
+            each = unselected(what_if, driver, info.name)
+            found += [each] if each is not None else []
+    return found
+
+
+def _publishes(what_if: WhatIfCluster, driver: str, node: str) -> bool:
+    return any(each.spec.node_name == node and each.spec.driver == driver for each in what_if.all(ResourceSlice))
+
+
+def has_device_words(node: core_v1.Node) -> bool:
+    """Whether the name or a label of a node says that it has devices."""
+    names = (node.metadata.name, *(key.rpartition("/")[2] for key in node.metadata.labels))
+    return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names)
 
 
 def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSet, Placement]]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
-from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.holding import FINISHED, controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import DEFAULT_SCHEDULER, is_seen, schedulers_of_groups, schedulers_that_placed
 from allot.core.advice.explain.wording import joined, named
@@ -19,6 +19,8 @@ from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, meta
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import core_v1, observed_v1
+from allot.core.model.apps_v1 import ReplicaSet, StatefulSet
+from allot.core.model.batch_v1 import Job
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.quantity import Quantity
 from allot.core.scheduling import (
@@ -215,7 +217,10 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         namespace=namespace,
         recreate=True,
     )
-    anew = () if over else tuple(_made_anew(members, minimum - there))
+    maker = _maker(what_if, members)
+    if maker is not None and not over:
+        text += f": {maker.text}"
+    anew = () if over else tuple(_made_anew(members, minimum - there, maker.more(minimum) if maker is not None else ""))
     return Diagnosis(
         reason=Reason.GROUP_INCOMPLETE,
         text=text,
@@ -308,8 +313,42 @@ def _made_again(over: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate
     yield Candidate(rank=Rank.CREATE, text=text, patches=tuple(patches))
 
 
-def _made_anew(members: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate]:
-    """More pods like one that is there: whoever makes them has made too few."""
+class _Maker(NamedTuple):
+    """A workload that makes all pods of a gang. many: how many it is to make; field: where it says so."""
+
+    kind: str
+    name: str
+    field: str
+    many: int
+
+    @property
+    def text(self) -> str:
+        """How many it makes."""
+        return f"{self.kind} {self.name}, which makes them, has {self.field} {self.many}"
+
+    def more(self, minimum: int) -> str:
+        """What to do so that it makes enough."""
+        fields = "parallelism and completions" if self.kind == "Job" else self.field
+        return f"raise {fields} of {self.kind} {self.name} to {minimum}"
+
+
+def _maker(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> _Maker | None:
+    """Who makes the pods of a gang, and no more of them; None if nobody does, or several do."""
+    makers = {(maker.kind, maker.name) for pod in members if (maker := controller_of(pod)) is not None}
+    namespace = members[0].metadata.namespace if members else ""
+    for kind, name in makers if len(makers) == 1 else ():
+        job = what_if.get(Job, name, namespace) if kind == "Job" else None
+        if job is not None and job.spec.parallelism is not None:
+            return _Maker(kind, name, "parallelism", job.spec.parallelism)
+        sets = (what_if.get(StatefulSet, name, namespace), what_if.get(ReplicaSet, name, namespace))
+        for each in sets:
+            if each is not None and type(each).__name__ == kind and each.spec.replicas is not None:
+                return _Maker(kind, name, "replicas", each.spec.replicas)
+    return None
+
+
+def _made_anew(members: Sequence[core_v1.Pod], lacking: int, how: str = "") -> Iterator[Candidate]:
+    """More pods like one that is there: whoever makes them has made too few. how: what makes it make more."""
     like = next((pod for pod in members if pod.status.phase not in FINISHED and not pod.spec.node_name), None)
     if like is None or any(entry.resource_claim_name for entry in like.spec.resource_claims):
         return
@@ -320,7 +359,7 @@ def _made_anew(members: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candida
         metadata = {"namespace": like.metadata.namespace, "name": f"{like.metadata.name}-new-{number}", **kept}
         object_ = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         patches.append(Patch(action="create", object=object_))
-    text = f"create the missing {'pod' if lacking == 1 else f'{lacking} pods'}, like {like.metadata.name}"
+    text = how or f"create the missing {'pod' if lacking == 1 else f'{lacking} pods'}, like {like.metadata.name}"
     yield Candidate(rank=Rank.CREATE, text=text, patches=tuple(patches))
 
 

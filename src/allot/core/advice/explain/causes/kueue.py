@@ -23,6 +23,9 @@ _INSUFFICIENT = re.compile(
 )
 
 
+_UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported usage: (?P<what>.+)')
+
+
 class Held(NamedTuple):
     """Why a queue manager keeps something back. text: to be read behind a colon; empty if it has not said."""
 
@@ -153,10 +156,25 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
             counted = _counted(what_if, namespace, name, said)
             if counted is not None:
                 return counted
+            unsupported = _UNSUPPORTED.search(said)
+            if unsupported is not None:
+                template = f"ResourceClaimTemplate {namespace}/{unsupported['template']}"
+                return Held(said, _without_unsupported(template, unsupported["what"]))
             if "quota" in said:
                 advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
             return Held(said, advice)
     return None
+
+
+def _without_unsupported(template: str, what: str) -> str:
+    """How a template asks for devices so that Kueue can count them."""
+    if "FirstAvailable" in what:
+        return (
+            f"ask for one kind of devices with exactly instead of firstAvailable in {template}, or run it without Kueue"
+        )
+    if "All" in what:
+        return f"ask for a count of devices instead of all in {template}, or run it without Kueue"
+    return f"drop from {template} what Kueue does not support ({what}), or run it without Kueue"
 
 
 def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> Held | None:
@@ -176,7 +194,7 @@ def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> He
     ]
     used = [
         row.total
-        for each in found.status.flavors_reservation
+        for each in (*found.status.flavors_reservation, *found.status.flavors_usage)
         for row in each.resources
         if (each.name, row.name) == (flavor, resource)
     ]

@@ -20,7 +20,7 @@ from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
-from allot.core.model import core_v1
+from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 
 _UNHEALTHY = "Unhealthy"
@@ -47,6 +47,8 @@ _CONFIG_FIELDS = (
     "allocationMode",
 )
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
+_SAME_NAME = re.compile(r"old ResourceClaim with same name (?P<claim>\S+) and different UID (?P<uid>\S+) still exists")
+_UNPREPARE = re.compile(r"NodeUnprepareResources|unprepar")
 # What a kubelet is told that is too old, or too new, for the API server.
 _NOT_SERVED = "the server could not find the requested resource"
 _STRATEGY = re.compile(r"unknown GPU sharing strategy: (?P<strategy>\w+)")
@@ -252,6 +254,9 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
             "drop the sharing configuration from the claim",
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
+    older = _SAME_NAME.search(message)
+    if older is not None:
+        return _not_unprepared(what_if, pod, older["claim"], older["uid"])
     info = what_if.cluster.nodes.get(node)
     version = info.node.status.node_info.kubelet_version if info is not None else ""
     if _NOT_SERVED in message and version:
@@ -265,6 +270,30 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
     advice = (f"see the log of {named('driver', drivers)} on node {node}",) if drivers else ()
     return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod), advice=advice)
+
+
+def _not_unprepared(what_if: WhatIfCluster, pod: core_v1.Pod, claim: str, uid: str) -> Diagnosis:
+    """A kubelet that still has an earlier claim of the same name, which was deleted before its devices were given back."""
+    node, namespace = pod.spec.node_name, pod.metadata.namespace
+    text = (
+        f"the kubelet of node {node} still has an earlier ResourceClaim {namespace}/{claim} (uid {uid}), which was deleted and created "
+        "again before its devices were unprepared"
+    )
+    earlier = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.reason == "FailedKillPod" and _UNPREPARE.search(event.message) and claim in event.message
+    ]
+    last = max(earlier, key=lambda event: event.seen_at, default=None)
+    if last is not None:
+        text += f", and unpreparing them fails: {one_line(last.message).rpartition(': ')[2]}"
+    drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
+    plugin = f"the plugin of {named('driver', drivers)}" if drivers else "the driver's plugin"
+    advice = (
+        f"see the log of {plugin} on node {node}, and restart it if it hangs: the kubelet then tries again by itself",
+        "as a way round, use a claim with another name",
+    )
+    return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 
 def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diagnosis:

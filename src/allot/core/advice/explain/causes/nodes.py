@@ -7,21 +7,23 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import volumes
-from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish
-from allot.core.advice.explain.devices import Wanted, find_claim, nodes_of, users_of
+from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
+from allot.core.advice.explain.devices import nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import comes_back, controller_of
-from allot.core.advice.explain.nodes import Check, Shortage, asks, shortages
+from allot.core.advice.explain.nodes import Check, Shortage, amount, asks, hard_spreads, missing, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import full_name
-from allot.core.explain import Obstacle
 from allot.core.model import resource_v1 as api
+from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.codec import DecodeError
 from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 from allot.core.quantity import Quantity
 from allot.core.scheduling import HOSTNAME, Held, NodeInfo
+from allot.core.workloads.daemonset_nodes import placement_of, target_node
 from allot.core.workloads.ownership import selector_of
 
 _GROUPS_MAX = 3
@@ -35,6 +37,39 @@ def no_nodes(placing: Placing) -> Diagnosis:
     if classes:
         text += f", so there are no devices of {named('class', classes)} either"
     return Diagnosis(reason=Reason.NO_NODES, text=text, advice=("add a node",))
+
+
+def for_bare_node(placing: Placing) -> Diagnosis | None:
+    """A pod that a DaemonSet has made for a node without the devices that it asks for, where other nodes have them; None if it is none."""
+    maker = controller_of(placing.pod)
+    home = target_node(placing.pod) if comes_back(placing.pod) else ""
+    if maker is None or home not in placing.what_if.cluster.nodes or placing.survey is None:
+        return None
+    for wanted in placing.survey.wanted:
+        there = {name for name, found in wanted.found.nodes.items() if found.in_class}
+        if not there or home in there:
+            continue
+        text = f"DaemonSet {maker.name} made it for node {home}, which has no devices of class {wanted.class_name}"
+        text += _selects_all(placing, maker.name)
+        label = nodes.telling_label(placing.what_if, there)
+        which = f"nodeSelector {label}" if label else "a nodeSelector for nodes that have devices"
+        return Diagnosis(
+            reason=Reason.NO_DEVICES,
+            text=text,
+            advice=(f"give DaemonSet {maker.name} {which}, so that it leaves node {home} out",),
+        )
+    return None
+
+
+def _selects_all(placing: Placing, name: str) -> str:
+    """That a DaemonSet has pods on every node; empty if it selects some."""
+    found = placing.what_if.get(DaemonSet, name, placing.pod.metadata.namespace)
+    try:
+        placement = placement_of(found.spec.template) if found is not None and found.spec.template is not None else None
+    except DecodeError:
+        placement = None
+    selects = placement is None or placement.node_selector or placement.required is not None or placement.node_name
+    return "" if selects else ": it selects no nodes, so it wants a pod on each"
 
 
 def _class_names(placing: Placing) -> list[str]:
@@ -171,24 +206,29 @@ def _full_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
         who = [] if most else users_on(placing, wanted, there)
         by = f" (in use by {named('pod', who)})" if who else ""
         return f"; {named('node', there)}, where it may go, {verb} {free}{by}"
+    return _bare_elsewhere(placing, reasons)
+
+
+def _bare_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
+    """Nodes that other pods do not keep the pod from, and that have no devices at all."""
+    for wanted in placing.wanted:
+        names = [
+            name
+            for name, found in wanted.found.nodes.items()
+            if not found.in_class
+            and not any(check.reason in reasons or check.reason in _UNSOUND for check in placing.checks[name])
+        ]
+        if not names:
+            continue
+        infos = [placing.what_if.cluster.nodes[name] for name in names]
+        keys = [each.topology_key for each in hard_spreads(placing.pod)]
+        domains = sorted(
+            {f"{key}={info.labels[key]}" for info in infos for key in keys if key in info.labels and key != HOSTNAME}
+        )
+        where = f" ({listed(domains)})" if domains else ""
+        verb = "has" if len(names) == 1 else "have"
+        return f"; {named('node', names)}{where}, where it may go, {verb} no devices of class {wanted.class_name}"
     return ""
-
-
-def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
-    """The pods on some nodes that have devices which a request could use."""
-    users = [
-        user
-        for tally in wanted.found.of(Obstacle.IN_USE)
-        for name in tally.claims
-        if (claim := find_claim(placing.what_if, name)) is not None
-        for user in users_of(placing.what_if, claim)
-        if user.spec.node_name in names
-    ]
-    alike = placing.pod.metadata.labels
-    # Those first that are no replicas of the pod: they can go where these may not.
-    return [
-        full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
-    ]
 
 
 def _gone_host(placing: Placing) -> str:
@@ -336,9 +376,20 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
         free = count(devices - held, "free device")
         return f"{text}: a device plugin offers it there, so that the {free} that DRA has for it on the node cannot be used"
     if "/" not in lacking.resource or lacking.never:
-        return text + _not_preempted(placing, info, lacking)
+        return text + (_not_preempted(placing, info, lacking) or _largest_user(placing, info, lacking))
     users = [full_name(each.pod) for each in info.pods.values() if lacking.resource in each.scalars]
     return f"{text} (a device plugin offers {lacking.allocatable}, in use by {named('pod', users)})"
+
+
+def _largest_user(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
+    """The pod of a node that has so much of what is lacking that it alone is in the way; empty if there is none."""
+    largest = max(info.pods.values(), key=lambda each: asks(each, lacking.resource), default=None)
+    if largest is None or lacking.never:
+        return ""
+    has = asks(largest, lacking.resource)
+    if has < missing(placing.node_checks.profile, info, lacking.resource):
+        return ""
+    return f" (pod {full_name(largest.pod)} has {amount(lacking.resource, has)} on node {info.name})"
 
 
 def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:

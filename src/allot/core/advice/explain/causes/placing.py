@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted
+from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
 from allot.core.advice.explain.expressions import Published
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -261,3 +261,20 @@ class Placing:
     def needed_of(self, resource: str) -> int:
         """How much of an extended resource the pod needs at once."""
         return self.node_checks.profile.scalars.get(resource, 0)
+
+
+def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
+    """The pods on some nodes that have devices which a request could use."""
+    users = [
+        user
+        for tally in wanted.found.of(Obstacle.IN_USE)
+        for name in tally.claims
+        if (claim := find_claim(placing.what_if, name)) is not None
+        for user in users_of(placing.what_if, claim)
+        if user.spec.node_name in names
+    ]
+    alike = placing.pod.metadata.labels
+    # Those first that are no replicas of the pod: they can go where these may not.
+    return [
+        full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
+    ]

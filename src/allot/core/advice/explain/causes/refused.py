@@ -10,6 +10,7 @@ from allot.core.advice.explain.causes import devices, nodes
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
 from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.holding import NOT_FOR_DEVICES
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed
@@ -30,7 +31,9 @@ def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple
         return _early(what_if, pod, failure.status), None
     placing = Placing(what_if, pod, failure)
     diagnosis = _cause(placing)
-    return replace(diagnosis, details=(*diagnosis.details, *_preemption(what_if, pod, failure, placing))), placing
+    told = NOT_FOR_DEVICES in diagnosis.text
+    more = () if told else _preemption(what_if, pod, failure, placing)
+    return replace(diagnosis, details=(*diagnosis.details, *more)), placing
 
 
 def failed_before(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis | None:
@@ -74,6 +77,9 @@ def _cause(placing: Placing) -> Diagnosis:
     ended = devices.ended_by_selector(placing)
     if ended is not None:
         return ended
+    bare = nodes.for_bare_node(placing)
+    if bare is not None:
+        return bare
     checks = placing.checks[placing.nearest[0].name]
     on_devices = any(check.reason in DEVICE_REASONS for check in checks)
     if placing.fit is not None and placing.fit.held and _is_pinned(placing):

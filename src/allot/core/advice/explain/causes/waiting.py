@@ -41,7 +41,7 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    failing = driver_pods.failing(what_if, first.driver, controllers=True)
+    failing = driver_pods.failing_controllers(what_if, first.driver, first.binding_conditions)
     text += f": {driver_pods.failing_text(failing)}" if failing else ""
     done = f"see what the controller of driver {first.driver} says, if it does not make {devices} ready soon"
     done = failing[0].advice if failing else done

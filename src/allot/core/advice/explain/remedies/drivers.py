@@ -163,6 +163,24 @@ def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
             return
 
 
+def of_lost_nodes(what_if: WhatIfCluster, names: Sequence[str]) -> str:
+    """Devices of drivers that look free, but are published for nodes that are gone; empty if there are none."""
+    lost = [
+        each
+        for each in what_if.all(api.ResourceSlice)
+        if each.spec.driver in names
+        and each.spec.devices
+        and each.spec.node_name
+        and each.spec.node_name not in what_if.cluster.nodes
+    ]
+    if not lost or core_v1.Node in what_if.unread:
+        return ""
+    many = sum(len(each.spec.devices or ()) for each in lost)
+    nodes = sorted({each.spec.node_name for each in lost if each.spec.node_name})
+    gone = "is gone" if len(nodes) == 1 else "are gone"
+    return f"; {count(many, 'more device')} in ResourceSlices of {named('node', nodes)}, which {gone}, cannot be used"
+
+
 # --- pools and slices ---
 
 
@@ -203,6 +221,11 @@ class Pool(msgspec.Struct, frozen=True):
             verb = "does" if old == 1 else "do"
             text += f" ({count(old, 'slice')} of generation {generations} {verb} not count)"
         return text
+
+    @property
+    def names(self) -> set[str]:
+        """Its devices, each once."""
+        return {device.name for each in (*self.current, *self.old) for device in each.spec.devices or ()}
 
     @property
     def is_invalid(self) -> bool:
@@ -257,7 +280,10 @@ class Pool(msgspec.Struct, frozen=True):
                 operations = [{"op": "remove", "path": f"/spec/devices/{index}"} for index, _ in reversed(again)]
                 patches.append(patch_of("ResourceSlice", slice_.metadata.name, *operations))
         if patches:
-            text = f"publish {named('device', twice)} once: take it out of {named('ResourceSlice', places)}"
+            text = (
+                f"let driver {self.driver} publish {named('device', twice)} once, and not in {named('ResourceSlice', places)}, too: fix or "
+                "restart it"
+            )
             yield Candidate(rank=Rank.ADMIN, text=text, patches=tuple(patches))
 
 

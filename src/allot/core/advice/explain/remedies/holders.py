@@ -14,6 +14,7 @@ from allot.core.advice.explain.diagnosis import (
     delete_of,
     patch_of,
     place_of_claim,
+    pointer,
     request_path,
 )
 from allot.core.advice.explain.holding import (
@@ -38,6 +39,10 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OPTIONS_MAX = 8
+# Of a capacity that is counted, where nobody says how much is meant.
+_SOME_AMOUNT = "1"
+# Said of a pod that could be somewhere else.
+FITS_TOO = "it fits on"
 _NODES_MAX = 64
 
 
@@ -80,11 +85,9 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
-    ranked = list(distinct.values())
-    if len(ranked) > 1 or any(each.if_movable for each in ranked):
-        asked = [_movable(what_if, each) for each in ranked]
-        ranked = [each for each in asked if each.goes_to or not each.if_movable]
-        ranked.sort(key=lambda each: (each.cost, each.node))
+    asked = [_movable(what_if, each) for each in distinct.values()]
+    ranked = [each for each in asked if each.goes_to or not each.if_movable]
+    ranked.sort(key=lambda each: (each.cost, each.node))
     yield from (_let_go(what_if, each) for each in ranked)
 
 
@@ -196,7 +199,7 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         text = f"delete {listed(patches, 4)}, {why}"
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = f" (it fits on {named('node', option.goes_to)}, too)" if option.goes_to else ""
+        other = f" ({FITS_TOO} {named('node', option.goes_to)}, too)" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
     unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
     rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
@@ -310,21 +313,34 @@ def without_amount(what_if: WhatIfCluster, wanted: Wanted) -> list[Unlimited]:
     return found
 
 
-def with_amount(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
+def with_amount(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
     """Such a claim names as much as the request does, and its pods are made again."""
     asked = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
     for each in without_amount(what_if, wanted):
-        if each.capacity not in asked or not each.users:
+        if not each.users:
             continue
-        amount = str(asked[each.capacity])
-        path = f"{request_path(each.claim.spec, each.request)}/capacity"
-        patch = each.place.patch({"op": "add", "path": path, "value": {"requests": {each.capacity: amount}}})
+        amount = str(asked[each.capacity]) if each.capacity in asked else _SOME_AMOUNT
+        places = {each.place.spoken: (each.place, each.claim.spec, each.request)}
+        if each.capacity not in asked:
+            # The pod's own request does not name it either.
+            own = place_of_claim(what_if, pod, wanted.claim)
+            places |= {own.spoken: (own, wanted.claim.spec, wanted.leaf.full_name)} if own is not None else {}
+        patches = [_with_capacity(*place, each.capacity, amount) for place in places.values()]
         pods = named("pod", map(full_name, each.users))
-        text = (
-            f"set capacity.requests {each.capacity} (such as {amount}) in {each.place.spoken}, and create {pods} again"
-        )
+        text = f"set capacity.requests {each.capacity} (such as {amount}) in {listed(places)}, and create {pods} again"
         gone = (delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in each.users)
-        yield Candidate(rank=Rank.NODE + 3, text=text, patches=(patch, *gone))
+        yield Candidate(rank=Rank.NODE + 3, text=text, patches=(*patches, *gone))
+
+
+def _with_capacity(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, capacity: str, amount: str) -> Patch:
+    """A request that names an amount of one more capacity."""
+    path = f"{request_path(spec, request)}/capacity"
+    name, _, alternative = request.partition("/")
+    found = next(each for each in spec.devices.requests if each.name == name)
+    leaf = found.exactly or next((each for each in found.first_available if each.name == alternative), None)
+    if leaf is not None and leaf.capacity is not None:
+        return place.patch({"op": "add", "path": f"{path}/requests/{pointer(capacity)}", "value": amount})
+    return place.patch({"op": "add", "path": path, "value": {"requests": {capacity: amount}}})
 
 
 # --- templates that were meant to share ---

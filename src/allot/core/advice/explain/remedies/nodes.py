@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
@@ -221,6 +221,19 @@ def unlabelled(what_if: WhatIfCluster, pod: core_v1.Pod) -> dict[str, str]:
         if labeller is not None and not any(key in info.labels for info in what_if.cluster.nodes.values()):
             found[key] = labeller
     return found
+
+
+def telling_label(what_if: WhatIfCluster, names: Collection[str]) -> str:
+    """`key: value`: a label that all of some nodes have, and no other node; one about devices first. Empty if there is none."""
+    inside = [info.labels for name, info in what_if.cluster.nodes.items() if name in names]
+    outside = [info.labels for name, info in what_if.cluster.nodes.items() if name not in names]
+    found = [
+        (key, value)
+        for key, value in (inside[0] if inside else {}).items()
+        if all(labels.get(key) == value for labels in inside) and all(labels.get(key) != value for labels in outside)
+    ]
+    found.sort(key=lambda pair: (not any(word in pair[0].lower() for word in _DEVICE_WORDS), len(pair[0]), pair[0]))
+    return f"{found[0][0]}: {found[0][1]}" if found and found[0][0] != _HOSTNAME else ""
 
 
 def _wrong_labels(pod: core_v1.Pod, info: NodeInfo) -> dict[str, str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
-from allot.core.advice.explain.causes.creating import creation_advice
+from allot.core.advice.explain.causes.creating import behind, creation_advice
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import count, joined, listed, plural
@@ -253,7 +253,7 @@ def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     over = QUOTA.search(said)
     if over is not None:
         return _over_quota(scene, kind, object_, ready, over.groupdict())
-    text = f"{ready} because its pods cannot be created: {said}"
+    text = f"{ready} because its pods cannot be created: {said}{behind(scene.what_if, said)}"
     advice = creation_advice(scene.what_if, kind, object_.metadata, said)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
 

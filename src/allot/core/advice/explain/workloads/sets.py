@@ -9,6 +9,7 @@ from allot.core.advice.explain.nodes import taint_text
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.explain.workloads.scene import (
+    HeldBack,
     Scene,
     all_ready,
     as_wanted,
@@ -26,7 +27,7 @@ from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet, StatefulSet
 from allot.core.model.codec import DecodeError
-from allot.core.workloads.daemonset_nodes import Placement, placement_of
+from allot.core.workloads.daemonset_nodes import Placement, placement_of, target_node
 from allot.core.workloads.pod_states import is_ready
 
 _REVISION = "controller-revision-hash"
@@ -120,11 +121,24 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
             return refused
     held = held_back(scene, pods, briefly=briefly)
     if held is not None:
-        made = not_as_wanted(kind, found, held.explanation.reason, f"{ready}: {held.text}")
+        made = not_as_wanted(kind, found, held.explanation.reason, f"{ready}: {_of_all_nodes(pods, held)}")
         return of_pod(made, held.explanation, budgets(scene, pods))
     if status.number_ready < wanted or status.updated_number_scheduled < wanted:
         return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
     return as_wanted(kind, found, f"runs on {wanted} of {count(wanted, 'node')}")
+
+
+def _of_all_nodes(pods: Sequence[core_v1.Pod], held: HeldBack) -> str:
+    """What holds pods back, of all the nodes at once if it is that these have no devices."""
+    home = target_node(held.pods[0])
+    without = f"made it for node {home}, which has no devices"
+    if without not in held.text:
+        return held.text
+    waiting = sorted(target_node(pod) for pod in live_pods(pods) if not pod.spec.node_name)
+    why = held.text.partition(without)[2].partition("; ")[0]
+    have = "has" if len(waiting) == 1 else "have"
+    it = "its pod there is" if len(waiting) == 1 else "its pods there are"
+    return f"{named('node', waiting)} {have} no devices{why}, and {it} pending"
 
 
 def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:

@@ -1,0 +1,36 @@
+"""The dashboard's analyst, with the machines that could be added: profiles of the drivers, which the dashboard does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.advice.planning.changes import ChangeError
+from allot.core.model.meta import APIStruct
+from allot.dashboard import analyst
+
+# Imported late: drivers take longer to import than most questions take.
+
+
+class Catalogue:
+    """The profiles that `allot up` simulates."""
+
+    def offered(self) -> Sequence[tuple[str, str]]:
+        """Their names, and what they have."""
+        from allot.devices.catalogue import find_profile, profile_names
+
+        return [(name, find_profile(name).devices or "no devices") for name in profile_names()]
+
+    def objects(self, name: str, count: int) -> Sequence[APIStruct]:
+        """So many nodes of one, with slices and classes. ChangeError if there is none of that name."""
+        from allot.devices.catalogue import UnknownProfile
+        from allot.devices.node_files import NodeSet, default_name
+        from allot.devices.node_templates import objects_of
+
+        try:
+            return tuple(objects_of(NodeSet(profile=name, name=f"{default_name(name)}-new", count=count)))
+        except UnknownProfile as error:
+            raise ChangeError(f"machine {name}: {error}") from None
+
+
+if __name__ == "__main__":
+    analyst.main(Catalogue())
