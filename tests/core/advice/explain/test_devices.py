@@ -266,7 +266,7 @@ def test_sharing_that_is_configured_in_a_template_does_not_share() -> None:
         member("first", nodeName="n", status_of_pod={"phase": "Running"}),
         member("train"),
     )
-    assert "configures TimeSlicing, but each pod with a template gets a claim" in found.cause
+    assert "configures TimeSlicing, but each pod with a template gets its own claim" in found.cause
     assert found.changes[0].text.startswith("create ResourceClaim default/shared")
 
 
