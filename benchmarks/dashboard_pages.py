@@ -47,6 +47,8 @@ PODS = NODES * 2
 CLAIMS = PODS // 2
 VISITS, ROUNDS = 4, 5
 SIZES = (100, min(1000, CLAIMS))
+# The tile that counts claims without devices.
+PENDING = "document.querySelector('.tiles li:nth-child(6) strong')"
 PLURALS = {kind.name: kind.plural for kind in reversed(KINDS)}
 Object = dict[str, Any]
 
@@ -236,16 +238,16 @@ def updates(browser: Browser, server: int, link: Callable[[], str], change: Call
     with browser.page() as page:
         page.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.go(link())
-        page.at("cluster")
+        page.until("document.documentElement.dataset.revision", "the stream")
         for size in SIZES:
             took, worked, served = [], [], []
             for round_ in range(ROUNDS * 2):
-                revision = page.evaluate("document.documentElement.dataset.revision || ''")
                 before, began = busy(page), used(server)
                 os.kill(server, signal.SIGSTOP)
                 change(size, bool(round_ % 2))
                 os.kill(server, signal.SIGCONT)
-                page.until(f"(document.documentElement.dataset.revision || '') !== {revision!r}", "an update")
+                shown = "0" if round_ % 2 else f"{size:,}"
+                page.until(f"{PENDING}.textContent === {shown!r}", "an update")
                 page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 took.append(float(page.evaluate("document.documentElement.dataset.update")))
                 worked.append(busy(page) - before)

@@ -64,7 +64,7 @@ class _Runs:
         """One run; a line about it."""
         self.count += 1
         report = self._folder / f"{self.count}.xml"
-        command = [sys.executable, "-m", "pytest", "--quiet", "-n", str(self._workers), "--dist", "worksteal"]
+        command = [sys.executable, "-m", "pytest", "--quiet", "-n", str(self._workers), "--dist", "loadgroup"]
         command += ["-p", "steady.process_starts", f"--junit-xml={report}", *paths]
         begin = time.monotonic()
         environment = {**os.environ, FOLDER: str(self._folder / "starts"), "PYTHONHASHSEED": "0"}

@@ -21,8 +21,15 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+# Catches all by its name, without one, or by names that follow on other lines.
+_PERHAPS = re.compile(r"^ *except(.*\b(Base)?Exception\b| *:|.*\($)", re.MULTILINE)
+
+
 def handlers(path: Path) -> Iterator[ast.ExceptHandler]:
-    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ExceptHandler))
+    text = path.read_text()
+    # Most have none that could be meant, and need not be read any further.
+    tree = ast.parse(text) if _PERHAPS.search(text) else ast.Module([], [])
+    return (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
 
 
 def caught(handler: ast.ExceptHandler) -> set[str]:

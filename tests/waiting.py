@@ -21,10 +21,13 @@ _POLL_INSIDE_S = 0.01
 def wait_for(what: str, look: Callable[[], Found | None], seconds: float = WAIT_S) -> Found:
     """What a look finds as soon as it is true."""
     end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, f"{what}: not within {seconds:g} s; last seen: {found!r}"
-        time.sleep(_POLL_S)
-    return found
+    while True:
+        begin = time.monotonic()
+        if found := look():
+            return found
+        assert begin < end, f"{what}: not within {seconds:g} s; last seen: {found!r}"
+        # A look that starts processes must not take the processor away from what is waited for.
+        time.sleep(max(_POLL_S, time.monotonic() - begin))
 
 
 async def until(look: Callable[[], Any], what: str = "", seconds: float = WAIT_S) -> Any:

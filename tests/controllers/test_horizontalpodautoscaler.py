@@ -76,7 +76,8 @@ class Scaled:
 
 @asynccontextmanager
 async def scaled(folder: Path) -> AsyncIterator[Scaled]:
-    async with cluster(folder, metric_resolution_s=0.5) as made, told_agent(folder) as agent:
+    # The server, which asks the agent again and again, ends first.
+    async with told_agent(folder) as agent, cluster(folder, metric_resolution_s=0.5) as made:
         found = Scaled(made, agent)
         await made.create("pods", pod("teller"))
         found.tell(30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -81,7 +80,6 @@ async def test_a_node_falls_silent_loses_its_pods_and_comes_back(tmp_path: Path)
         await add_pod(tidy, "usual", "lost")
         await add_pod(tidy, "loyal", "lost", {"operator": "Exists"})
         await add_pod(tidy, "elsewhere", "well")
-        await asyncio.sleep(0.1)
 
         async def lost_node() -> bool:
             return ("unreachable", "NoExecute") in taints(await tidy.get("v1", "Node", "lost"))

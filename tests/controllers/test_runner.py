@@ -61,6 +61,12 @@ class Recorder:
         self.controller.queue.add("key")
         return self.controller
 
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits, is worked on or comes again after a failure."""
+        assert self.controller is not None
+        queue = self.controller.queue
+        return not (len(queue) or queue.working_s() or queue.failures("key"))
+
     def _reconcile(self, key: str, answers: Answers) -> tuple[Action, ...]:
         self.asked.append((key, dict(answers)))
         return self._answer(len(self.asked), answers)
@@ -78,7 +84,7 @@ async def run(made: Cluster, recorder: Recorder, times: int) -> None:
     """Until the reconciler was asked so often, and what followed is done."""
     async with made.running({"test": recorder.make}, through=lambda _: made.client):
         await until(lambda: asked(recorder, times))
-        await asyncio.sleep(0.05)
+        await until(recorder.is_at_rest)
 
 
 @pytest.mark.slow

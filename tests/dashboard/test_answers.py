@@ -18,9 +18,11 @@ from allot.core.advice.snapshot import Snapshot, read_object
 from allot.core.advice.what_if import WhatIfCluster
 from allot.dashboard import analysis
 from allot.dashboard.assets import read_assets
+from allot.dashboard.door import Door
 from allot.dashboard.following import Followed
 from allot.dashboard.model import Model
 from allot.dashboard.questions import BadQuestion, answer
+from allot.dashboard.server import HEARTBEAT_S, Dashboard
 from allot.process.clock import SystemClock
 from dashboard import scene
 from dashboard.serving import Visitor, visitor, visitor_of_dump
@@ -235,6 +237,18 @@ async def test_changes_are_streamed_and_a_broken_stream_goes_on(moving: tuple[Mo
     async with inside.session.get(f"{inside.base}/api/stream?tables=pods&since=0", headers=headers) as stream:
         assert (await _message(stream))["tables"] == {"pods": {"team-1/newcomer": None}}
     await until(lambda: followed.model.revision and not inside.followed.stale)
+
+
+async def test_what_happens_while_changes_are_sent_is_sent_next(moving: tuple[Moving, Visitor]) -> None:
+    followed, _ = moving
+    pieces = Dashboard(followed, Door())._changes(["pods"], followed.model.revision)
+    assert (await anext(pieces)).startswith(b"retry")
+    assert b'"tables":{}' in await anext(pieces)
+    # The browser has not taken it yet.
+    followed.change(None, scene.pod("team-1", "newcomer", claims=()))
+    async with asyncio.timeout(HEARTBEAT_S / 2):
+        assert b"team-1/newcomer" in await anext(pieces)
+    await pieces.aclose()  # type: ignore[attr-defined]
 
 
 async def _message(stream: Any) -> Any:

@@ -40,7 +40,7 @@ PAGES = {
     "queues": ("queue=evaluation", "holds more than it deserves"),
     "gangs": ("gang=team-2/ring", "is pending because"),
     "nodes": ("", "No autoscaler reports here"),
-    "capacity": ("", "The next one is blocked"),
+    "capacity": ("like=machine:h100x4&add=2", "assumed as their drivers install them: DeviceClasses gpu.nvidia.com"),
     "timeline": ("", "FailedScheduling"),
     # What objects say stays text.
     "events": ("", scene.ATTACK),

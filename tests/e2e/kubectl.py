@@ -58,7 +58,8 @@ class Kubectl:
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment: a home of its own, so that caches and settings of the user play no part."""
-        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), **more}
+        own = {"HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
+        return {"PATH": os.environ["PATH"], "GOGC": os.environ.get("GOGC", ""), **own, **more}
 
     def run(
         self, *arguments: str, stdin: str | None = None, environment: dict[str, str] | None = None

@@ -26,7 +26,7 @@ import yaml
 from waiting import WAIT_S
 
 # More of them on request: each takes about a second.
-KILLS = int(os.environ.get("ALLOT_KILLS", "16"))
+KILLS = int(os.environ.get("ALLOT_KILLS", "8"))
 SEED = 20261115
 WRITERS = 8
 WATCHERS = 3

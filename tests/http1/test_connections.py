@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 
 from allot.http1.connections import PATIENCE_S, Connection, Limits
 from allot.http1.heads import Head
 from allot.http1.listener import Listener
+from allot.node.serving.certificates import server_context
 from allot.process.clock import SystemClock
-from waiting import WAIT_S
+from waiting import WAIT_S, until
 
 PIECE = b"x" * 65_536
 # More than the buffers of both sides hold.
@@ -76,3 +79,30 @@ async def test_a_client_that_floods_an_upgraded_connection_leaves_others_their_t
         await count()
         assert turns - turns_before >= reads - 1
         writer.transport.abort()
+
+
+async def test_a_listener_that_stops_leaves_nobody_behind_who_has_not_shaken_hands(tmp_path: Path) -> None:
+    async def handle(_connection: Connection, _head: Head) -> None:
+        raise AssertionError("nothing was asked")
+
+    clock = SystemClock()
+    context = server_context(tmp_path, "here", "127.0.0.1", b"", clock.seconds())
+    listener, port = Listener(handle, clock, Limits()), asyncio.get_running_loop().create_future()
+
+    async def serve() -> None:
+        async with listener.listening("127.0.0.1", 0, context) as number:
+            port.set_result(number)
+            await until(lambda: listener._shaking)
+
+    serving = asyncio.ensure_future(serve())
+    reader, writer = await asyncio.open_connection("127.0.0.1", await port)
+    await listener.stopping.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not serving.done(), "nobody would close the server's end"
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    await writer.start_tls(trusting)
+    assert await reader.read() == b""
+    writer.close()
+    await serving

@@ -17,6 +17,7 @@ import pytest
 from e2e.kubectl import MISSING, find_kubectls
 from node.cluster import Cluster, sharing, shell
 from node.signing import Signer
+from ports import free_port
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
@@ -221,7 +222,7 @@ def test_sidecars_start_before_and_end_after(cluster: Cluster) -> None:
 @pytest.mark.parametrize("binary", _BINARIES, ids=lambda path: Path(path).name)
 def test_kubectl_talks_to_containers(cluster: Cluster, binary: str) -> None:
     name = f"talks-{Path(binary).name.replace('.', '-').lower()}"
-    port = 17000 + len(name) * 13 + len(_BINARIES)
+    port = free_port()
     script = f"echo hello; python3 -m http.server {port} --bind 127.0.0.1 & while read line; do echo got $line; done; sleep 600"
     cluster.pod(name, shell("main", script, stdin=True))
     cluster.ready(name)

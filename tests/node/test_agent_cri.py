@@ -18,6 +18,7 @@ from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
+from ports import free_port
 from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("kubectl") is None, reason=MISSING)]
@@ -117,7 +118,7 @@ POD_SCENES = (
         securityContext={"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000},
     ),
     pod_of(
-        "asks",
+        "looks-up",
         container(
             "main",
             f"busybox nslookup -type=a shop.default.svc.cluster.local {DNS}; busybox nslookup -type=ptr 4.3.96.10.in-addr.arpa {DNS}; "
@@ -164,7 +165,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_pods_run_in_containerd_and_kubectl_talks_to_them(cluster: Cluster) -> None:
     mounts = [{"name": "shared", "mountPath": "/shared"}]
-    port = 18473
+    # Of the machine's network: others may run the same test on it.
+    port = free_port()
     serve = f"mkdir /www; echo page > /www/index.html; busybox httpd -p 127.0.0.1:{port} -h /www;"
     loop = "while read line; do echo got $line; done; sleep 600"
     cluster.pod(
@@ -300,7 +302,7 @@ def test_a_pod_finds_names_and_services(cluster: Cluster) -> None:
 
 
 def test_the_agent_knows_the_names_of_the_cluster(cluster: Cluster) -> None:
-    said = ended(cluster, "asks")
+    said = ended(cluster, "looks-up")
     assert "Address: 10.96.3.4" in said
     assert "name = shop.default.svc.cluster.local" in said
     assert "can't find absent.default.svc.cluster.local: NXDOMAIN" in said

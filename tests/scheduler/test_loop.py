@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -94,7 +93,8 @@ async def test_a_pod_whose_claim_is_missing_is_told_once_and_goes_on_when_it_com
 async def test_scheduling_gates_are_waited_for_in_silence(cluster: World) -> None:
     await cluster.namespace("closed")
     await cluster.pod("closed", "p", spec={"schedulingGates": [{"name": "example.com/wait"}]})
-    await asyncio.sleep(0.1)
+    await cluster.pod("closed", "later")
+    assert await cluster.bound("closed", "later")
     assert cluster.current.machine.queue.attempts("closed/p") == 0
     await cluster.pods.patch("p", {"spec": {"schedulingGates": []}}, PatchType.MERGE, "closed")
     assert await cluster.bound("closed", "p")
@@ -147,7 +147,9 @@ async def test_a_missing_class_is_an_event_and_no_busy_loop(cluster: World) -> N
         f"0/{count} nodes are available: request gpu: device class nope does not exist. "
         f"preemption: 0/{count} nodes are available: {count} Preemption is not helpful for scheduling."
     )
-    await asyncio.sleep(0.3)
+    for number in range(5):
+        await cluster.pod("classless", f"later-{number}")
+        assert await cluster.bound("classless", f"later-{number}")
     assert cluster.current.machine.queue.attempts("classless/p") == 1
     await cluster.device_class("nope")
     assert await cluster.bound("classless", "p")

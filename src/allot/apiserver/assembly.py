@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from allot.apiserver.access.followed_store import FollowedStore
 from allot.apiserver.access.setup import Access, open_access
 from allot.apiserver.admission.allocation_guard import AllocationGuard
 from allot.apiserver.admission.attention import Attendance, UnattendedKinds, UnattendedPods, UnprovidedObjects
+from allot.apiserver.admission.chain import AdmissionChain
 from allot.apiserver.admission.compute_classes import ComputeClasses
 from allot.apiserver.admission.foreign_scheduling import GpuShares, KaiRules
 from allot.apiserver.admission.mutating_policies import MutatingPolicies
@@ -131,111 +132,166 @@ async def running(
     await store.open()
     aside = Aside()
     try:
-        registry = builtin_registry(settings.gates, clock)
-        lookup = StoreLookup(store, registry)
-        access = open_access(
-            settings.directory,
-            lookup,
-            clock,
-            ids,
-            names=(*settings.names, settings.host),
-            token_file=settings.token_file,
-            signing_key_file=settings.signing_key_file,
-            verifying_key_files=settings.verifying_key_files,
-            gates=settings.gates,
-        )
-        dialler = _dialler(settings, access)
-        calls = WebhookCalls(lookup, dialler)
-        guard = AllocationGuard(store, settings.gates)
-        attendance = Attendance(clock)
-        chain = default_chain(
-            lookup=lookup,
-            writer=lookup,
-            authorize=access.authorizer.authorize,
-            clock=clock,
-            ids=ids,
-            gates=settings.gates,
-            disabled=settings.disabled_admission,
-            last_mutating=(
-                GpuShares(),
-                ComputeClasses(lookup),
-                ServiceAddresses(lookup, ids),
-                MutatingPolicies(lookup, registry, access.authorizer.authorize),
-                MutatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
-            ),
-            last_validating=(
-                ValidatingPolicies(lookup, registry, access.authorizer.authorize),
-                ValidatingWebhooks(lookup, registry, access.authorizer.authorize, ids, calls),
-                guard,
-                KaiRules(lookup),
-                QueueUse(lookup, access.authorizer.authorize),
-                UnattendedKinds(attendance, settings.gates),
-                UnattendedPods(attendance),
-                UnprovidedObjects(attendance, lookup),
-            ),
-        )
-        board = Board(settings.metric_resolution_s)
-        metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
-        context = ServerContext(
-            store=FollowedStore(store, access.authorizer),
-            registry=registry,
-            admission=chain,
-            authorizer=access.authorizer,
-            clock=clock,
-            ids=ids,
-            gates=settings.gates,
-            aside=aside,
-            reviews=Reviews(access, lookup),
-            unstored=metrics_apis,
-        )
-        server = ApiServer(context)
-        metrics = Metrics()
-        state = _State(server, access, guard, attendance)
-        audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
-        openapi = OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED)
-        endpoints = NonResourceEndpoints(
-            access.authorizer,
-            registry,
-            openapi,
-            metrics,
-            state.checks(),
-            access.tokens,
-            state.ready_checks(),
-            metrics_apis,
-        )
-        http = HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats)
-        conversions = Conversions(calls, ids)
-        custom = CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions)
-        await state.load()
-        await custom.load()
+        parts = _assembled(settings, store, clock, ids, aside)
+        await parts.state.load()
+        await parts.custom.load()
         async with asyncio.TaskGroup() as tasks:
-            followers = [
-                tasks.create_task(supervise("the feed of access rules", state.feed, clock)),
-                tasks.create_task(supervise("the furnishing of namespaces", state.furnish, clock)),
-                tasks.create_task(supervise("the controller of custom resources", custom.run, clock)),
-                tasks.create_task(supervise("compaction", lambda: compact(context), clock)),
-                tasks.create_task(supervise("the sweeping of events", lambda: sweep_events(context), clock)),
-                tasks.create_task(supervise("the reading of metrics", Scraper(context, dialler, board).run, clock)),
-                tasks.create_task(supervise("the renewal of certificates", access.certificates.keep_renewed, clock)),
-            ]
-            if audit is not None:
-                followers.append(tasks.create_task(audit.run()))
+            followers = [tasks.create_task(each) for each in parts.followers()]
             try:
-                async with http.listening(settings.host, settings.port) as port:
+                async with parts.http.listening(settings.host, settings.port) as port:
                     for host in (settings.host, *settings.names):
-                        dialler.keep_from(host, port)
-                    await bootstrap(server, settings.host, port)
-                    state.ready = True
-                    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-                    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else host
-                    yield Running(server, access, f"https://{shown}:{port}", port, endpoints, dialler)
+                        parts.dialler.keep_from(host, port)
+                    await bootstrap(parts.server, settings.host, port)
+                    parts.state.ready = True
+                    url = f"https://{_shown_host(settings.host)}:{port}"
+                    yield Running(parts.server, parts.access, url, port, parts.endpoints, parts.dialler)
             finally:
-                conversions.close()
+                parts.conversions.close()
                 for follower in followers:
                     follower.cancel()
     finally:
         aside.close()
         await store.close()
+
+
+def _shown_host(host: str) -> str:
+    """Where clients on this machine find a server that listens at an address."""
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+class _Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server consists of, before it serves."""
+
+    server: ApiServer
+    access: Access
+    state: _State
+    custom: CustomResources
+    conversions: Conversions
+    endpoints: NonResourceEndpoints
+    http: HttpServer
+    dialler: Dialler
+    scraper: Scraper
+    audit: AuditLog | None
+
+    def followers(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What runs beside it."""
+        context = self.server.context
+        runs: dict[str, Callable[[], Awaitable[None]]] = {
+            "the feed of access rules": self.state.feed,
+            "the furnishing of namespaces": self.state.furnish,
+            "the controller of custom resources": self.custom.run,
+            "compaction": lambda: compact(context),
+            "the sweeping of events": lambda: sweep_events(context),
+            "the reading of metrics": self.scraper.run,
+            "the renewal of certificates": self.access.certificates.keep_renewed,
+        }
+        for name, run in runs.items():
+            yield supervise(name, run, context.clock)
+        if self.audit is not None:
+            yield self.audit.run()
+
+
+def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: Aside) -> _Parts:
+    registry = builtin_registry(settings.gates, clock)
+    lookup = StoreLookup(store, registry)
+    access = open_access(
+        settings.directory,
+        lookup,
+        clock,
+        ids,
+        names=(*settings.names, settings.host),
+        token_file=settings.token_file,
+        signing_key_file=settings.signing_key_file,
+        verifying_key_files=settings.verifying_key_files,
+        gates=settings.gates,
+    )
+    dialler = _dialler(settings, access)
+    calls = WebhookCalls(lookup, dialler)
+    guard = AllocationGuard(store, settings.gates)
+    attendance = Attendance(clock)
+    board = Board(settings.metric_resolution_s)
+    metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
+    context = ServerContext(
+        store=FollowedStore(store, access.authorizer),
+        registry=registry,
+        admission=_admission(settings, lookup, registry, access, clock, ids, calls, guard, attendance),
+        authorizer=access.authorizer,
+        clock=clock,
+        ids=ids,
+        gates=settings.gates,
+        aside=aside,
+        reviews=Reviews(access, lookup),
+        unstored=metrics_apis,
+    )
+    server = ApiServer(context)
+    metrics = Metrics()
+    state = _State(server, access, guard, attendance)
+    audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
+    endpoints = NonResourceEndpoints(
+        access.authorizer,
+        registry,
+        OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED),
+        metrics,
+        state.checks(),
+        access.tokens,
+        state.ready_checks(),
+        metrics_apis,
+    )
+    conversions = Conversions(calls, ids)
+    return _Parts(
+        server=server,
+        access=access,
+        state=state,
+        custom=CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions),
+        conversions=conversions,
+        endpoints=endpoints,
+        http=HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats),
+        dialler=dialler,
+        scraper=Scraper(context, dialler, board),
+        audit=audit,
+    )
+
+
+def _admission(
+    settings: Settings,
+    lookup: StoreLookup,
+    registry: Registry,
+    access: Access,
+    clock: Clock,
+    ids: Ids,
+    calls: WebhookCalls,
+    guard: AllocationGuard,
+    attendance: Attendance,
+) -> AdmissionChain:
+    authorize = access.authorizer.authorize
+    return default_chain(
+        lookup=lookup,
+        writer=lookup,
+        authorize=authorize,
+        clock=clock,
+        ids=ids,
+        gates=settings.gates,
+        disabled=settings.disabled_admission,
+        last_mutating=(
+            GpuShares(),
+            ComputeClasses(lookup),
+            ServiceAddresses(lookup, ids),
+            MutatingPolicies(lookup, registry, authorize),
+            MutatingWebhooks(lookup, registry, authorize, ids, calls),
+        ),
+        last_validating=(
+            ValidatingPolicies(lookup, registry, authorize),
+            ValidatingWebhooks(lookup, registry, authorize, ids, calls),
+            guard,
+            KaiRules(lookup),
+            QueueUse(lookup, authorize),
+            UnattendedKinds(attendance, settings.gates),
+            UnattendedPods(attendance),
+            UnprovidedObjects(attendance, lookup),
+        ),
+    )
 
 
 def _selecting(lookup: StoreLookup, registry: Registry) -> Selecting:

@@ -17,8 +17,11 @@ class Catalogue:
     def offered(self) -> Sequence[tuple[str, str]]:
         """Their names, and what they have."""
         from allot.devices.catalogue import find_profile, profile_names
+        from allot.devices.profiles.gpus import gpu_models
 
-        return [(name, find_profile(name).devices or "no devices") for name in profile_names()]
+        # What people buy most; any other number of cards has a name, too.
+        names = (*(f"{model}x8" for model in gpu_models()), *profile_names())
+        return [(name, find_profile(name).devices or "no devices") for name in names]
 
     def objects(self, name: str, count: int) -> Sequence[APIStruct]:
         """So many nodes of one, with slices and classes. ChangeError if there is none of that name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -39,6 +39,13 @@ BY_KIND = {kind.name: kind for kind in reversed(KINDS)}
 
 class Unknown(Exception):
     """An object that is not there, or may not be seen."""
+
+
+async def wait_for_news(news: asyncio.Event, seconds: float) -> None:
+    """Until there are some, but not longer than that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await news.wait()
 
 
 class Followed:
@@ -78,13 +85,10 @@ class Followed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def news(self, seconds: float) -> None:
-        """Until there are some, but not longer than that."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return
+    @property
+    def next_news(self) -> asyncio.Event:
+        """Is set when there are some. Who looks at the cluster takes it before: what happens meanwhile is news, too."""
+        return self._news
 
     def look(self, at: float) -> None:
         """Remember how it is now."""

@@ -22,7 +22,7 @@ from allot.core.model.resource_v1 import ResourceClaim
 from allot.dashboard.analysis import Answer, TooMany
 from allot.dashboard.assets import Asset, read_assets
 from allot.dashboard.door import SECURITY_HEADERS, Door
-from allot.dashboard.following import BY_KIND, Followed, Unknown
+from allot.dashboard.following import BY_KIND, Followed, Unknown, wait_for_news
 from allot.dashboard.questions import QUESTIONS
 from allot.dashboard.views.graph import Graph
 from allot.dashboard.views.timeline import held_before, pod_marks
@@ -140,6 +140,7 @@ class Dashboard:
             model, told = self._followed.model, b""
             yield b"retry: 1000\n\n"
             while True:
+                news = self._followed.next_news
                 parts: list[bytes] = []
                 reset: list[str] = []
                 for name in names:
@@ -155,7 +156,7 @@ class Dashboard:
                     yield b'id: %d\ndata: {"now":%s,"tables":{%s}}\n\n' % (since, head, b",".join(parts))
                 else:
                     yield b": still here\n\n"
-                await self._followed.news(HEARTBEAT_S)
+                await wait_for_news(news, HEARTBEAT_S)
         finally:
             self._streams -= 1
 

@@ -20,6 +20,10 @@ from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_
 from allot.devices.tpu.topology import single_host_topology
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+# What there is unless somebody asks for something else.
+DEFAULT_PROFILE = "h100x8"
+# Of which one process can simulate so many nodes.
+NODES_MAX = 20_000
 _NEAREST_MAX = 3
 
 

@@ -25,14 +25,13 @@ import msgspec
 
 from allot.core.scheduling import HOSTNAME
 from allot.core.validation import formats
-from allot.devices.catalogue import Profile, UnknownProfile, find_profile
+from allot.devices.catalogue import NODES_MAX, Profile, UnknownProfile, find_profile
 from allot.devices.file.definition import DeviceFile, check_device_file
 from allot.devices.profiles.nvlink import rack_labels
 from allot.devices.simulation import Settings, SettingsError, SimulatedDrivers
 from allot.devices.structured_files import Field, Lines, parse_document, read_bytes
 from allot.reading.errors import Unreadable
 
-NODES_MAX = 20_000
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 NAME_LENGTH_MAX = 253
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
@@ -23,6 +24,8 @@ _READ_BYTES = 256 * 1024
 _STOP_S = 5.0
 _LOOK_EVERY_S = 1.0
 _HANDSHAKE_S = 30.0
+# How long a listener that stops waits for clients that it does not know yet, and how often it looks.
+_SHAKING_S, _SHAKING_LOOK_S = 1.0, 0.01
 _BACKLOG = 4096
 
 
@@ -37,6 +40,8 @@ class Listener:
         self.stopping = asyncio.Event()
         self.date = formatdate(clock.seconds(), usegmt=True)
         self._clock = clock
+        # Accepted, but not there yet: over TLS hands are shaken first. asyncio does not say which of them fail; nothing holds those.
+        self._shaking: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._connections: set[Connection] = set()
         self._open = Shares(limits.connections)
         # How many were refused since that was told last, and where the last came from.
@@ -52,11 +57,11 @@ class Listener:
         patience = None if context is None else _HANDSHAKE_S
         if sock is not None:
             server = await self.loop.create_server(
-                lambda: Connection(self), sock=sock, ssl=context, backlog=_BACKLOG, ssl_handshake_timeout=patience
+                self._accepted, sock=sock, ssl=context, backlog=_BACKLOG, ssl_handshake_timeout=patience
             )
         else:
             server = await self.loop.create_server(
-                lambda: Connection(self),
+                self._accepted,
                 host,
                 port,
                 ssl=context,
@@ -72,8 +77,14 @@ class Listener:
             watching.cancel()
             await self._stop()
 
+    def _accepted(self) -> Connection:
+        connection = Connection(self)
+        self._shaking.add(connection)
+        return connection
+
     def opened(self, connection: Connection) -> None:
         """A connection is there."""
+        self._shaking.discard(connection)
         if self.stopping.is_set():
             connection.abort()
             return
@@ -126,3 +137,7 @@ class Listener:
         for connection in tuple(self._connections):
             connection.abort()
         await asyncio.gather(*left, return_exceptions=True)
+        # They are refused as soon as they are there, or give up; nobody would close their sockets later.
+        until = self.loop.time() + _SHAKING_S
+        while self._shaking and self.loop.time() < until:
+            await asyncio.sleep(_SHAKING_LOOK_S)

@@ -249,27 +249,7 @@ class SimulatedNodes:
         self._volumes = _Volumes(
             options.root / PODS, options.root / "disks", objects, certificates, clock, self.runtime
         )
-        shared = Services(
-            clock=clock,
-            ids=ids,
-            runtime=self.runtime,
-            listing=self.runtime,
-            devices=self._devices,
-            volumes=self._volumes,
-            specs=ContainerSpecs(objects),
-            reports=Reports(client, self._events),
-            actions=_Actions(self.runtime, network),
-            log_folder=options.root / "log" / "pods",
-            host_ips=(options.address,),
-            runtime_name="simulated",
-            pulls_images=False,
-            allocatable={},
-            variables=self._variables,
-            admission=self._admission,
-            sysctls=options.sysctls,
-            time_factor=options.time_factor,
-        )
-        self._shared = shared
+        self._shared = self._common_services(client, ids, objects, network)
         by_set = {id(each): self._services(each) for each in options.sets}
         self._services_of = {name: by_set[id(each)] for name, each in self._set_of.items()}
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector="spec.nodeName!=")
@@ -321,6 +301,29 @@ class SimulatedNodes:
             tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
 
     # --- nodes ---
+
+    def _common_services(self, client: Client, ids: Ids, objects: Objects, network: PodNetwork | None) -> Services:
+        """What the workers of all nodes share."""
+        return Services(
+            clock=self._clock,
+            ids=ids,
+            runtime=self.runtime,
+            listing=self.runtime,
+            devices=self._devices,
+            volumes=self._volumes,
+            specs=ContainerSpecs(objects),
+            reports=Reports(client, self._events),
+            actions=_Actions(self.runtime, network),
+            log_folder=self._options.root / "log" / "pods",
+            host_ips=(self._options.address,),
+            runtime_name="simulated",
+            pulls_images=False,
+            allocatable={},
+            variables=self._variables,
+            admission=self._admission,
+            sysctls=self._options.sysctls,
+            time_factor=self._options.time_factor,
+        )
 
     def _services(self, each: SimulatedSet) -> Services:
         return msgspec.structs.replace(self._shared, allocatable=each.machine.allocatable)

@@ -194,7 +194,7 @@ class Volumes:
         elif source.medium in ("", MEMORY):
             make_folder(around, name, group)
         else:
-            raise Missing(f'the agent has no folders of medium "{source.medium}"')
+            raise Missing(f'medium "{source.medium}" of emptyDir: expected "" or "Memory"')
 
     def excess(self, pod: RunnablePod) -> str:
         """Why a pod has to go: what it has in one of its empty folders is more than it may. Empty if all is well."""
@@ -247,7 +247,7 @@ class Volumes:
         if volume.empty_dir is not None:
             return EMPTY, None
         if volume.image is not None:
-            raise Missing("this node's runtime has no images: a volume with the content of one needs --runtime cri")
+            raise Missing("this runtime does not pull images: image volumes need --runtime cri")
         if volume.config_map is not None:
             return "configmap", await self._config_map(pod, volume.config_map, volume.config_map.default_mode)
         if volume.secret is not None:

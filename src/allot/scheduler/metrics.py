@@ -17,6 +17,7 @@ ERROR = "error"
 # Attempts that count in a label; more are one value, so that a pod that never fits does not make new series for ever.
 _ATTEMPTS_MAX = 15
 _DRA = "DynamicResources"
+_SHORT_S = exponential(0.001, 2, 15)
 
 
 class SchedulerMetrics:
@@ -32,7 +33,32 @@ class SchedulerMetrics:
         """places: how many units wait where; refused: how many each plugin keeps waiting; sizes: nodes, pods and assumed pods
         in the cache."""
         self.registry = registry
-        short = exponential(0.001, 2, 15)
+        self._measure_pods(registry)
+        self._measure_groups(registry)
+        self._measure_claims(registry)
+        Gauge(
+            registry,
+            "scheduler_pending_pods",
+            "Number of pending pods, by the queue type.",
+            ("queue",),
+            lambda: {(place.value,): float(count) for place, count in places().items() if place.value},
+        )
+        Gauge(
+            registry,
+            "scheduler_unschedulable_pods",
+            "The number of unschedulable pods by the plugins that refused them.",
+            ("plugin",),
+            lambda: {(plugin,): float(count) for plugin, count in refused().items()},
+        )
+        Gauge(
+            registry,
+            "scheduler_cache_size",
+            "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+            ("type",),
+            lambda: {(kind,): float(count) for kind, count in sizes().items()},
+        )
+
+    def _measure_pods(self, registry: CollectorRegistry) -> None:
         self.attempts = Counter(
             registry,
             "scheduler_schedule_attempts",
@@ -44,10 +70,13 @@ class SchedulerMetrics:
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (decision and binding).",
             ("result", "profile"),
-            buckets=short,
+            buckets=_SHORT_S,
         )
         self._algorithm_s = Histogram(
-            registry, "scheduler_scheduling_algorithm_duration_seconds", "Decision latency in seconds.", buckets=short
+            registry,
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Decision latency in seconds.",
+            buckets=_SHORT_S,
         )
         self._point_s = Histogram(
             registry,
@@ -95,6 +124,8 @@ class SchedulerMetrics:
             "Number of units moved to the active or back-off queue, by event.",
             ("queue", "event"),
         )
+
+    def _measure_groups(self, registry: CollectorRegistry) -> None:
         self._groups = Counter(
             registry,
             "scheduler_podgroup_schedule_attempts",
@@ -106,13 +137,13 @@ class SchedulerMetrics:
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Pod group scheduling attempt latency in seconds, by the result.",
             ("result", "profile"),
-            buckets=short,
+            buckets=_SHORT_S,
         )
         self._group_algorithm_s = Histogram(
             registry,
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Decision latency of pod groups in seconds.",
-            buckets=short,
+            buckets=_SHORT_S,
         )
         self._workload_preemptions = Counter(
             registry, "scheduler_workload_preemption_attempts", "Total preemption attempts of pod groups."
@@ -123,6 +154,8 @@ class SchedulerMetrics:
             "Number of victims that a pod group preempted.",
             buckets=exponential(1, 2, 7),
         )
+
+    def _measure_claims(self, registry: CollectorRegistry) -> None:
         self._bindings = Counter(
             registry,
             "scheduler_dra_bindingconditions_allocations",
@@ -141,27 +174,6 @@ class SchedulerMetrics:
             "dynamic_resource_allocation_resourceclaim_creates",
             "Number of ResourceClaims created for extended resources.",
             ("status", "admin_access", "owner_api_group", "owner_api_kind"),
-        )
-        Gauge(
-            registry,
-            "scheduler_pending_pods",
-            "Number of pending pods, by the queue type.",
-            ("queue",),
-            lambda: {(place.value,): float(count) for place, count in places().items() if place.value},
-        )
-        Gauge(
-            registry,
-            "scheduler_unschedulable_pods",
-            "The number of unschedulable pods by the plugins that refused them.",
-            ("plugin",),
-            lambda: {(plugin,): float(count) for plugin, count in refused().items()},
-        )
-        Gauge(
-            registry,
-            "scheduler_cache_size",
-            "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-            ("type",),
-            lambda: {(kind,): float(count) for kind, count in sizes().items()},
         )
 
     def decided(self, decision: Decision, seconds: float) -> None:

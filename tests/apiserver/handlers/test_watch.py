@@ -161,14 +161,14 @@ async def test_watches_end_when_the_client_leaves(server: LiveServer) -> None:
     for name in ("a", "b", "c"):
         await add(server, name)
 
-    async def have_ended() -> bool:
-        lines = (await server.get("/metrics")).raw.decode().splitlines()
-        watches = [
-            each for each in lines if each.startswith("apiserver_longrunning_requests{") and "configmaps" in each
-        ]
-        return [each.rsplit(" ", 1)[1] for each in watches] == ["0.0"]
+    await until(lambda: _watches(server, 0))
 
-    await until(have_ended)
+
+async def _watches(server: LiveServer, count: int) -> bool:
+    """Whether so many watches of config maps are open."""
+    lines = (await server.get("/metrics")).raw.decode().splitlines()
+    watches = [each for each in lines if each.startswith("apiserver_longrunning_requests{") and "configmaps" in each]
+    return [float(each.rsplit(" ", 1)[1]) for each in watches] == [count]
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ async def test_many_watchers_see_the_same(any_server: LiveServer) -> None:
 
     async with asyncio.TaskGroup() as tasks:
         watchers = [tasks.create_task(follow()) for _ in range(10)]
-        await asyncio.sleep(0.05)
+        await until(lambda: _watches(any_server, 10))
         for number in range(10):
             await add(any_server, f"m{number}")
             await any_server.patch(f"{MAPS}/m{number}", {"data": {"k": "v"}})

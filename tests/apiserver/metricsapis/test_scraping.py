@@ -40,7 +40,7 @@ async def metric(client: Client, name: str, pods: str = "*") -> list[tuple[str, 
 
 
 async def test_a_node_that_comes_is_known_before_the_next_round(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made, told_agent(tmp_path) as agent:
+    async with told_agent(tmp_path) as agent, cluster(tmp_path) as made:
         await agent.register(made.client)
         found = await until(lambda: node(made.client))
         assert 499_000_000 <= int(found["usage"]["cpu"].removesuffix("n")) <= 501_000_000
@@ -50,7 +50,7 @@ async def test_a_node_that_comes_is_known_before_the_next_round(tmp_path: Path) 
 
 
 async def test_an_agent_speaks_for_the_pods_of_its_nodes(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as made, told_agent(tmp_path) as agent:
+    async with told_agent(tmp_path) as agent, cluster(tmp_path) as made:
         for name, place in (("mine", "n1"), ("other", "n2")):
             await made.create("pods", pod(name, place, app="x"))
         text = "".join(f'waiting{{namespace="default",pod="{name}"}} 7\n' for name in ("mine", "other", "nobody"))
@@ -76,7 +76,7 @@ async def test_an_agent_speaks_for_the_pods_of_its_nodes(tmp_path: Path) -> None
 async def test_what_an_agent_tells_badly_leaves_the_rest_alone(
     tmp_path: Path, path: str, status: int, text: str
 ) -> None:
-    async with cluster(tmp_path) as made, told_agent(tmp_path) as agent:
+    async with told_agent(tmp_path) as agent, cluster(tmp_path) as made:
         await made.create("pods", pod("mine"))
         agent.tell(path, text, status)
         await agent.register(made.client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, read_object, snapshot_kind
@@ -66,7 +67,7 @@ def test_events_of_both_groups_are_the_same(value: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"apiVersion": "v1", "kind": "Secret"},
+        {"apiVersion": "v1", "kind": "ServiceAccount"},
         {"apiVersion": "example.com/v1", "kind": "Pod"},
         {"kind": "Pod"},
         {"apiVersion": 7, "kind": []},
@@ -76,6 +77,23 @@ def test_events_of_both_groups_are_the_same(value: dict[str, object]) -> None:
 def test_other_kinds_are_not_in_snapshots(value: dict[str, object]) -> None:
     with pytest.raises(NotInSnapshots):
         read_object(value)
+
+
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
+def test_of_secrets_and_config_maps_only_the_names_of_keys_are_kept(kind: str) -> None:
+    value = {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "data": {"b": "cGFzcw=="},
+        "stringData": {"a": "pass"},
+    }
+    found = read_object(value)
+    assert isinstance(found, observed_v1.Secret | observed_v1.ConfigMap)
+    assert found.keys == ("a", "b")
+    assert b"pass" not in msgspec.json.encode(found)
+    assert b"cGFzcw" not in msgspec.json.encode(found)
+    assert snapshot_kind(type(found)) not in KINDS
 
 
 def test_a_bad_object_is_refused_by_field() -> None:

@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from waiting import wait_for
 
 _SECONDS_MAX = 60
 
@@ -24,6 +25,7 @@ class Shell:
         programs = Path(sys.executable).parent
         self._environment = {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "GOGC": os.environ.get("GOGC", ""),
             "HOME": str(folder),
             "XDG_DATA_HOME": str(folder),
             "KUBECONFIG": str(folder / "kubeconfig"),
@@ -47,12 +49,17 @@ class Shell:
 
     def shows(self, line: str, shown: Callable[[str], bool]) -> str:
         """What a line prints once it shows what it is to show."""
-        until = time.monotonic() + _SECONDS_MAX
-        printed = self.run(line)
-        while not shown(printed):
-            assert time.monotonic() < until, f"$ {line}\n{printed}"
-            time.sleep(0.1)
+        printed = ""
+
+        def look() -> bool:
+            nonlocal printed
             printed = self.run(line)
+            return shown(printed)
+
+        try:
+            wait_for(f"$ {line}", look, _SECONDS_MAX)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{printed}") from None
         return printed
 
 

@@ -49,6 +49,8 @@ class Node:
         self.root = root
         self.gates = gates
         self.active: set[str] | None = set()
+        # How often the agent has asked for them.
+        self.looks = 0
         self.metrics = CollectorRegistry()
         self.drivers: list[DriverOnSockets] = []
 
@@ -72,11 +74,20 @@ class Node:
             self.root,
             clock or SystemClock(),
             SystemIds(),
-            active_pods=lambda: None if self.active is None else frozenset(self.active),
+            active_pods=self._active_pods,
             gates=self.gates,
             metrics=self.metrics,
             periods=periods,
         )
+
+    def _active_pods(self) -> frozenset[str] | None:
+        self.looks += 1
+        return None if self.active is None else frozenset(self.active)
+
+    async def looked(self, times: int) -> None:
+        """Wait until the agent has asked for the active pods so often again."""
+        before = self.looks
+        await until(lambda: self.looks >= before + times)
 
     @asynccontextmanager
     async def running(self, periods: Periods = QUICK, clock: Clock | None = None) -> AsyncIterator[ClaimPreparer]:

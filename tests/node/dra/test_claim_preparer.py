@@ -407,7 +407,7 @@ async def test_what_a_force_deleted_pod_left_is_given_back(tmp_path: Path) -> No
         await preparer.prepare(decode_runnable(pod))
         driver.around = _fail("busy", times=2)
         here.active = None
-        await asyncio.sleep(0.05)
+        await here.looked(3)
         # As long as it is not known which pods there are, nothing is taken from any.
         assert driver.asked(UNPREPARE) == []
         here.active = set()
@@ -425,9 +425,9 @@ async def test_what_a_pod_left_is_given_back_as_soon_as_its_driver_is_there(tmp_
         await driver.stop()
         here.active = None
         async with here.running() as preparer:
-            await asyncio.sleep(0.05)
+            await here.looked(2)
             here.active = set()
-            await asyncio.sleep(0.05)
+            await here.looked(2)
             assert preparer.records
             await driver.start()
             # Long before the period is over.

@@ -88,11 +88,16 @@ async def test_a_driver_that_ends_its_stream_is_unknown_until_it_reports_again(t
 async def test_a_driver_without_health_is_not_asked_again(tmp_path: Path) -> None:
     async with node(tmp_path) as here, here.running() as preparer:
         driver = await here.driver(versions=WITH_HEALTH)
-        await registered(preparer)
-        await until(lambda: driver.health_streams)
+        other = await here.driver("other.example.com", versions=WITH_HEALTH)
+        await registered(preparer, driver.name, other.name)
+        await until(lambda: driver.health_streams and other.health_streams)
         driver.health.put_nowait(grpc.StatusCode.UNIMPLEMENTED)
         await until(lambda: not driver.health.qsize())
-        await asyncio.sleep(0.1)
+        # One whose stream only ends is asked again each time.
+        for times in (1, 2):
+            await until(lambda times=times: len(other.health_streams) == times)
+            other.health.put_nowait(None)
+        await until(lambda: len(other.health_streams) == 3)
         assert len(driver.health_streams) == 1
         await preparer.prepare(decode_runnable(await here.pod("p", "a")))
 
@@ -207,7 +212,7 @@ async def test_gates_switch_health_and_messages_off(tmp_path: Path, gate: str) -
         await preparer.prepare(decode_runnable(pod))
         driver.say(HEALTHY, "fine")
         if gate == "ResourceHealthStatus":
-            await asyncio.sleep(0.05)
+            # A stream would have been opened before the driver was called.
             assert (preparer.health(decode_runnable(pod)), driver.health_streams) == ({}, [])
         else:
             await until(lambda: said(preparer, pod) == [("Healthy", None)])
@@ -225,5 +230,5 @@ async def test_an_instance_that_goes_does_not_take_the_word_of_its_successor(tmp
         await until(lambda: said(preparer, pod) == [("Healthy", None)])
         await old.stop()
         await until(lambda: len(preparer.plugins.instances()) == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: preparer._health._streams == {new.name: 1})
         assert said(preparer, pod) == [("Healthy", None)]

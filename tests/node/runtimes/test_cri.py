@@ -447,7 +447,8 @@ async def test_stopping_and_removing_twice_or_what_is_not_there_succeeds(pod: Ru
 
 
 async def test_a_container_that_does_not_listen_is_ended_after_its_grace_period(pod: RunningPod) -> None:
-    id_ = await pod.start(command=("sh", "-c", "trap '' TERM; while true; do sleep 0.05; done"))
+    id_ = await pod.start(command=("sh", "-c", "trap '' TERM; echo deaf; while true; do sleep 0.05; done"))
+    assert await pod.log() == [("stdout", "deaf")]
     await pod.runtime.stop_container(id_, 0.5)
     assert (await pod.container(id_)).exit_code == 137
 

@@ -308,27 +308,35 @@ def _cleaned(raw: Mapping[str, Any], references: list[str], depth: int, prefix: 
     told: Object = {}
     if depth > _DEPTH_MAX:
         return told
+
+    def below(each: Mapping[str, Any]) -> Object:
+        return _cleaned(each, references, depth + 1, prefix)
+
     for key, value in raw.items():
         if key == _REFERENCE:
             name = str(value).rpartition("/")[2]
             references.append(name)
-            if len(raw) == 1 or prefix == operations.V2_PREFIX:
-                told[key] = prefix + name
-            else:
-                told["allOf"] = [_reference(name, prefix)]
-        elif key == "type" and isinstance(value, list):
-            told[key] = next((each for each in value if each != "null"), "object")
-        elif key == "enum" and isinstance(value, list) and None in value:
-            told[key] = [each for each in value if each is not None]
-        elif key == "properties" and isinstance(value, dict):
-            told[key] = {name: _cleaned(each, references, depth + 1, prefix) for name, each in value.items()}
-            for name in ("apiVersion", "kind"):
-                if name in told[key]:
-                    told[key][name].pop("enum", None)
-        elif key in ("items", "additionalProperties") and isinstance(value, dict):
-            told[key] = _cleaned(value, references, depth + 1, prefix)
-        elif key in ("oneOf", "anyOf", "allOf") and isinstance(value, list):
-            told[key] = [_cleaned(each, references, depth + 1, prefix) for each in value]
+            told |= _reference(name, prefix) if len(raw) == 1 else _beside(name, prefix)
         else:
-            told[key] = value
+            told[key] = _cleaned_keyword(key, value, below)
     return told
+
+
+def _cleaned_keyword(key: str, value: Any, below: Callable[[Mapping[str, Any]], Object]) -> Any:
+    """What a keyword of a schema says. below: cleans a schema inside it."""
+    match key, value:
+        case "type", list():
+            return next((each for each in value if each != "null"), "object")
+        case "enum", list():
+            return [each for each in value if each is not None]
+        case "properties", dict():
+            told = {name: below(each) for name, each in value.items()}
+            for name in ("apiVersion", "kind"):
+                if name in told:
+                    told[name].pop("enum", None)
+            return told
+        case "items" | "additionalProperties", dict():
+            return below(value)
+        case "oneOf" | "anyOf" | "allOf", list():
+            return [below(each) for each in value]
+    return value

@@ -30,9 +30,9 @@ from allot.client.informers import Informers
 from allot.core.features import FeatureGates
 from allot.core.lifecycle.pod_sysctls import SysctlRules, UnknownNamespace, allow_unsafe
 from allot.core.network.ranges import DOMAIN
-from allot.devices.catalogue import UnknownProfile
+from allot.devices.catalogue import NODES_MAX, UnknownProfile
 from allot.devices.driver_pods import DRIVER_NAMESPACES, DRIVER_POD
-from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NODES_MAX, NodeSet, hint_for, read_node_file
+from allot.devices.node_files import NAME, NAME_LENGTH_MAX, NodeSet, hint_for, read_node_file
 from allot.devices.pool_files import PoolFile, PoolSpec, read_pool_file
 from allot.network.client import PodNetwork
 from allot.network.resolvers import RESOLV_CONF

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -15,10 +15,10 @@ from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
 from allot.cli.up.banner import announce
 from allot.cli.up.detaching import IN_BACKGROUND, start_in_background
-from allot.cli.up.node_sets import DEFAULT, Nodes, kept_nodes, parse_specs, with_device_files
-from allot.devices.catalogue import find_profile, profile_names
-from allot.devices.node_files import NODES_MAX
-from allot.devices.pool_files import parse_pools
+from allot.devices.catalogue import DEFAULT_PROFILE, NODES_MAX, find_profile, profile_names
+
+if TYPE_CHECKING:
+    from allot.cli.up.node_sets import Nodes
 
 _ARGUMENTS = "allot.cli.commands.up.arguments"
 
@@ -59,7 +59,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
     multiple=True,
     metavar="SPEC",
     help=f"A node: a profile (h100x8, t4, p4d.24xlarge), PROFILE=COUNT, a YAML file of profiles, 'local' for this machine, or 'none'; "
-    f"repeatable.  [default: those of the last start, otherwise {DEFAULT}]",
+    f"repeatable.  [default: those of the last start, otherwise {DEFAULT_PROFILE}]",
 )
 @click.option("--count", type=click.IntRange(1, NODES_MAX), help="The number of nodes of the preceding --node.")
 @click.option(
@@ -173,24 +173,24 @@ def up(
     if etcd and (server.memory or server.etcd_servers):
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
     make_data_dir(server.data_dir)
-    nodes = with_device_files(_nodes(specs, pools, time_factor, server.data_dir), device_files)
     if detach:
         given = click.get_current_context().meta[_ARGUMENTS]
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
         announce(state, background=server.data_dir)
         return
-    # Imported here, not by those that only start one in the background.
+    # Imported here, not by those that only start one in the background: that one says what is wrong with its nodes.
     from allot.cli.serving import run_server
     from allot.cli.up.etcd_child import find_etcd
     from allot.cli.up.kubeconfigs import kubeconfig_to_merge_into
     from allot.cli.up.local_node import LocalOptions
+    from allot.cli.up.node_sets import with_device_files
     from allot.cli.up.running_cluster import UpOptions, run_cluster
 
     options = UpOptions(
         server=server,
         controllers=controllers,
         hpa_sync_period=hpa_sync_period,
-        nodes=nodes,
+        nodes=with_device_files(_nodes(specs, pools, time_factor, server.data_dir), device_files),
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
         host_commands=host_commands,
         etcd=find_etcd() if etcd else None,
@@ -203,8 +203,11 @@ def up(
 
 def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | None, folder: Path) -> Nodes:
     """What the options ask for; if they ask for nothing, what there was the last time."""
+    from allot.cli.up.node_sets import kept_nodes, parse_specs
+    from allot.devices.pool_files import parse_pools
+
     if not specs and not pools:
-        found = kept_nodes(folder) or parse_specs((DEFAULT,))
+        found = kept_nodes(folder) or parse_specs((DEFAULT_PROFILE,))
     else:
         found = parse_specs(specs)
         found = msgspec.structs.replace(found, pools=parse_pools(pools, "--pool"))

@@ -28,7 +28,7 @@ from allot.cli.screen.pages import (
     signs_of,
 )
 from allot.dashboard.analysis import TooMany
-from allot.dashboard.following import BY_KIND, Followed, Unknown
+from allot.dashboard.following import BY_KIND, Followed, Unknown, wait_for_news
 from allot.yaml_values.writer import yaml_text
 
 # More rows than anybody reads; a filter finds the others.
@@ -101,8 +101,9 @@ class Screen(App[None]):
 
     async def _follow(self) -> None:
         while True:
+            news = self._followed.next_news
             await self._draw()
-            await self._followed.news(_AGES_EVERY_S)
+            await wait_for_news(news, _AGES_EVERY_S)
 
     # --- drawing ---
 

@@ -11,11 +11,10 @@ import msgspec
 
 from allot.cli.errors import Unreadable
 from allot.core.scheduling import HOSTNAME
-from allot.devices.catalogue import UnknownProfile, find_profile
+from allot.devices.catalogue import NODES_MAX, UnknownProfile, find_profile
 from allot.devices.class_pools import PREFIX
 from allot.devices.file.definition import DeviceFile, read_device_file
 from allot.devices.node_files import (
-    NODES_MAX,
     NodeFile,
     NodeSet,
     default_name,
@@ -26,7 +25,6 @@ from allot.devices.node_files import (
 from allot.devices.pool_files import PoolFile, PoolSpec
 
 LOCAL, NONE = "local", "none"
-DEFAULT = "h100x8"
 _KEPT = "nodes.json"
 _SIMULATED = "simulated-nodes.json"
 _POOLS = "pools.json"

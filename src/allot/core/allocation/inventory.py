@@ -70,6 +70,8 @@ class Inventory:
         self._indexes: dict[Signature, dict[ConstraintPlan | None, AvailabilityIndex]] = {}
         self.reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
+        # Of the spec that was asked about last: a decision asks about the same one again and again.
+        self._latest_plan: tuple[api.ResourceClaimSpec, ClaimPlan] | None = None
         # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
         # of the slices makes it out of date.
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
@@ -297,12 +299,16 @@ class Inventory:
 
     def plan(self, spec: api.ResourceClaimSpec) -> ClaimPlan:
         """A claim spec, digested."""
+        latest = self._latest_plan
+        if latest is not None and latest[0] is spec:
+            return latest[1]
         key = _SPEC_ENCODER.encode(spec)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
                 self._forget_plans()
             plan = self._plans[key] = plan_claim(spec, self.features, self._classes, self._signature)
+        self._latest_plan = (spec, plan)
         return plan
 
     def published(self, pool: PoolID, node: Node) -> Iterator[DeviceEntry]:
@@ -353,6 +359,7 @@ class Inventory:
 
     def _forget_plans(self) -> None:
         self._plans.clear()
+        self._latest_plan = None
         self._needs.clear()
 
     def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:

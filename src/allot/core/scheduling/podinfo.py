@@ -31,6 +31,7 @@ Amounts = Mapping[str, int]
 _NONZERO_NANO = {"cpu": 100 * 10**6, "memory": 200 * 2**20 * 10**9}
 _NANO = 10**9
 _PROFILES_MAX = 4096
+_RECENT_MAX = 4096
 _NO_AMOUNTS: Amounts = {}
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -331,21 +332,22 @@ def pod_key(pod: core_v1.Pod) -> str:
 class Profiles:
     """The profiles of pods, shared by equal ones; the oldest is dropped when there are too many."""
 
-    __slots__ = ("_encode", "_latest", "_profiles", "made")
+    __slots__ = ("_encode", "_profiles", "_recent", "made")
 
     def __init__(self) -> None:
         # Only to tell specs apart, so any faithful text will do for quantities.
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
         self._profiles: dict[bytes, Profile] = {}
-        # Of the pod that was asked about last: a decision asks about the same one again and again.
-        self._latest: tuple[core_v1.Pod, Profile] | None = None
+        # Of pods that were asked about of late, by their identity: decisions ask about the same ones again and again.
+        self._recent: dict[int, tuple[core_v1.Pod, Profile]] = {}
         self.made = 0
 
     def of(self, pod: core_v1.Pod) -> Profile:
         """The profile of a pod. On which node it is does not matter."""
-        latest = self._latest
-        if latest is not None and latest[0] is pod:
-            return latest[1]
+        known = self._recent.get(id(pod))
+        if known is not None:
+            # Its pod is kept with it, so nothing else can have got that identity.
+            return known[1]
         spec, metadata = pod.spec, pod.metadata
         parts: list[object] = [
             [_container_parts(container) for container in spec.containers],
@@ -374,7 +376,9 @@ class Profiles:
                 del self._profiles[next(iter(self._profiles))]
             self.made += 1
             profile = self._profiles[key] = Profile(pod, key, shape)
-        self._latest = (pod, profile)
+        if len(self._recent) >= _RECENT_MAX:
+            self._recent.clear()
+        self._recent[id(pod)] = (pod, profile)
         return profile
 
 

@@ -201,14 +201,11 @@ def priorities_text(pod: core_v1.Pod, group_policy: str, found: Iterable[Possess
     who = "it has" if len(held) == 1 else "they have"
     if min(held) > own:
         return f" ({who} a higher priority, {min(held)}, than the pod, {own})"
+    if min(held) == own:
+        return ""
     said = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
-    if min(held) < own and _NOT_PREEMPTED in said:
-        who = who if max(held) < own else "some have"
-        return f" ({who} a lower priority, {min(held)}, than the pod, {own}, but {NOT_FOR_DEVICES})"
-    if min(held) < own and PREEMPT_NEVER in (pod.spec.preemption_policy, group_policy):
-        whose = "PodGroup" if group_policy == PREEMPT_NEVER else "pod"
-        who = who if max(held) < own else "some have"
-        return (
-            f" ({who} a lower priority, {min(held)}, than the pod, {own}, but the {whose}'s preemptionPolicy is Never)"
-        )
-    return ""
+    why = NOT_FOR_DEVICES if _NOT_PREEMPTED in said else ""
+    if PREEMPT_NEVER in (pod.spec.preemption_policy, group_policy):
+        why = f"the {'PodGroup' if group_policy == PREEMPT_NEVER else 'pod'}'s preemptionPolicy is Never"
+    who = who if max(held) < own else "some have"
+    return f" ({who} a lower priority, {min(held)}, than the pod, {own}, but {why})" if why else ""

@@ -31,6 +31,9 @@ def total(parts: Iterable[Amounts]) -> dict[str, int]:
     """The sum of several amounts."""
     found: dict[str, int] = {}
     for part in parts:
+        if not found:
+            found.update(part)
+            continue
         for resource, amount in part.items():
             found[resource] = found.get(resource, 0) + amount
     return found

@@ -26,6 +26,8 @@ from allot.core.scheduling.queues.limits import GPU
 DEVICE_CLASS = "deviceclass/"
 _CAPACITY = ".deviceclass/"
 _MIG = "/mig-"
+# Most devices are taken so, and need no arithmetic.
+_WHOLE = Fraction(1)
 
 
 class GpuNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Charges:
         self._resources: frozenset[str] = frozenset()
         self._of_class: dict[str, tuple[str, ...]] = {}
         self._of_extended: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._of_capacities: dict[str, tuple[tuple[str, str], ...]] = {}
         # What equal claims that wait are charged for, with the plan that they have in common.
         self._of_plan: dict[int, tuple[ClaimPlan, dict[str, int]]] = {}
 
@@ -57,6 +60,7 @@ class Charges:
             self._resources = frozenset(resources)
             self._of_class.clear()
             self._of_extended.clear()
+            self._of_capacities.clear()
             self._of_plan.clear()
 
     # --- pods ---
@@ -116,9 +120,17 @@ class Charges:
 
     def counts(self, class_name: str) -> bool:
         """Whether devices of a class make a difference to any queue."""
-        return bool(self.class_keys(class_name)) or any(
-            name.endswith(f"{_CAPACITY}{class_name}") for name in self._resources
-        )
+        return bool(self.class_keys(class_name) or self.capacity_keys(class_name))
+
+    def capacity_keys(self, class_name: str) -> tuple[tuple[str, str], ...]:
+        """Resources of queues that count a capacity of the devices of a class, each with the name of the capacity."""
+        known = self._of_capacities.get(class_name)
+        if known is None:
+            split = ((name, *name.partition(_CAPACITY)) for name in sorted(self._resources))
+            known = self._of_capacities[class_name] = tuple(
+                (name, dimension) for name, dimension, separator, of in split if separator and of == class_name
+            )
+        return known
 
     def _allocated(self, spec: api.ResourceClaimSpec, allocation: api.AllocationResult) -> dict[str, int]:
         classes = dict(_requests(spec))
@@ -130,9 +142,7 @@ class Charges:
             entries = self._inventory.devices_named(DeviceID(result.driver, result.pool, result.device))
             entry = entries[0] if entries else None
             consumed = {key: amount.nano for key, amount in result.consumed_capacity.items()}
-            self._add(
-                found, name, self._portion(entry, consumed) if entry is not None else Fraction(1), consumed, entry
-            )
+            self._add(found, name, self._portion(entry, consumed) if entry is not None else _WHOLE, consumed, entry)
         return found
 
     def _pending(self, plan: ClaimPlan) -> dict[str, int]:
@@ -152,7 +162,7 @@ class Charges:
         wanted = leaf.request.capacity.requests if leaf.request.capacity is not None else {}
         entry = self._any(leaf)
         consumed = {key: amount.nano for key, amount in wanted.items()}
-        portion = Fraction(1)
+        portion = _WHOLE
         if entry is not None:
             if entry.shareable and not consumed:
                 consumed = {key: _default(capacity) for key, capacity in entry.capacity.items()}
@@ -180,11 +190,8 @@ class Charges:
         entry: DeviceEntry | None,
     ) -> None:
         for resource in self.class_keys(name):
-            found[resource] = found.get(resource, 0) + int(portion * ONE)
-        for resource in sorted(self._resources):
-            dimension, separator, class_name = resource.partition(_CAPACITY)
-            if not separator or class_name != name:
-                continue
+            found[resource] = found.get(resource, 0) + (ONE if portion is _WHOLE else int(portion * ONE))
+        for resource, dimension in self.capacity_keys(name):
             amount = consumed.get(dimension)
             if amount is None and entry is not None and dimension in entry.capacity:
                 amount = entry.capacity[dimension].value.nano
@@ -200,7 +207,7 @@ class Charges:
             ]
             return max(parts, default=Fraction(1))
         if not entry.device.consumes_counters:
-            return Fraction(1)
+            return _WHOLE
         shared = self._inventory.shared_counters(entry)
         drawn = consumed_counters(entry.device).items()
         return max((Fraction(amount, shared[key]) for key, amount in drawn if shared.get(key)), default=Fraction(1))
@@ -213,7 +220,7 @@ class Charges:
         self._add(
             found,
             class_name,
-            Fraction(1) if not entry.device.consumes_counters else self._portion(entry, {}),
+            _WHOLE if not entry.device.consumes_counters else self._portion(entry, {}),
             {},
             entry,
         )

@@ -152,13 +152,11 @@ class Job:
 
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""
-        found = [task for task in self.tasks if task.is_active and part in (None, task.part)]
-        return sorted(found, key=lambda task: task.rank)
+        return _in_order([task for task in self.tasks if task.is_active and part in (None, task.part)])
 
     def waiting(self, part: str | None = None) -> list[Task]:
         """Pods that want a place, in the order of starting."""
-        found = [task for task in self.tasks if task.waits and part in (None, task.part)]
-        return sorted(found, key=lambda task: task.rank)
+        return _in_order([task for task in self.tasks if task.waits and part in (None, task.part)])
 
     def is_ready(self) -> bool:
         """Whether there are as many pods as it needs to start at all."""
@@ -241,6 +239,11 @@ class Job:
 
     def _all(self, part: Part) -> list[Task]:
         return [task for leaf in part.leaves() for task in reversed(self.active(leaf.name))]
+
+
+def _in_order(tasks: list[Task]) -> list[Task]:
+    # Most jobs have one.
+    return sorted(tasks, key=lambda task: task.rank) if len(tasks) > 1 else tasks
 
 
 def asked(tasks: Iterable[Task]) -> dict[str, int]:

@@ -69,9 +69,12 @@ class Share(msgspec.Struct):
     @property
     def allocatable(self) -> int:
         """What it may have without others having a right to it."""
-        if self.deserved == UNLIMITED:
-            return self.limit
-        return lower(self.limit, max(self.deserved, self.fair_share))
+        deserved, fair, limit = self.deserved, self.fair_share, self.limit
+        if deserved == UNLIMITED:
+            return limit
+        # Written out: queues are compared by it at every decision.
+        part = fair if fair > deserved else deserved
+        return part if limit == UNLIMITED or part < limit else limit
 
 
 class QueueShares:

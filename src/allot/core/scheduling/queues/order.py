@@ -216,6 +216,10 @@ def first_among(tree: QueueTree, leaves: Sequence[Candidate]) -> Candidate | Non
 
 def elastic_state(active: Sequence[int], minimum: Sequence[int]) -> int:
     """0: some part of a job has fewer pods than it needs; 1: all have just so many; 2: some have more."""
-    if any(have < need for have, need in zip(active, minimum, strict=True)):
-        return 0
-    return 2 if any(have > need for have, need in zip(active, minimum, strict=True)) else 1
+    state = 1
+    for have, need in zip(active, minimum, strict=True):
+        if have < need:
+            return 0
+        if have > need:
+            state = 2
+    return state

@@ -42,7 +42,7 @@ def is_worth_trying(reclaimer: Reclaimer, victim: QueueShares) -> bool:
     """Whether anything of a queue can be taken at all: before anything is tried out."""
     mine, theirs = _part(reclaimer.queue, victim)
     if not _fits_deserved(mine, reclaimer.request):
-        return exceeds_fair_share(theirs, _held(theirs))
+        return any(exceeds(share.allocated, share.allocatable) for share in theirs.shares.values())
     has_less = False
     for resource, amount in reclaimer.request.items():
         share = theirs.shares.get(resource)
@@ -153,11 +153,10 @@ def _saturation(held: int, share: Share) -> Fraction | None:
 
 def _part(queue: QueueShares, other: QueueShares) -> tuple[QueueShares, QueueShares]:
     """The ancestors of two queues where their paths part, or the last that both have."""
-    mine, theirs = list(queue.path())[::-1], list(other.path())[::-1]
-    found = (mine[0], theirs[0])
-    for found in zip(mine, theirs, strict=False):
-        if found[0] is not found[1]:
-            break
+    mine, theirs = [*queue.path()], [*other.path()]
+    found = mine.pop(), theirs.pop()
+    while found[0] is found[1] and mine and theirs:
+        found = mine.pop(), theirs.pop()
     return found
 
 

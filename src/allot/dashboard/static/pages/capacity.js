@@ -77,7 +77,10 @@ export class Page {
     await ask("machines", {}, (machines) => {
       this.like.querySelector("optgroup")?.remove();
       if (!machines.length) return;
-      this.like.append(h("optgroup", { label: "Machines" }, ...machines.map((/** @type {any} */ each) => h("option", { value: `machine:${each.name}` }, `${each.name} (${each.has})`))));
+      const option = (/** @type {string} */ name, /** @type {string} */ text) => h("option", { value: `machine:${name}` }, text);
+      // There are more names than are offered: a model with any number of cards.
+      const given = this.machine.slice("machine:".length), isOffered = machines.some((/** @type {any} */ each) => each.name === given);
+      this.like.append(h("optgroup", { label: "Machines" }, given && !isOffered ? option(given, given) : "", ...machines.map((/** @type {any} */ each) => option(each.name, `${each.name} (${each.has})`))));
       if (this.machine) { this.like.value = this.machine; this.machine = ""; this.ask(); }
     }).catch(() => {});
   }
