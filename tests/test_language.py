@@ -57,6 +57,34 @@ PHRASES = {
     r"\bmore are gone\b": "more have ended",
     r"\bdo(?:es)? (?:no|any) harm\b": "has no effect",
     r"\bin spite of that it\b": "still",
+    r"\b(?:has|have) not got\b": "lacks, does not have",
+    r"\band now\?": "what's next",
+    r"\bin the place of\b": "instead of",
+    r"\bin vain\b": "without success",
+    r"\bper cent\b": "percent",
+    r"\bfor ever\b": "forever",
+    r"\bwrong turn\b": "mistake",
+    r"\bsooner or later\b": "eventually",
+    r"\bas it stands\b": "unchanged, current",
+    r"\bthe right to (?:list|read|watch)\b": "permission to",
+    r"\bthe same of an?\b": "the same for",
+    r"\bgets? to know\b": "learns",
+    r"\bis no (?:block device|price|longer name)\b": "is not a ...",
+    r"\bcut into slices\b": "split into ResourceSlices",
+    r"\bstands between\b": "excludes, prevents",
+    r"\bis as it should be\b": "is correct",
+    r"\bwhich is where\b": "there",
+    r"\bnobody answers\b": "no answer",
+    r"\btells? (?:its|which) (?:devices|pools|CPUs)\b": "exposes, lists, reports",
+    r"\bhow sure\b": "how certain",
+    r"\bless sure than\b": "less certain than",
+    r"\bmade again\b": "recreated",
+    r"\bexists already\b": "already exists",
+    r"\bdata folder\b": "data directory",
+    r"\bmay be repeated\b": "repeatable",
+    r"\bwhoever (?:has|set|sets|makes|reads|runs|schedules)\b": "everybody who, the component that",
+    r"\bbrought up to date\b": "updated",
+    r"\bgo(?:es)? on with its\b": "continues its",
 }
 # Kubernetes' own words, which stay as they are.
 _UPSTREAM = ("pod does not exist any more",)
@@ -141,4 +169,4 @@ def test_they_are_found_where_they_are(text: str, phrase: str) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(PHRASES) >= 33
+    assert len(PHRASES) >= 66

@@ -57,8 +57,8 @@ def test_a_port_that_is_in_use_is_told(dump: Path) -> None:
     [
         (["-f", "missing.yaml"], 2, "missing.yaml"),
         (["--kubeconfig", "missing"], 2, "missing"),
-        (["--address", "localhost", "-f", "x"], 2, "'localhost' is no IP address"),
-        (["--tls-cert-file", "a.pem", "-f", "x"], 2, "go together"),
+        (["--address", "localhost", "-f", "x"], 2, "'localhost' is not an IP address"),
+        (["--tls-cert-file", "a.pem", "-f", "x"], 2, "must be set together"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], code: int, said: str) -> None:

@@ -185,7 +185,7 @@ def test_a_part_that_is_deleted_comes_back(up: Up) -> None:
 
 def test_a_part_cannot_be_entered_and_says_why(up: Up) -> None:
     told = up.kubectl("exec", "-n", "kube-system", "kube-apiserver-allot-control-plane", "--", "ls", code=1)
-    assert "runs outside of containers" in told
+    assert "runs outside containers" in told
 
 
 def test_status_tells_how_everything_is(up: Up) -> None:

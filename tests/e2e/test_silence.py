@@ -145,7 +145,7 @@ def test_a_rollout_on_full_devices_is_explained_with_what_helps(kubectl: Kubectl
     kubectl.apply(deployment.replace("IMAGE", "app:1"))
     kubectl("wait", "--for=condition=Available", "deploy/infer", WAIT)
     kubectl("set", "image", "deploy/infer", "c=app:2")
-    stuck = "cannot go on with its rollout"
+    stuck = "cannot continue its rollout"
     until(lambda: stuck in (told := explained(kubectl, "deploy/infer")) and "ProgressDeadlineExceeded" in told)
     told = explained(kubectl, "deployment", "infer")
     assert "maxUnavailable is 0 (25% of 3 replicas, rounded down)" in told

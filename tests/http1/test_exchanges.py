@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allot.http1 import exchanges
 from allot.http1.exchanges import Exchange, Lost, Place, Pool, TooLarge
 from allot.http1.heads import BadHead
 from allot.http1.self_signed import self_signed
 from allot.process.clock import SystemClock
-from waiting import WAIT_S
+from waiting import WAIT_S, until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -108,6 +109,16 @@ async def test_a_connection_is_used_again_and_there_are_no_more_than_are_needed(
         assert await asked(made, place) == (200, b"hi")
         assert await made.take(place, WAIT_S) is first
         assert await made.take(place, WAIT_S) is second
+
+
+async def test_connections_that_nobody_needs_any_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "_IDLE_S", 0.0)
+    async with serving(saying(OK)) as place, pool() as made:
+        first, second = await made.take(place, WAIT_S), await made.take(place, WAIT_S)
+        made.give(first)
+        made.give(second)
+        await until(lambda: first.is_closed)
+        assert not second.is_lost
 
 
 async def test_there_are_no_more_connections_than_may_be() -> None:

@@ -12,17 +12,16 @@ from allot.core.network.packet_rules import node_service, packet_rules
 from allot.network.netlink import Netlink
 from allot.network.nftables import ServiceRules
 
-ADDRESS, SERVICE, OTHER = "10.0.0.1", "10.96.0.7", "10.96.0.8"
+ADDRESS, SERVICE, OTHER, BALANCER = "10.0.0.1", "10.96.0.7", "10.96.0.8", "192.0.2.77"
 PORTS = (8081, 8082)
 
 
 def service(name: str, address: str, ports: tuple[int, ...], **spec: Any) -> Any:
     """As the node n1 sees it: each endpoint is a port of this machine."""
     metadata = {"name": name, "namespace": "default"}
-    kind = "UDP" if spec.pop("udp", False) else "TCP"
     made = {
         "clusterIP": address,
-        "ports": [{"port": 80, "protocol": kind, "nodePort": spec.pop("node_port", 0)}],
+        "ports": [{"port": 80, "protocol": "TCP", "nodePort": spec.pop("node_port", 0)}],
         **spec,
     }
     slices = [
@@ -34,7 +33,8 @@ def service(name: str, address: str, ports: tuple[int, ...], **spec: Any) -> Any
         }
         for port in ports
     ]
-    found = node_service({"metadata": metadata, "spec": made}, slices, "n1")
+    status = {"loadBalancer": {"ingress": [{"ip": spec.pop("balancer", "")}]}}
+    found = node_service({"metadata": metadata, "spec": made, "status": status}, slices, "n1")
     assert found is not None
     return found
 
@@ -55,10 +55,11 @@ def main() -> None:
         listening.append(made)
     rules = ServiceRules("allot-trial")
     said: dict[str, Any] = {"foreign": rules.foreign(), "before": asked_of(listening, SERVICE, 80, 1)}
-    rules.apply(packet_rules([service("web", SERVICE, PORTS, type="NodePort", node_port=30080)]))
+    rules.apply(packet_rules([service("web", SERVICE, PORTS, type="NodePort", node_port=30080, balancer=BALANCER)]))
     rules.set_pods([ADDRESS])
     said["chosen"] = sorted(set(asked_of(listening, SERVICE, 80, 40)))
     said["node port"] = sorted(set(asked_of(listening, ADDRESS, 30080, 40)))
+    said["balancer"] = sorted(set(asked_of(listening, BALANCER, 80, 40)))
     said["other port"] = asked_of(listening, SERVICE, 81, 1)
     rules.apply(packet_rules([service("web", SERVICE, PORTS, sessionAffinity="ClientIP"), service("none", OTHER, ())]))
     said["kept"] = len(set(asked_of(listening, SERVICE, 80, 20)))

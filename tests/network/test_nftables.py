@@ -38,6 +38,7 @@ def test_connections_to_services_reach_endpoints_and_nothing_is_left_afterwards(
         "before": ["OSError"],
         "chosen": ["8081", "8082"],
         "node port": ["8081", "8082"],
+        "balancer": ["8081", "8082"],
         "other port": ["ConnectionRefusedError"],
         "kept": 1,
         "nobody": ["ConnectionRefusedError"],

@@ -408,22 +408,27 @@ def test_pods_reach_services_and_the_api_server_by_their_addresses(cluster: Clus
     if reason := no_rules():
         pytest.skip(reason)
     serve = "mkdir /www; hostname > /www/name; busybox httpd -f -p 8080 -h /www"
-    for name in ("web-1", "web-2"):
-        cluster.pod(name, container("main", serve))
-        cluster.run("label", "pod", name, "app=web", "--overwrite")
-    ports = [{"port": 80, "targetPort": 8080}]
-    for name, selector in (("web", "web"), ("empty", "nobody"), ("self", "asks")):
-        spec = {"selector": {"app": selector}, "ports": ports}
-        cluster.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
-    cluster.pod("asks", container("main", serve))
-    for name in ("web-1", "web-2", "asks"):
+    pods = [pod_of(name, container("main", serve)) for name in ("web-1", "web-2", "visitor")]
+    for each in pods[:2]:
+        each["metadata"]["labels"] = {"app": "web"}
+    services = [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"selector": {"app": selector}, "ports": [{"port": 80, "targetPort": 8080}]},
+        }
+        for name, selector in (("web", "web"), ("empty", "nobody"), ("self", "visitor"))
+    ]
+    cluster.apply(*pods, *services)
+    for name in ("web-1", "web-2", "visitor"):
         cluster.ready(name)
     addresses = {name: cluster.get("service", name, "{.spec.clusterIP}") for name in ("web", "empty", "self")}
 
     def ask(address: str, port: int = 80) -> str:
         # The static busybox has no wget that works.
         script = f"printf 'GET /name HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 {address} {port} && echo reached"
-        return cluster.run("exec", "asks", "--", "sh", "-c", script, check=False)
+        return cluster.run("exec", "visitor", "--", "sh", "-c", script, check=False)
 
     said: dict[str, None] = {}
 
@@ -435,9 +440,9 @@ def test_pods_reach_services_and_the_api_server_by_their_addresses(cluster: Clus
     assert "refused" in ask(addresses["empty"])
     assert "refused" in ask(addresses["web"], 81)
     # By way of its own Service a pod reaches itself.
-    wait_for("itself", lambda: "asks" in ask(addresses["self"]))
+    wait_for("itself", lambda: "visitor" in ask(addresses["self"]))
     # It listens on the loopback address of the machine.
     assert "reached" in ask(cluster.get("service", "kubernetes", "{.spec.clusterIP}"), 443)
     cluster.run("delete", "service", "web", "empty", "self")
     wait_for("nobody", lambda: "web-" not in ask(addresses["web"]))
-    cluster.run("delete", "pod", "web-1", "web-2", "asks", "--timeout=20s")
+    cluster.run("delete", "pod", "web-1", "web-2", "visitor", "--timeout=20s")

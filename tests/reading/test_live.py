@@ -76,7 +76,7 @@ async def test_who_may_not_list_is_told_which_rights_are_needed(cluster: Cluster
         await fetch_snapshot(nobody, Notes())
     assert 'User "nobody" cannot list resource' in caught.value.message
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("the right to list nodes, pods")
+    assert caught.value.hint.startswith("you need permission to list nodes, pods")
     with pytest.raises(Denied, match="nobody"):
         await anext(watch_snapshots(nobody, Notes()))
 

@@ -239,7 +239,7 @@ async def test_a_file_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 async def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        StoreUnavailable, match=r"nowhere/s\.db: cannot be opened for writing: .*check that its folder exists"
+        StoreUnavailable, match=r"nowhere/s\.db: cannot be opened for writing: .*check that its directory exists"
     ):
         await opened(tmp_path / "nowhere" / "s.db")
 

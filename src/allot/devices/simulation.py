@@ -183,7 +183,7 @@ class SimulatedDrivers:
                 self._classes.extend(kind.device_classes(chosen))
         for file in files:
             if file.driver in self._makers:
-                raise SettingsError(("devices",), f"driver {file.driver!r} is there already")
+                raise SettingsError(("devices",), f"driver {file.driver!r} already exists")
             self._makers[file.driver] = partial(_of_file, file)
             self.kinds[file.driver] = file_kind(file)
             self._classes.extend(file.classes)

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import socket
 import ssl
+from collections import deque
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
@@ -321,7 +322,7 @@ class Pool:
     def __init__(self, connections_max: int) -> None:
         self._room = asyncio.Semaphore(connections_max)
         # The last one that was used is used next, so that there are no more than are needed.
-        self._idle: list[Exchange] = []
+        self._idle: deque[Exchange] = deque()
         # Those that were dropped are in here until they are closed.
         self._open: set[Exchange] = set()
 
@@ -346,8 +347,11 @@ class Pool:
     def give(self, exchange: Exchange) -> None:
         """It is not needed any more. One whose answer was not read to its end is closed."""
         self._room.release()
+        now = asyncio.get_running_loop().time()
+        while self._idle and now - self._idle[0].idle_since >= _IDLE_S:
+            self._drop(self._idle.popleft())
         if exchange.is_reusable:
-            exchange.idle_since = asyncio.get_running_loop().time()
+            exchange.idle_since = now
             self._idle.append(exchange)
         else:
             self._drop(exchange)

@@ -35,7 +35,7 @@ _MAP, _TIMEOUT, _DYNAMIC = 0x8, 0x10, 0x20
 _VERDICT_TYPE = 0xFFFFFF00
 _DROP, _JUMP, _GOTO = 0, -3, -4
 # Registers: the verdict, and four bytes each from here on.
-_VERDICT, _R0, _R1, _R2 = 0, 8, 9, 10
+_VERDICT, _R0, _R1 = 0, 8, 9
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _META_MARK, _META_L4PROTO = 3, 16
 _NEW_CONNECTION = 8
@@ -46,7 +46,7 @@ _BEFORE_ROUTING, _FILTER, _AFTER_ROUTING = -100, 0, 100
 _MASQUERADE = 0x4000
 _PROTOCOLS = {"TCP": socket.IPPROTO_TCP, "UDP": socket.IPPROTO_UDP}
 
-_PODS, _ADDRESSES, _PLACES, _NODE_PORTS = "pods", "addresses", "places", "node-ports"
+_PODS, _ADDRESSES, _PLACES, _OUTSIDE, _NODE_PORTS = "pods", "addresses", "places", "outside", "node-ports"
 # Chains of those who serve Services otherwise: kube-proxy with nftables, and with iptables over nftables.
 _FOREIGN_TABLES, _FOREIGN_CHAINS = ("kube-proxy",), ("KUBE-SERVICES",)
 
@@ -110,6 +110,7 @@ class ServiceRules:
                 batch += [] if name in new_chains else [self._flush(name)]
                 batch += [self._rule(name, _expressions(each)) for each in rules.chains[name]]
         batch += self._map_changes(_PLACES, _place_key, old.places, rules.places)
+        batch += self._map_changes(_OUTSIDE, _place_key, old.outside, rules.outside)
         batch += self._map_changes(_NODE_PORTS, _port_key, old.node_ports, rules.node_ports)
         gone, come = set(old.addresses) - set(rules.addresses), set(rules.addresses) - set(old.addresses)
         batch += [self._elements(_DELETE_ELEMENT, _ADDRESSES, [_element(_address(each))]) for each in sorted(gone)]
@@ -131,7 +132,8 @@ class ServiceRules:
             return []
         table = self._message(_NEW_TABLE, _text(1, self._table), _number(2, _OWNER), flags=_CREATE)
         batch = [table, self._set(_PODS, 4), self._set(_ADDRESSES, 4), self._set(_PLACES, 12, is_map=True)]
-        batch += [self._set(_NODE_PORTS, 8, is_map=True), self._chain("services"), self._chain("refused")]
+        batch += [self._set(_OUTSIDE, 12, is_map=True), self._set(_NODE_PORTS, 8, is_map=True)]
+        batch += [self._chain(name) for name in ("services", "outside", "refused")]
         for name, kind, hook, priority in (
             ("prerouting", "nat", _PREROUTING, _BEFORE_ROUTING),
             ("output", "nat", _OUTPUT, _BEFORE_ROUTING),
@@ -142,11 +144,14 @@ class ServiceRules:
             batch.append(self._chain(name, kind, hook, priority))
         of_pod = _load(_R0, _NETWORK_HEADER, 12, 4) + _look_up(_PODS, _R0)
         batch += [
+            # The address of a Service comes before all others that lead to one.
             self._rule("prerouting", of_pod + _go(_JUMP, "services")),
-            self._rule("prerouting", _to_node() + _port_of_packet(_R0) + _look_up(_NODE_PORTS, _R0, _VERDICT)),
+            self._rule("prerouting", _go(_JUMP, "outside")),
             self._rule("output", _go(_JUMP, "services")),
-            self._rule("output", _to_node() + _port_of_packet(_R0) + _look_up(_NODE_PORTS, _R0, _VERDICT)),
-            self._rule("services", _load(_R0, _NETWORK_HEADER, 16, 4) + _port_of_packet(_R1) + _place_verdict()),
+            self._rule("output", _go(_JUMP, "outside")),
+            self._rule("services", _place_of_packet() + _look_up(_PLACES, _R0, _VERDICT)),
+            self._rule("outside", _place_of_packet() + _look_up(_OUTSIDE, _R0, _VERDICT)),
+            self._rule("outside", _to_node() + _port_of_packet(_R0) + _look_up(_NODE_PORTS, _R0, _VERDICT)),
             self._rule("postrouting", _if_marked() + _expression("masq")),
             self._rule("filter-forward", _if_new() + of_pod + _go(_JUMP, "refused")),
             self._rule("filter-output", _if_new() + _go(_JUMP, "refused")),
@@ -316,8 +321,9 @@ def _port_of_packet(register: int) -> bytes:
     return _meta(_META_L4PROTO, register) + _load(register + 1, _TRANSPORT_HEADER, 2, 2)
 
 
-def _place_verdict() -> bytes:
-    return _look_up(_PLACES, _R0, _VERDICT)
+def _place_of_packet() -> bytes:
+    """Address, protocol and port, in three registers."""
+    return _load(_R0, _NETWORK_HEADER, 16, 4) + _port_of_packet(_R1)
 
 
 def _to_node() -> bytes:

@@ -68,7 +68,7 @@ class ClusterNames:
                 await self._slices.wait_synced()
         except TimeoutError:
             _log.warning(
-                "names: the agent needs the right to list and watch services and endpointslices to know all of them"
+                "names: the agent needs permission to list and watch services and endpointslices to know all of them"
             )
         try:
             await asyncio.Event().wait()

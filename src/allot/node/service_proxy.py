@@ -127,8 +127,8 @@ class ServiceProxy:
                     await informer.wait_synced()
             except TimeoutError:
                 _log.warning(
-                    "services: %s cannot be read, and until then pods reach no Service: the agent needs the right to list and watch "
-                    "services and endpointslices (ClusterRole system:node-proxier, bound to group system:nodes, gives it)",
+                    "services: %s cannot be read, and until then pods reach no Service: the agent needs permission to list and watch "
+                    "services and endpointslices (ClusterRole system:node-proxier, bound to group system:nodes, grants it)",
                     what,
                 )
                 await informer.wait_synced()

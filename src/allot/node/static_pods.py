@@ -279,7 +279,7 @@ def answer_for_static_pod(
         return None
 
     async def refuse(_port: int = 0) -> Streams:
-        text = f"pod {name} shows a part of the cluster that runs outside of containers: there is nothing to enter"
+        text = f"pod {name} shows a part of the cluster that runs outside containers: there is nothing to enter"
         raise RuntimeFailure("NoContainer", text)
 
     if what in ("exec", "attach"):

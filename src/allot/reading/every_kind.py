@@ -85,7 +85,7 @@ async def _read(
         if isinstance(found, ApiError):
             raise found
     if hidden and len(hidden) == len(resources):
-        raise Denied("nothing may be listed", "name a namespace with -n, or ask for the right to list")
+        raise Denied("nothing may be listed", "name a namespace with -n, or get permission to list")
     if hidden:
         listener.note(f"left out, as they may not be listed: {', '.join(sorted(hidden))}")
     return [item for found in lists if not isinstance(found, ApiError) for item in found]

@@ -108,7 +108,7 @@ class _Hidden:
             needed = ", ".join(kind.plural for kind in self._required)
             raise Denied(
                 f"{first.plural}: {self._refusals[first.type].message}",
-                f"the right to list {needed} is needed, or at least those of a namespace",
+                f"you need permission to list {needed}, at least in a namespace",
             )
         elsewhere = sorted(snapshot_kind(type_).plural for type_, namespace in self.unread.items() if namespace)
         everywhere = sorted(snapshot_kind(type_).plural for type_, namespace in self.unread.items() if not namespace)

@@ -120,7 +120,7 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
         )
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
-        listener.note(f"not looked at: {kinds}")
+        listener.note(f"not read: {kinds}")
     objects = tuple(object_ for object_, _ in found.values())
     # What is private has been left behind by then, and comes back nowhere.
     values = [value for (group, kind, _, _), (_, value) in found.items() if (group, kind) in _KIND_NAMES]

@@ -228,7 +228,7 @@ def _notes(file: _File) -> list[str]:
     for index, profile in enumerate(file.profiles):
         ignored[f"profiles[{index}].percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
     notes = [
-        f"{name}: {value} has no effect: every node is looked at"
+        f"{name}: {value} has no effect: every node is considered"
         for name, value in ignored.items()
         if value is not None
     ]

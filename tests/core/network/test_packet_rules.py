@@ -92,12 +92,19 @@ def test_services_without_an_address_or_of_somebody_else_are_left_alone() -> Non
     assert node_service(theirs, [BOTH], "n1") is None
 
 
-def test_addresses_beyond_its_own_lead_to_a_service_as_node_ports_do() -> None:
-    made = service(externalIPs=["192.0.2.9"])
-    made["status"] = {
-        "loadBalancer": {"ingress": [{"ip": "192.0.2.10"}, {"hostname": "x"}, {"ip": "192.0.2.11", "ipMode": "Proxy"}]}
-    }
+def test_addresses_of_a_load_balancer_lead_to_a_service_and_those_that_its_writer_chose_do_not() -> None:
+    made = service(externalIPs=["10.96.0.1"])
+    ingress = [{"ip": "192.0.2.10"}, {"hostname": "x"}, {"ip": "192.0.2.11", "ipMode": "Proxy"}, {"ip": "2001:db8::1"}]
+    made["status"] = {"loadBalancer": {"ingress": ingress}}
     found = node_service(made, [BOTH], "n1")
     assert found is not None
     rules = packet_rules([found])
-    assert {each[0] for each in rules.places} == {"10.96.0.7", "192.0.2.9", "192.0.2.10"}
+    assert set(rules.places) == {("10.96.0.7", "TCP", 80)}
+    assert set(rules.outside) == {("192.0.2.10", "TCP", 80)}
+    assert rules.chains[rules.outside["192.0.2.10", "TCP", 80]][0] == Mark()
+
+
+def test_slices_that_somebody_wrote_lead_to_no_address_that_is_special_on_the_node() -> None:
+    special = ("127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "", "::1", "name")
+    rules = packet_rules([seen(slice_of(*((each, "n1") for each in special)), type="NodePort")])
+    assert (rules.places, rules.node_ports) == ({}, {})

@@ -119,7 +119,7 @@ def test_a_selector_names_the_nodes_that_have_the_devices(tmp_path: Path) -> Non
 def test_a_driver_that_a_machine_has_is_not_described_again(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("driver: gpu.nvidia.com\ndevices: [{name: gpu-9}]\n")
-    with pytest.raises(Unreadable, match=r"node t4: driver 'gpu\.nvidia\.com' is there already"):
+    with pytest.raises(Unreadable, match=r"node t4: driver 'gpu\.nvidia\.com' already exists"):
         with_device_files(parse_specs(("t4",)), (file,))
     inside = b"nodes:\n- profile: t4\n  devices:\n  - driver: a.example.com\n    devices: [{name: A}]\n"
     with pytest.raises(Unreadable, match=r"nodes\.yaml: line 5: .*device 'A'"):

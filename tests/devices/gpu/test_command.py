@@ -41,7 +41,7 @@ def test_device_metadata_is_a_gate() -> None:
     [
         (["--profile", "h100x"], "machine 'h100x': expected a model and a number"),
         (["--feature-gates", "Magic=true"], "feature gate 'Magic': expected one of"),
-        (["--mig-layout", "0=1g.10gb"], "--mig-layout: only simulated GPUs (--profile) can be cut from the start"),
+        (["--mig-layout", "0=1g.10gb"], "--mig-layout: only simulated GPUs (--profile) can be partitioned at start"),
         (
             ["--feature-gates", "PassthroughSupport=true"],
             "feature gate PassthroughSupport: only simulated GPUs (--profile) can be passed through",

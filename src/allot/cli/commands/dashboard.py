@@ -38,7 +38,7 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
     try:
         return str(ipaddress.ip_address(value))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no IP address.") from None
+        raise click.BadParameter(f"{value!r} is not an IP address.") from None
 
 
 def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -54,7 +54,7 @@ def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> st
     default="127.0.0.1",
     show_default=True,
     callback=_address,
-    help="Where to listen. Anywhere but on loopback with TLS only, by a certificate of its own if none is given.",
+    help="The address to listen on. Addresses other than loopback use TLS, with a self-signed certificate by default.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
 @click.option(
@@ -62,19 +62,19 @@ def _url(_context: click.Context, _parameter: click.Parameter, value: str) -> st
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A further name by which browsers may call the server: of a proxy in front of it, for example. May be repeated.",
+    help="An additional name that browsers may use for the server, such as that of a proxy in front of it. Repeatable.",
 )
 @click.option(
     "--external-url",
     default="",
     metavar="URL",
     callback=_url,
-    help="Where browsers find the dashboard behind a proxy: links begin with that.",
+    help="The address of the dashboard behind a proxy, for links.",
 )
-@click.option("--tls-cert-file", "certificate", type=_PATH, help="A certificate to serve with (PEM).")
+@click.option("--tls-cert-file", "certificate", type=_PATH, help="The certificate of the server (PEM).")
 @click.option("--tls-private-key-file", "key", type=_PATH, help="Its key.")
 @click.option(
-    "--link-file", type=_PATH, help="Keep the link that lets the next browser in in this file, for its owner alone."
+    "--link-file", type=_PATH, help="Keep the link for the next browser in this file, readable only by its owner."
 )
 @click.option("--listen-handle", "handle", type=int, default=None, hidden=True)
 @click.option("--open", "opens", is_flag=True, help="Open the browser.")
@@ -94,11 +94,11 @@ def dashboard(
 ) -> None:
     """Show a cluster in the browser: every device by node and topology, why pods wait, claims, queues, gangs, capacity.
 
-    It reads and never writes: no verb but get, list and watch leaves this process, and Secrets are never asked for. The link that it
-    prints lets one browser in; after that the next one is printed. Pages keep themselves up to date. Of a dump (-f, --snapshot) everything is
-    shown as it was.
+    It never writes: it sends only get, list and watch requests, and never reads Secrets. The link that it
+    prints lets one browser in; then it prints the next one. Pages stay up to date. With a dump (-f, --snapshot), the pages show its
+    content.
 
-    Exit code: 0 stopped by a signal, 1 the cluster may not be read, 2 the input cannot be read, 3 the cluster cannot be reached, or the port is in use.
+    Exit code: 0 stopped by a signal, 1 the cluster may not be read, 2 the input is unreadable, 3 the cluster cannot be reached, or the port is in use.
 
     \b
     Examples:
@@ -107,7 +107,7 @@ def dashboard(
       allot dashboard --snapshot dump.yaml --port 8080
     """
     if (certificate is None) != (key is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file go together.")
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file must be set together.")
     options = ServingOptions(
         address=address,
         port=port,
@@ -154,7 +154,7 @@ async def _serve(
         try:
             async with dashboard_serving(shown, options, clock, _tell, notes) as link:
                 if not is_loopback(options.address):
-                    talk("note: others can reach this address; whoever has the link sees what you may see")
+                    talk("note: others can reach this address; everybody with the link sees what you may see")
                 if opens:
                     await asyncio.to_thread(click.launch, link)
                 await stop.wait()

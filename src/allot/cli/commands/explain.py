@@ -86,27 +86,27 @@ def explain(
     pools: tuple[str, ...],
     output: str,
 ) -> int:
-    """Why does this pod (claim/NAME, podgroup/NAME, queue/NAME) not run, why is this workload not as wanted, and what would help?
+    """Explain why a pod (claim/NAME, podgroup/NAME, queue/NAME) does not run or a workload is not in its desired state, and what would help.
 
-    The first line is the cause. Then come the smallest changes that would let it run, each tried out with the scheduler's own
-    decision on the changed cluster, and what stands between its requests and the devices. Workloads (deploy, rs, sts, ds, job,
-    cronjob, hpa), volume claims (pvc) and services (svc) go by kubectl's names; their cause is rolled up from pods, conditions,
-    events and rollouts. Of a queue: its shares, which of its jobs wait and why, and who has to give back what. Without a name: every workload that is not as wanted and every other pod that waits, a line each. Asks
-    the cluster of the kubeconfig, for which read-only rights are enough, or a dump (-f).
+    The first line is the cause. The smallest changes that would let it run follow, each tried with the scheduler's own
+    decision on the changed cluster, and what excludes devices from its requests. Workloads (deploy, rs, sts, ds, job,
+    cronjob, hpa), PersistentVolumeClaims (pvc) and Services (svc) have kubectl's names; their cause comes from pods, conditions,
+    events and rollouts. For a queue: its shares, which of its jobs wait and why, and who has to give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
+    reads the cluster of the kubeconfig, with read-only permissions, or a dump (-f).
 
-    Exit codes: 0 it is as wanted or nothing waits, 1 it is not, 2 usage or input that cannot be read, 3 cluster not reachable.
+    Exit codes: 0 in the desired state or nothing waits, 1 not, 2 wrong usage or unreadable input, 3 the cluster cannot be reached.
 
     \b
     Examples:
       allot explain train-0                         the pod train-0
       allot explain claim/train-0-gpu -n ml         the claim
-      allot explain podgroup/train -n ml            the gang, of whatever scheduler's PodGroup
+      allot explain podgroup/train -n ml            the gang, with any scheduler's PodGroup
       allot explain queue/research                  why its jobs wait, and who makes room for whom
-      allot explain deploy/infer                    why its rollout does not go on
+      allot explain deploy/infer                    why its rollout is stuck
       allot explain job train -n ml                 why it failed or does not start
-      allot explain -A                              everything that is not as wanted, and why
+      allot explain -A                              everything that is not in its desired state, and why
       allot explain train-0 --pools l4=g2-standard-4    would an autoscaler with this pool help?
-      allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml makes a dump
+      allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml creates a dump
       kubectl get pods,nodes,resourceclaims,deviceclasses,resourceslices -A -o yaml | allot explain train-0 -f -
     """
     kind, wanted = _target(target, name)

@@ -41,7 +41,7 @@ def _values_options(function: Function) -> Function:
             "--image",
             default="",
             metavar="REPOSITORY[:TAG]",
-            help="The image with allot, as your nodes find it.  [default: allot with the tag of this version]",
+            help="The image with allot, by the name that your nodes use.  [default: allot with the tag of this version]",
         ),
         click.option(
             "--values",
@@ -49,7 +49,7 @@ def _values_options(function: Function) -> Function:
             multiple=True,
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="Values of the chart (YAML); repeatable, later ones win.",
+            help="Values of the chart (YAML); repeatable, later ones take precedence.",
         ),
         click.option(
             "--set",
@@ -79,10 +79,10 @@ def _part_options(function: Function) -> Function:
 @click.option("--dry-run", is_flag=True, help="Write the manifests of all parts to stdout; needs no cluster.")
 @click.pass_context
 def install(context: click.Context, dry_run: bool) -> None:
-    """Bring parts of allot onto a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
+    """Install parts of allot on a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
 
-    Manifests come from the templates of the Helm chart, which `allot install chart` writes for those who have Helm. Nothing is
-    changed that somebody else manages. `allot up` has all of it.
+    Manifests come from the templates of the Helm chart; to use Helm instead, run `allot install chart`. The command never
+    changes objects that somebody else manages. `allot up` includes all parts.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def install(context: click.Context, dry_run: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         if dry_run:
-            raise click.UsageError("--dry-run comes after the part: allot install PART --dry-run.")
+            raise click.UsageError("--dry-run must come after the part: allot install PART --dry-run.")
         return
     if not dry_run:
         click.echo(context.get_help())
@@ -105,22 +105,22 @@ def install(context: click.Context, dry_run: bool) -> None:
     _print(_rendered(values, Target(), (), (), ""), Target())
 
 
-@install.command(short_help="Drivers, each a DaemonSet.")
+@install.command(short_help="Install drivers, each as a DaemonSet.")
 @click.argument("names", nargs=-1, required=True, metavar="DRIVER...", type=click.Choice(tuple(DRIVERS)))
 @click.option(
     "--simulate",
     "profile",
     default="",
     metavar="PROFILE",
-    help="Devices of this machine instead of the nodes' own, to try things out: h100x8, t4, mi300xx8, ct6e-standard-4t.",
+    help="Simulate the devices of this machine type on every node, to try things out: h100x8, t4, mi300xx8, ct6e-standard-4t.",
 )
 @_part_options
 def drivers(names: tuple[str, ...], profile: str, **options: Any) -> None:
     """Run drivers on all nodes: {drivers}.
 
-    A driver that is not named is removed, if an earlier installation had it. Do not run two drivers or a device plugin for the same cards.
+    Drivers of an earlier installation that are not named are removed. Do not run two drivers, or a driver and a device plugin, for the same cards.
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -135,21 +135,21 @@ def drivers(names: tuple[str, ...], profile: str, **options: Any) -> None:
 drivers.help = (drivers.help or "").replace("{drivers}", ", ".join(DRIVERS)).replace("{{", "{").replace("}}", "}")
 
 
-@install.command(short_help="A scheduler beside kube-scheduler.")
+@install.command(short_help="Install a scheduler beside kube-scheduler.")
 @click.option(
     "--isolation",
     type=click.Choice(_ISOLATIONS),
     default=None,
-    help="Why no device is given away twice: nodes of its own, the guard, or nothing.  [default: nodes]",
+    help="How to prevent double allocation: separate nodes, the guard, or not at all.  [default: nodes]",
 )
 @_part_options
 def scheduler(isolation: str | None, **options: Any) -> None:
     """Run allot's scheduler beside kube-scheduler, for pods with its schedulerName (allot).
 
-    By default it has nodes of its own, which a policy enforces: label and taint them with allot.dev/scheduler=allot. To share nodes with
-    kube-scheduler, install the guard first and say --isolation guard.
+    By default, it has its own nodes, which a policy enforces: label and taint them with allot.dev/scheduler=allot. To share nodes with
+    kube-scheduler, install the guard first and use --isolation guard.
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -161,14 +161,14 @@ def scheduler(isolation: str | None, **options: Any) -> None:
     _install("scheduler", {"scheduler": chosen}, **options)
 
 
-@install.command(short_help="No device in two claims, whoever schedules.")
+@install.command(short_help="Install the guard, which prevents double allocation.")
 @_part_options
 def guard(**options: Any) -> None:
-    """Run the guard: a webhook that refuses allocations of what another claim holds.
+    """Run the guard: a webhook that refuses allocations of devices that another claim holds.
 
     Until it runs, allocations are refused (guard.failurePolicy: Fail).
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -178,13 +178,13 @@ def guard(**options: Any) -> None:
     _install("guard", {"guard": {"enabled": True}}, **options)
 
 
-@install.command(short_help="An account that may look and ask.")
+@install.command(short_help="Create an account that may only read.")
 @click.option("--aggregate-to-view", is_flag=True, help="Let everybody with the role view see nodes and devices.")
 @_part_options
 def advice(aggregate_to_view: bool, **options: Any) -> None:
-    """Make an account with the rights of allot explain, top, plan and snapshot, and no others.
+    """Create an account with only the permissions of allot explain, top, plan and snapshot.
 
-    Exit code: 0 done, 1 the cluster refuses, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -194,14 +194,14 @@ def advice(aggregate_to_view: bool, **options: Any) -> None:
     _install("advice", {"advice": {"enabled": True, "aggregateToView": aggregate_to_view}}, **options)
 
 
-@install.command(short_help="Queues and groups of other schedulers' manifests.")
+@install.command(short_help="Install the queues and groups of other schedulers.")
 @_part_options
 def queues(**options: Any) -> None:
     """Define the kinds of KAI's, Volcano's and coscheduling's PodGroups and Queues, and run their controllers.
 
-    Schedulers that run read new kinds as soon as they are there.
+    Running schedulers read new kinds as soon as they exist.
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -210,13 +210,13 @@ def queues(**options: Any) -> None:
     _install("queues", {"queues": {"enabled": True}}, **options)
 
 
-@install.command(short_help="Nodes that come and go.")
-@click.option("--address", default="", metavar="HOST:PORT", help="Where the provider answers (external gRPC).")
+@install.command(short_help="Install the autoscaler, which adds and removes nodes.")
+@click.option("--address", default="", metavar="HOST:PORT", help="The address of the provider (external gRPC).")
 @_part_options
 def autoscaler(address: str, **options: Any) -> None:
     """Run the autoscaler with a provider of Cluster Autoscaler's external gRPC protocol.
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -226,9 +226,9 @@ def autoscaler(address: str, **options: Any) -> None:
     _install("autoscaler", {"autoscaler": chosen}, **options)
 
 
-@install.command(short_help="Devices, claims and pending pods in the browser.")
+@install.command(short_help="Install the dashboard.")
 @click.option(
-    "--url", default="", metavar="URL", help="Where browsers find it: your ingress.  [default: through kubectl proxy]"
+    "--url", default="", metavar="URL", help="The URL of your ingress for browsers.  [default: through kubectl proxy]"
 )
 @_part_options
 def dashboard(url: str, **options: Any) -> None:
@@ -237,7 +237,7 @@ def dashboard(url: str, **options: Any) -> None:
     Open it through kubectl proxy, or through your own ingress, which talks HTTPS to the Service. The log of its pod has the link for the
     next browser; each link works once.
 
-    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, or something does not run in time, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -261,15 +261,15 @@ def _api_servers(target: Target) -> Iterator[str]:
         yield f"[{host}]" if ":" in host else host
 
 
-@install.command(short_help="The custom resources of others that allot's parts read.")
+@install.command(short_help="Install the custom resources of others that allot reads.")
 @click.option("--print", "only_print", is_flag=True, help="Write the manifests to stdout instead; needs no cluster.")
 @target_options
 def crds(only_print: bool, target: Target) -> None:
-    """Custom resource definitions of other schedulers' PodGroups and Queues, of ComputeDomains and ComputeClasses, and the rights to use them.
+    """Install the CustomResourceDefinitions of other schedulers' PodGroups and Queues, of ComputeDomains and ComputeClasses, and the roles to use them.
 
-    What is there is brought up to date. `allot install queues` does that too, and runs their controllers.
+    Existing definitions are updated. `allot install queues` does the same, and also runs their controllers.
 
-    Exit code: 0 done, 1 the cluster refuses, 2 usage, 3 the cluster cannot be reached.
+    Exit code: 0 done, 1 the cluster refuses, 2 wrong usage, 3 the cluster cannot be reached.
 
     \b
     Examples:
@@ -285,10 +285,10 @@ def crds(only_print: bool, target: Target) -> None:
         write(f"{object_['kind'].lower()}/{object_['metadata']['name']} installed")
 
 
-@install.command(short_help="The Helm chart, as a folder.")
+@install.command(short_help="Write the Helm chart to a directory.")
 @click.argument("folder", type=click.Path(path_type=Path))
 def chart(folder: Path) -> None:
-    """Write the Helm chart into a new folder: the templates that the other commands render themselves.
+    """Write the Helm chart to a new directory: the templates that the other commands render themselves.
 
     \b
     Examples:
@@ -299,7 +299,7 @@ def chart(folder: Path) -> None:
         with as_file(chart_folder()) as source:
             shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
     except FileExistsError:
-        raise Refused(f"{folder}: is there already, expected a new folder") from None
+        raise Refused(f"{folder}: already exists, expected a new directory") from None
     except OSError as error:
         raise Unreadable(f"{folder}: {(error.strerror or str(error)).lower()}") from None
     write(f"{folder}")
@@ -328,7 +328,7 @@ def _install(
 
     async def work(cluster: Cluster, client: Any) -> None:
         if _needs_guard(rendered.objects) and not await has_allocation_guard(client):
-            raise Refused("nothing guards allocations here, and --isolation guard relies on it", "allot install guard")
+            raise Refused("no guard runs in this cluster, and --isolation guard relies on it", "allot install guard")
         await cluster.apply(rendered.objects, part, force=force_conflicts)
         if waits:
             await cluster.wait(rendered.objects, timeout)
@@ -357,7 +357,7 @@ def _rendered(
             values = merged(values, {"image": _image(image)})
         return render(values, target.release)
     except BadValues as error:
-        raise Unreadable(str(error), "allot install chart FOLDER writes the chart with all its values") from None
+        raise Unreadable(str(error), "allot install chart DIRECTORY writes the chart with all its values") from None
 
 
 def _read_values(file: Path) -> Object:

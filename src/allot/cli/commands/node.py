@@ -374,8 +374,8 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     type=click.Choice(("auto", "on", "off")),
     default="auto",
     show_default=True,
-    help="With --runtime cri: whether the agent leads pods to Services, by rules of the kernel. auto: if it may, and nobody else does, "
-    "such as kube-proxy; on: whoever else does.",
+    help="With --runtime cri: whether the agent routes Services, with kernel rules. auto: if it may, and nothing else such as "
+    "kube-proxy does; on: always.",
 )
 @click.option(
     "--driver-logs",
@@ -692,10 +692,8 @@ def _service_proxy(
         return ServiceProxy(informers, component.clock, made, beside_others=options.service_proxy == "on")
     except NoServices as error:
         if options.service_proxy == "on":
-            raise CannotRun(
-                f"--service-proxy on: {error}", "leave it out, and pods are led to Services by others"
-            ) from None
-        talk(f"note: the agent does not lead pods to Services: {error}")
+            raise CannotRun(f"--service-proxy on: {error}", "omit it if another component routes Services") from None
+        talk(f"note: the agent does not route Services: {error}")
         return None
 
 

@@ -7,7 +7,7 @@ IPv4 only, TCP and UDP. Does not know how the kernel is told (`allot.network.nft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -58,17 +58,19 @@ NodePort = tuple[str, int]
 
 
 class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules. addresses: of Services, at which nothing answers but what has a place. sets: of clients, and for how many seconds."""
+    """All rules. places: where Services are for pods; outside: where they are for everybody; addresses: of Services, at which nothing
+    answers but what has a place. sets: of clients, and for how many seconds."""
 
     chains: Mapping[str, tuple[Rule, ...]] = {}
     places: Mapping[Place, str] = {}
+    outside: Mapping[Place, str] = {}
     node_ports: Mapping[NodePort, str] = {}
     addresses: tuple[str, ...] = ()
     sets: Mapping[str, int] = {}
 
 
 class NodeService(msgspec.Struct, frozen=True, kw_only=True):
-    """A Service as a node sees it. local: what is behind it on the node; outside: addresses beyond its own."""
+    """A Service as a node sees it. local: what is behind it on the node; outside: addresses of its load balancer."""
 
     routes: ServiceRoutes
     local: ServiceRoutes
@@ -78,31 +80,45 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
-    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it."""
+    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it.
+
+    Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
+    """
     spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
-    slices = tuple(slices)
+    slices = [_with(each, lambda one: can_answer(str((one.get("addresses") or ("",))[0]))) for each in slices]
     routes = routes_of(service, slices)
     if not routes.address or PROXY_NAME in labels:
         return None
-    here = [
-        {**each, "endpoints": [one for one in each.get("endpoints") or () if one.get("nodeName") == node]}
-        for each in slices
-    ]
+    here = [_with(each, lambda one: one.get("nodeName") == node) for each in slices]
     status = (service.get("status") or {}).get("loadBalancer") or {}
     ingress = [each["ip"] for each in status.get("ingress") or () if each.get("ip") and each.get("ipMode") != "Proxy"]
     return NodeService(
         routes=routes,
         local=routes_of(service, here),
-        outside=tuple(dict.fromkeys((*(spec.get("externalIPs") or ()), *ingress))),
+        outside=tuple(each for each in dict.fromkeys(ingress) if ":" not in each),
         is_internal_local=spec.get("internalTrafficPolicy") == "Local",
         is_external_local=spec.get("externalTrafficPolicy") == "Local",
     )
+
+
+def _with(slice_: JSON, is_meant: Callable[[JSON], bool]) -> JSON:
+    return {**slice_, "endpoints": [each for each in slice_.get("endpoints") or () if is_meant(each)]}
+
+
+def can_answer(address: str) -> bool:
+    """Whether an address can be that of an endpoint. Slices can be written by hand, and must not lead to the loopback of the node, to what
+    clouds tell their machines at link-local addresses, or to groups."""
+    first, *_ = parts = address.split(".")
+    if len(parts) != 4 or not first.isdecimal():
+        return False
+    return first not in ("0", "127") and parts[:2] != ["169", "254"] and int(first) < 224
 
 
 class _Making:
     def __init__(self) -> None:
         self.chains: dict[str, tuple[Rule, ...]] = {}
         self.places: dict[Place, str] = {}
+        self.outside: dict[Place, str] = {}
         self.node_ports: dict[NodePort, str] = {}
         self.sets: dict[str, int] = {}
 
@@ -119,6 +135,7 @@ def packet_rules(services: Iterable[NodeService]) -> Ruleset:
     return Ruleset(
         chains=making.chains,
         places=making.places,
+        outside=making.outside,
         node_ports=making.node_ports,
         addresses=tuple(sorted(set(addresses))),
         sets=making.sets,
@@ -140,7 +157,7 @@ def _add_port(making: _Making, service: NodeService, port: ServicePort, local: S
     if port.node_port:
         making.node_ports[port.protocol, port.node_port] = chain
     for address in service.outside:
-        making.places[address, port.protocol, port.port] = chain
+        making.outside[address, port.protocol, port.port] = chain
 
 
 def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:

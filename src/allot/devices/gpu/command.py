@@ -83,7 +83,7 @@ def _hardware(given: argparse.Namespace, rest: Sequence[str]) -> Hardware:
     state = (given.state_dir or data / "gpus").absolute()
     if not given.profile:
         if given.mig_layout:
-            raise UsageError("--mig-layout: only simulated GPUs (--profile) can be cut from the start")
+            raise UsageError("--mig-layout: only simulated GPUs (--profile) can be partitioned at start")
         return NvmlHardware(given.nvml_library, state, given.driver_root, host_driver_root=given.host_driver_root)
     machine = find_machine(given.profile)
     return SimulatedHardware(machine, state, known.node_name, parse_layout(given.mig_layout, len(machine.gpus)))

@@ -226,7 +226,7 @@ class Registry:
                     await channel.channel_ready()
             except TimeoutError as error:
                 raise RegistrationFailed(
-                    f"RegisterPlugin error -- dial failed at socket {path}, err: nobody answers"
+                    f"RegisterPlugin error -- dial failed at socket {path}, err: no answer"
                 ) from error
             await self._introduce(channel, path, identity)
         finally:

@@ -266,7 +266,7 @@ def test_sharing_that_is_configured_in_a_template_does_not_share() -> None:
         member("first", nodeName="n", status_of_pod={"phase": "Running"}),
         member("train"),
     )
-    assert "configures TimeSlicing, but each pod with a template gets a claim" in found.cause
+    assert "configures TimeSlicing, but each pod with a template gets its own claim" in found.cause
     assert found.changes[0].text.startswith("create ResourceClaim default/shared")
 
 
@@ -318,8 +318,8 @@ def test_a_pod_of_a_node_that_is_gone_is_deleted_by_force_and_the_risk_is_told()
     found = held_on("lost")
     assert "in use by pod default/old of node lost, which no longer exists" in found.cause
     assert found.changes[0].text == (
-        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nobody is left to end it; be "
-        "sure that the machine is off, or its containers go on and use what they have"
+        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nothing is left to end it; be "
+        "sure that the machine is off, or its containers keep running with their devices"
     )
     assert found.changes[0].node == "n"
 
@@ -327,7 +327,7 @@ def test_a_pod_of_a_node_that_is_gone_is_deleted_by_force_and_the_risk_is_told()
 def test_a_pod_that_is_about_to_end_is_waited_for() -> None:
     found = held_on("n", terminating("2027-01-15T08:00:10Z"))
     assert found.changes[0].waits
-    assert "What comes by itself (tried out as if it had happened, and led to a placement):" in list(lines(found))
+    assert "What happens anyway (tried as if it had happened, and led to a placement):" in list(lines(found))
     assert found.changes[0].text == "wait until pod default/old on node n is gone, or force the deletion if it hangs"
 
 

@@ -132,7 +132,7 @@ def test_a_pod_without_devices_is_explained_as_well() -> None:
 def test_no_nodes_at_all() -> None:
     found = explained(device_class(), templated("train", asks()))
     assert found.cause == (
-        "default/train is pending because the cluster has no nodes, so that there are no devices of class gpu either"
+        "default/train is pending because the cluster has no nodes, so there are no devices of class gpu either"
     )
 
 

@@ -212,7 +212,7 @@ def test_a_group_that_makes_nobody_leave_yet_is_told_from_when_on_it_does() -> N
     body["metadata"]["annotations"] = {"pod-group-name": "gang"}
     found = explainer(*TEAMS, *GUEST_HAS_ALL, group, made, body).group("default", "gang")
     assert found.reason is Reason.PREEMPTION_DELAY
-    assert "PodGroup gang makes nobody leave before its preemptionDelay is over" in found.cause
+    assert "PodGroup gang preempts nothing before its preemptionDelay is over" in found.cause
     assert "in 4m default/gang reclaims from default/guest-3" in found.cause
     assert [change.text for change in found.changes if change.verified] == [
         "drop preemptionDelay of PodGroup gang; then default/guest-3 has to make room"

@@ -194,7 +194,7 @@ ASKED = {
         "pod/app", reported("Pulling", 'Pulling image "x:1"'), "is starting on node n1: its image x:1"
     ),
     "finalizer": Asked(
-        "pod/app", (leaving(finalizers=["a.b/c"]),), "terminating since.*kept by finalizer a.b/c", "see to"
+        "pod/app", (leaving(finalizers=["a.b/c"]),), "terminating since.*kept by finalizer a.b/c", "check finalizer"
     ),
     "overdue": Asked(
         "pod/app", (leaving(),), r"should have been gone .* ago, and its containers still run", "see the kubelet"
@@ -369,7 +369,7 @@ ASKED = {
             ),
         ),
         "not ready: its readiness gate a.io/up is not True",
-        "whoever sets condition a.io/up",
+        "the component that sets condition a.io/up",
     ),
     "resize that does not fit": Asked(
         "pod/app",
@@ -444,7 +444,7 @@ ASKED = {
             thing("apps/v1", "ReplicaSet", "web", "default", metadata={"generation": 2}, spec=refused("")[0]["spec"]),
             control_plane("kube-controller-manager"),
         ),
-        "has not been looked at.*kube-controller-manager does not run: in pod kube-system/kube-controller-manager-cp-1",
+        "has not been processed.*kube-controller-manager does not run: in pod kube-system/kube-controller-manager-cp-1",
         "fix pod kube-system/kube-controller-manager-cp-1",
     ),
     "a scheduler at work": Asked(

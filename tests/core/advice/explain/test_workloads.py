@@ -98,7 +98,7 @@ def rollout(unavailable: int | str = "25%") -> list[Object]:
 def test_a_rollout_whose_surge_pod_finds_no_device_can_never_go_on() -> None:
     found = why("deploy", "web", rollout())
     assert (found.reason, found.state) == (Reason.ROLLOUT_STUCK, State.NOT_AS_WANTED)
-    assert "Deployment default/web cannot go on with its rollout: pod web-new-0 is pending because" in found.cause
+    assert "Deployment default/web cannot continue its rollout: pod web-new-0 is pending because" in found.cause
     assert "maxUnavailable is 0 (25% of 2 replicas, rounded down)" in found.cause
     assert "condition Progressing is False, ProgressDeadlineExceeded: timed out" in found.details
     first, second = found.changes

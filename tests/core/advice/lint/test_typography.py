@@ -61,7 +61,7 @@ def test_objects_need_a_version_and_a_kind() -> None:
     ("text", "message"),
     [
         ("apiVersion: 3\nkind: [Pod]\n", "apiVersion is 3: expected a string"),
-        ("apiVersion: v1\nkind: {a: b}\n", 'kind is {"a": "b"}: expected text'),
+        ("apiVersion: v1\nkind: {a: b}\n", 'kind is {"a": "b"}: expected a string'),
         ("kind: true\n", "kind is true: expected a string"),
     ],
 )

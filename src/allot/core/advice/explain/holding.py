@@ -144,7 +144,7 @@ def force_text(pods: Sequence[core_v1.Pod]) -> str:
     it, its = ("it", "its") if len(pods) == 1 else ("them", "their")
     return (
         f"force the deletion of {named('pod', map(full_name, pods))} (kubectl delete --force): {_lost_nodes(pods, 'no longer')}, so "
-        f"nobody is left to end {it}; be sure that the machine is off, or {its} containers go on and use what they have"
+        f"nothing is left to end {it}; be sure that the machine is off, or {its} containers keep running with their devices"
     )
 
 

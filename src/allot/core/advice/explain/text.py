@@ -124,7 +124,7 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
 
 def _waits(changes: Sequence[Change]) -> Iterator[str]:
     yield ""
-    yield "What comes by itself (tried out as if it had happened, and led to a placement):"
+    yield "What happens anyway (tried as if it had happened, and led to a placement):"
     for change in changes:
         yield f"  - {change.text}{_where(change)}"
 

@@ -45,6 +45,11 @@ export class Page {
   /** @param {any} params @param {boolean} [quiet] */
   go(params, quiet) {
     let shape = this.shapes?.get(params.shape);
+    if (!shape && params.shape && this.shown) {
+      // What is said of the pod has changed, and with it its row.
+      const [key, other] = [...(this.shapes || [])].find(([, each]) => each.pods.includes(this.shown)) || [];
+      if (other) { this.app.set({ shape: key }); shape = other; }
+    }
     if (!shape && params.pod) shape = [...(this.shapes?.values() || [])].find((each) => each.pods.includes(params.pod));
     if (!shape) {
       const gone = params.shape && this.shown;
@@ -52,14 +57,16 @@ export class Page {
       this.detail.replaceChildren(...(gone ? [h("p", { class: "note" }, "These pods do not wait any more, or wait for something else now.")] : []));
       return;
     }
-    const pod = params.pod && shape.pods.includes(params.pod) ? params.pod : shape.pods[0], [ns, name] = pod.split("/");
+    const pod = [params.pod, this.shown].find((each) => each && shape.pods.includes(each)) || shape.pods[0], [ns, name] = pod.split("/");
+    const said = shape.row.msg || shape.row.why || "nobody has said anything yet";
+    if (this.quote && this.shown === pod && this.quote.textContent !== said) this.quote.textContent = said;
     const decisive = this.app.store.now.decisive;
     if (this.shown === pod && this.asked === decisive) return;
     const answer = this.shown === pod ? this.answer : h("div", { class: "answer" });
     if (this.shown !== pod) {
       const heading = h("h2", { tabindex: "-1" }, shape.pods.length > 1 ? `${pod} and ${shape.pods.length - 1} like it` : pod);
       this.answer = answer;
-      this.detail.replaceChildren(heading, h("p", { class: "quote" }, shape.row.msg || shape.row.why || "nobody has said anything yet"), answer,
+      this.detail.replaceChildren(heading, (this.quote = h("p", { class: "quote" }, said)), answer,
         h("details", {}, h("summary", {}, `${plural(shape.pods.length, "pod")}`), h("ul", { class: "columns" }, ...shape.pods.slice(0, 500).map((/** @type {string} */ each) => h("li", {}, objectLink("Pod", each))))));
       if (!quiet) { heading.focus(); say(`${pod}: ${shape.row.msg || shape.row.why}`); }
     }

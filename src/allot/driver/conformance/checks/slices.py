@@ -141,7 +141,7 @@ async def _(bench: Bench) -> None:
     expect(_versions(before) == _versions(after), "slices were written although nothing had changed")
 
 
-@check("300 devices like its own are cut into slices of at most 128")
+@check("300 devices like its own are split into ResourceSlices of at most 128")
 async def _(bench: Bench) -> None:
     async with _published(bench, lambda device: device, MANY) as slices:
         devices = [device for slice_ in slices for device in slice_.spec.devices or ()]
@@ -151,7 +151,7 @@ async def _(bench: Bench) -> None:
         expect(is_complete(slices), "the pool is not complete")
 
 
-@check("300 tainted devices are cut into slices of at most 64")
+@check("300 tainted devices are split into ResourceSlices of at most 64")
 async def _(bench: Bench) -> None:
     taint = DeviceTaint(key="example.com/conformance", effect="NoSchedule")
     tainted: Callable[[Device], Device] = lambda device: msgspec.structs.replace(device, taints=(taint,))  # noqa: E731

@@ -173,7 +173,7 @@ def _refused_before(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.Pod
         f"its claim {entry.name} has not been created again since {what} refused it; nothing refuses it now"
         f"{_then(what_if, pod)}"
     )
-    advice = ("wait a moment: the resource claim controller tries again by itself",)
+    advice = ("wait a moment: the resource claim controller retries automatically",)
     return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, advice=advice)
 
 

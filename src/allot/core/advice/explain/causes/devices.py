@@ -734,7 +734,7 @@ def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate
         return ""
     candidates += holders.shared_claim(placing.what_if, placing.pod, wanted)
     return (
-        f"; {place.spoken} configures {strategy}, but each pod with a template gets a claim, and with it a device, of its own: only "
+        f"; {place.spoken} configures {strategy}, but each pod with a template gets its own claim and therefore its own device: only "
         "pods that name the same ResourceClaim share one"
     )
 

@@ -93,7 +93,7 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     if queued:
         return _in_queue(what_if, pod, next(iter(queued.values())), gates)
     them = "it" if len(names) == 1 else "them"
-    text = f"it has {gates}, which whoever set {them} has not removed yet"
+    text = f"it has {gates}, which the component that set {them} has not removed yet"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )

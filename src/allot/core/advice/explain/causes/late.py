@@ -83,9 +83,7 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=ways)
     if metadata.finalizers:
         finalizers = named("finalizer", metadata.finalizers)
-        advice = (
-            f"see to {finalizers}: whoever set {'it' if len(metadata.finalizers) == 1 else 'them'} has to remove it"
-        )
+        advice = f"check {finalizers}: the component that set {'it' if len(metadata.finalizers) == 1 else 'them'} must remove it"
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}, kept by {finalizers}", advice=(advice,))
     failed = events_of(what_if, pod, "FailedKillPod")
     if failed:
@@ -308,7 +306,7 @@ def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diag
         f"{driver_pods.failing_text(failing) or 'its plugin does not run there'}"
     )
     advice = tuple(each.advice for each in failing) or (
-        f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin folder",
+        f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin directory",
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 

@@ -35,7 +35,7 @@ def no_nodes(placing: Placing) -> Diagnosis:
     text = "the cluster has no nodes"
     classes = _class_names(placing)
     if classes:
-        text += f", so that there are no devices of {named('class', classes)} either"
+        text += f", so there are no devices of {named('class', classes)} either"
     return Diagnosis(reason=Reason.NO_NODES, text=text, advice=("add a node",))
 
 
@@ -474,7 +474,7 @@ def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
 
 def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
     """Devices that their driver could not make ready for the node. The scheduler gives them back by itself."""
-    advice = ("the scheduler deallocates the claim and tries again by itself; the driver's log says what failed",)
+    advice = ("the scheduler deallocates the claim and retries automatically; the driver's log says what failed",)
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     failures = {name for result in results for name in result.binding_failure_conditions}

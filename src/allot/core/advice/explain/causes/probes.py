@@ -35,7 +35,7 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     gates = _GATE.findall(said)
     if gates:
         text = f"its {named('readiness gate', gates)} {'is' if len(gates) == 1 else 'are'} not True"
-        advice = f"see to whoever sets condition {listed(gates)} of the pod: its containers are ready"
+        advice = f"check the component that sets condition {listed(gates)} of the pod: its containers are ready"
         return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
     unready = _UNREADY.search(said)
     if unready is not None:

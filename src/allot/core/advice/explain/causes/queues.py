@@ -148,7 +148,7 @@ def _too_early(what_if: WhatIfCluster, job: Job, until_s: float, after: Outlook)
     name = job.name.partition("/")[2]
     wait_s = max(1, round(until_s - what_if.now))
     text = (
-        f"others have to make room for it, and PodGroup {name} makes nobody leave before its preemptionDelay is over; "
+        f"others have to make room for it, and PodGroup {name} preempts nothing before its preemptionDelay is over; "
         f"in {duration(wait_s)} {job.name} {verb_of(after)} {listed(after.names_of_leaving)}"
     )
     return Diagnosis(

@@ -63,7 +63,7 @@ def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, plac
         return ()
     if not placing.wanted:
         return (
-            f"pods of lower priority than its own, {own}, are in its way: the scheduler makes them go by itself when it tries next",
+            f"pods of lower priority than its own, {own}, are in its way: the scheduler preempts them in its next attempt",
         )
     return (
         f"pods of lower priority than its own, {own}, have what it needs: allot's scheduler preempts for devices, too, "

@@ -122,7 +122,7 @@ def on_lost_nodes(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         text = f"volume {volume.metadata.name} of its PersistentVolumeClaim {name} is on {nodes}, which the cluster no longer has"
         advice = (
             f"bring {nodes} back, with the data of PersistentVolumeClaim {name}",
-            f"give up that data: delete PersistentVolumeClaim {name}, let it be made again, and restore it from a backup",
+            f"give up that data: delete PersistentVolumeClaim {name}, let it be recreated, and restore it from a backup",
         )
         return Diagnosis(reason=Reason.VOLUME, text=text, advice=advice)
     return None

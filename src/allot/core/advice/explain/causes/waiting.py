@@ -137,7 +137,7 @@ def binding_failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagn
     if foreign is not None:
         return foreign
     text = f"its scheduler found a node, but could not bind it there ({found['point']} of {found['plugin']}): {found['why']}"
-    advice = ("see to what the API server refused: the scheduler tries again by itself",)
+    advice = ("fix what the API server refused: the scheduler retries automatically",)
     return Diagnosis(reason=Reason.NOT_BOUND, text=text, advice=advice)
 
 

@@ -30,7 +30,7 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         return missing
     if not status.conditions:
         check = "check that horizontal-pod-autoscaler-controller runs: allot controllers, or a kube-controller-manager"
-        text = "has not been looked at by any controller since it was created"
+        text = "has not been processed by any controller since it was created"
         return not_as_wanted(kind, found, Reason.NOT_OBSERVED, text, advice=(check,))
     able, active = _condition(found, "AbleToScale"), _condition(found, "ScalingActive")
     if able is not None and able.status == "False":

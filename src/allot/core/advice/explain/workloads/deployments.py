@@ -116,7 +116,7 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
         cause = f"{kind} {full_name(found)} cannot finish its rollout: {held.text}; {still}"
         undo = f"go back to what ran before: kubectl rollout undo deployment {found.metadata.name} -n {found.metadata.namespace}"
         return replace(explained, cause=cause, changes=(*explained.changes, Change(text=undo)))
-    text = f"{ready} and {status.updated_replicas} of them up to date: its rollout goes on"
+    text = f"{ready} and {status.updated_replicas} of them up to date: its rollout continues"
     return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=details)
 
 
@@ -185,7 +185,7 @@ class Rollout:
         if held is None or held.explanation.state is not State.PENDING or held.explanation.reason is Reason.FITS:
             return None
         text = (
-            f"cannot go on with its rollout: {held.text}, and no old pod ({listed([p.metadata.name for p in self._old_pods])}) may "
+            f"cannot continue its rollout: {held.text}, and no old pod ({listed([p.metadata.name for p in self._old_pods])}) may "
             f"go before a new one is available, because {self._why(spec)}"
         )
         found = not_as_wanted("Deployment", self._deployment, Reason.ROLLOUT_STUCK, text)

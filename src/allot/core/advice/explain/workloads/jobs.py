@@ -61,7 +61,7 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
         advice = (f"set spec.parallelism of Job {found.metadata.name} to how many pods may run at once",)
         return not_as_wanted(kind, found, Reason.SUSPENDED, text, advice=advice)
     if status.start_time is None and not status.conditions:
-        text = "has not been looked at by any controller since it was created"
+        text = "has not been processed by any controller since it was created"
         return left_alone(scene, kind, found, text, "job-controller")
     pods = scene.owned_by(core_v1.Pod, found)
     progress = f"has {status.succeeded} of {count(_completions(found), 'completion')}"
@@ -202,7 +202,7 @@ def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanat
     try:
         schedule = schedule_of(spec)
     except ScheduleError as error:
-        text = f'has a schedule that cannot be read (spec.schedule "{spec.schedule}"): {error}'
+        text = f'has an invalid schedule (spec.schedule "{spec.schedule}"): {error}'
         return not_as_wanted(kind, found, Reason.SCHEDULE_INVALID, text)
     if spec.suspend:
         resume = f'kubectl patch cronjob {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
@@ -261,7 +261,7 @@ def _missed(scene: Scene, found: CronJob, due: int | None, now_s: float, is_acti
     deadline = spec.starting_deadline_seconds
     late = f"missed its run of {_time(due)}, {duration(int(now_s - due))} ago"
     if deadline is not None and now_s - due > deadline:
-        text = f"{late}: startingDeadlineSeconds ({deadline}) has passed, so that it waits for the next one"
+        text = f"{late}: startingDeadlineSeconds ({deadline}) has passed, so it waits for the next one"
         return not_as_wanted("CronJob", found, Reason.SCHEDULE_MISSED, text)
     events = scene.events("CronJob", found, "FailedCreate")
     if events:

@@ -208,7 +208,7 @@ def unobserved(
     if observed_generation >= object_.metadata.generation:
         return None
     since = "its last change" if observed_generation else "it was created"
-    return left_alone(scene, kind, object_, f"has not been looked at by any controller since {since}", controller)
+    return left_alone(scene, kind, object_, f"has not been processed by any controller since {since}", controller)
 
 
 def left_alone(scene: Scene, kind: str, object_: HasMetadata, text: str, controller: str) -> Explanation:
@@ -279,7 +279,7 @@ def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     )
     if has_room:
         text = f"{ready}: ResourceQuota {namespace}/{name} did not allow another pod, but has room for it by now"
-        advice = ("wait a moment: its controller tries again by itself",)
+        advice = ("wait a moment: its controller retries automatically",)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
 
 
@@ -307,7 +307,7 @@ def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
 
 def all_ready(wanted: int) -> str:
     """That all pods are there: `has 2 of 2 pods ready`."""
-    return ready_text(wanted, wanted) if wanted else "is scaled to 0: it has no pods, as wanted"
+    return ready_text(wanted, wanted) if wanted else "is scaled to 0: it has no pods, as intended"
 
 
 def ready_text(ready: int, wanted: int, word: str = "pod") -> str:

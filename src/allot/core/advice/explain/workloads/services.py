@@ -21,7 +21,7 @@ def explain_service(scene: Scene, found: core_v1.Service, *, briefly: bool) -> E
     if spec.type == _EXTERNAL:
         return as_wanted(kind, found, "is the name of something outside (ExternalName)")
     if not spec.selector:
-        return as_wanted(kind, found, "has no selector: its endpoints are somebody else's business")
+        return as_wanted(kind, found, "has no selector: its endpoints are managed elsewhere")
     here = scene.pods_in(found.metadata.namespace)
     pods = live_pods(pod for pod in here if selects(spec.selector, pod.metadata.labels))
     empty = None if pods else scaled_to_nothing(scene.what_if, found.metadata.namespace, spec.selector)

@@ -95,7 +95,7 @@ def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
     if rolling is not None and rolling.partition:
         text = f"has all pods ready; {listed(names)} keep an older template, as its partition {rolling.partition} says"
         return as_wanted("StatefulSet", found, text)
-    text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): its update goes on"
+    text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): its update continues"
     return not_as_wanted("StatefulSet", found, Reason.PROGRESSING, text)
 
 

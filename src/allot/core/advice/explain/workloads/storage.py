@@ -45,7 +45,7 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
     if said:
         why = one_line(said[0]).removeprefix(f'failed to provision volume with StorageClass "{name}": ')
         text = f"is not bound: {provisioner} cannot make a volume for it: {why}"
-        advice = f"fix what {storage_class.provisioner} complains about: it tries again by itself"
+        advice = f"fix what {storage_class.provisioner} complains about: it retries automatically"
         modes = _modes_advice(scene, found, name, why)
         if modes:
             return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=modes)
@@ -113,7 +113,7 @@ def _no_volume(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sa
     of_class = f"of class {name}" if name else "without a class"
     kind = "PersistentVolumeClaim"
     if any(volume_matching.suits(volume, found) for volume in volumes):
-        text = f"is not bound, although a volume {of_class} would do: its controller is at work"
+        text = f"is not bound, although a volume {of_class} fits: its controller is at work"
         return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=said)
     reasons: dict[str, list[str]] = {}
     for volume in volumes:
