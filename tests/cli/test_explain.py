@@ -116,6 +116,7 @@ def test_json_has_every_field_and_changes_that_can_be_applied(dump: str) -> None
         "patches": [{"action": "delete", "kind": "Pod", "namespace": "default", "name": "other"}],
         "expression": "",
         "leaving": [],
+        "waits": False,
     }
 
 
@@ -178,11 +179,11 @@ def test_a_dump_may_come_from_stdin_in_several_files_and_in_old_versions(tmp_pat
 
 def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "dump.yaml"
-    extra = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+    extra = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "c"}}
     path.write_text(listed([*CLUSTER, extra]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == CAUSE
-    assert result.stderr == "note: not looked at: 1 ConfigMap\n"
+    assert result.stderr == "note: not looked at: 1 ServiceAccount\n"
 
 
 @pytest.mark.parametrize(
