@@ -179,11 +179,11 @@ def test_a_dump_may_come_from_stdin_in_several_files_and_in_old_versions(tmp_pat
 
 def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "dump.yaml"
-    extra = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "c"}}
+    extra = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "c"}}
     path.write_text(listed([*CLUSTER, extra]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == CAUSE
-    assert result.stderr == "note: not read: 1 PodTemplate\n"
+    assert result.stderr == "note: not looked at: 1 ServiceAccount\n"
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_the_scheduler_starts_beside_another_only_where_allocations_are_guarded(
     kube.caller.send("DELETE", f"{leases}/kube-scheduler")
 
 
-def test_the_scheduler_notices_another_that_comes_later_and_a_guard_that_goes(kube: Cluster) -> None:
+def test_the_scheduler_notices_another_that_comes_later(kube: Cluster) -> None:
     kube.caller.send("DELETE", CONFIGURATION)
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     spec = {"holderIdentity": "kube-scheduler-1", "leaseDurationSeconds": 3600, "renewTime": SystemClock().now_micro()}

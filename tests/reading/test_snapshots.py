@@ -21,10 +21,10 @@ def dump(folder: Path, text: str) -> SnapshotSource:
 
 def test_what_a_dump_lacks_and_what_is_passed_over_is_noted(tmp_path: Path) -> None:
     notes = Notes()
-    snapshot = read_snapshot(dump(tmp_path, f"{NODE}---\n{NODE.replace('Node', 'Secret')}"), notes)
+    snapshot = read_snapshot(dump(tmp_path, f"{NODE}---\n{NODE.replace('Node', 'ServiceAccount')}"), notes)
     assert [node.metadata.name for node in snapshot.of(Node)] == ["one"]
     assert notes.notes == [
-        "not read: 1 Secret",
+        "not read: 1 ServiceAccount",
         "the dump has no DeviceClass and no ResourceSlice: answers are those for a cluster that has none",
     ]
 

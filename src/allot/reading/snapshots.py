@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allot.core.advice.snapshot import KINDS, NotInSnapshots, Snapshot, SnapshotKind, device_api_of, read_object
+from allot.core.advice.snapshot import (
+    DUMPED_KINDS,
+    KINDS,
+    NotInSnapshots,
+    Snapshot,
+    SnapshotKind,
+    device_api_of,
+    read_object,
+)
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError
@@ -30,6 +38,7 @@ DEFAULT_NAMESPACE = "default"
 # Kinds without which nothing can be said, but of which even a whole cluster may have none.
 _MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
+_DUMPED = frozenset(kind.type for kind in DUMPED_KINDS)
 
 
 class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +122,8 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
                 raise Unreadable(f"{manifest.origin}: {error}") from None
             place = (manifest.group, manifest.kind, manifest.namespace, manifest.name)
             found[place] = object_, manifest.value
-    if not found:
+    # Names of ConfigMaps and the like are of use only beside what names them.
+    if not any((group, kind) in _KIND_NAMES for group, kind, _, _ in found):
         raise Unreadable(
             f"{', '.join(files)}: nothing of a cluster's state is in there",
             "allot snapshot > dump.yaml writes everything that is needed",
@@ -143,7 +153,7 @@ def _asks_for_devices(snapshot: Snapshot) -> bool:
     kinds = (kind.type for kind in KINDS if kind.group == resource_v1.GROUP)
     if any(snapshot.of(type_) for type_ in kinds):
         return True
-    if all(isinstance(each, core_v1.Node | core_v1.Namespace) for each in snapshot.objects):
+    if all(isinstance(each, core_v1.Node | core_v1.Namespace) or type(each) in _DUMPED for each in snapshot.objects):
         # Nobody makes a dump of nodes alone for other reasons.
         return True
     offered = {name for node in snapshot.of(core_v1.Node) for name in node.status.allocatable}

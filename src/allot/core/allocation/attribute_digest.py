@@ -42,11 +42,14 @@ class AttributeDigest:
 
     def key(self, entry: DeviceEntry) -> Hashable | None:
         """Devices with equal keys get equal answers; None for a device that needs a closer look."""
-        driver = entry.id.driver
+        return self.reader(entry.id.driver)(entry)
+
+    def reader(self, driver: str) -> Read:
+        """The same for devices of one driver."""
         read = self._by_driver.get(driver)
         if read is None:
             read = self._by_driver[driver] = self._reader(driver)
-        return read(entry)
+        return read
 
     def _reader(self, driver: str) -> Read:
         """What is read of the devices of a driver, under the names that they publish. Asked of every device of a cluster for every

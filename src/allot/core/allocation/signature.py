@@ -147,7 +147,15 @@ class Signature:
             answer = self._selected(entries[0])
             if isinstance(answer, int):
                 return [answer] * len(entries)
-        return [self._selected(entry) for entry in entries]
+        if self._digest is None:
+            return [self._selected(entry) for entry in entries]
+        # Asked of every device of a cluster, so in few steps: a slice is of one driver, and most answers are known.
+        read, known = self._digest.reader(entries[0].id.driver), self._by_digest
+        found = [known.get(read(entry)) for entry in entries]
+        return [
+            finding if isinstance(finding, int) else self._selected(entry)
+            for entry, finding in zip(entries, found, strict=True)
+        ]
 
     def verdict(self, entry: DeviceEntry) -> Verdict:
         """Whether requests of this signature could use the device."""
