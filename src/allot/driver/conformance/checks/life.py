@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-
-import aiohttp
+from urllib.parse import urlsplit
 
 from allot.driver.conformance.bench import Bench, expect
 from allot.driver.conformance.kit import Checks
 from allot.driver.conformance.kubelet import find_sockets, registered
+from allot.http1.exchanges import Place, connect
 
 CHECKS = Checks("life")
 check = CHECKS.check
+_ANSWER_S = 10.0
+_ANSWER_BYTES_MAX = 4 << 20
 _PODS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
 
 
@@ -104,10 +107,21 @@ async def _(bench: Bench) -> None:
     match = re.search(r"http://\S+", words)
     expect(match is not None, f"no address of /healthz in its log: {words!r}")
     assert match is not None
-    async with aiohttp.ClientSession(match[0], timeout=aiohttp.ClientTimeout(total=10)) as session:
-        async with session.get("/healthz") as answer:
-            expect(answer.status == 200, f"/healthz: {answer.status} {await answer.text()}")
-        async with session.get("/metrics") as answer:
-            text = await answer.text()
-            expect(answer.status == 200 and "# TYPE" in text, f"/metrics: {answer.status}")
+    status, text = await _answer(match[0], "/healthz")
+    expect(status == 200, f"/healthz: {status} {text}")
+    status, text = await _answer(match[0], "/metrics")
+    expect(status == 200 and "# TYPE" in text, f"/metrics: {status}")
     await bench.restart()
+
+
+async def _answer(url: str, path: str) -> tuple[int, str]:
+    """The status and text at an address of the driver."""
+    address = urlsplit(url)
+    host, port = address.hostname or "", address.port or 80
+    async with asyncio.timeout(_ANSWER_S):
+        exchange = await connect(Place(host, port))
+        try:
+            status = await exchange.ask(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+            return status, (await exchange.whole(_ANSWER_BYTES_MAX)).decode()
+        finally:
+            exchange.close()
