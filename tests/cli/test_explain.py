@@ -183,7 +183,7 @@ def test_objects_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
     path.write_text(listed([*CLUSTER, extra]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == CAUSE
-    assert result.stderr == "note: not looked at: 1 ServiceAccount\n"
+    assert result.stderr == "note: not read: 1 ServiceAccount\n"
 
 
 @pytest.mark.parametrize(

@@ -70,4 +70,4 @@ def test_queues_of_others_are_left_alone(played: tuple[Shell, str]) -> None:
     shell, _ = played
     shell.run("kubectl delete namespace queues")
     told = shell.run("allot demo queues --kubeconfig kubeconfig 2>&1 || true")
-    assert "error: queue research: exists already in this cluster" in told
+    assert "error: queue research: already exists in this cluster" in told

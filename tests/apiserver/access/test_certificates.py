@@ -314,7 +314,7 @@ def test_what_others_wrote_into_a_kubeconfig_is_written_back_as_it_was(tmp_path:
 def test_what_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    with pytest.raises(SecretFileError, match="left as it is"):
+    with pytest.raises(SecretFileError, match="left unchanged"):
         write_kubeconfig(path, "https://one", b"ca", b"cert", b"key", "one")
     assert path.read_text() == content
 

@@ -87,6 +87,7 @@ def test_no_field_is_declared_twice_but_to_narrow_it(runnable: type[PodSpec], co
         "ephemeral_containers",
         "empty_dir",
         "host_path",
+        "image",
         "startup_probe",
     }
     defaulted = {"restart_policy", "termination_grace_period_seconds"}
