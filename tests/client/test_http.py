@@ -180,6 +180,21 @@ async def test_what_is_sent() -> None:
     assert request.headers.getall("Impersonate-Group") == ["a", "b"]
 
 
+@pytest.mark.parametrize("value", ["x\r\nImpersonate-Group: system:masters", "x\ny: z", "x\r", "x\0"])
+async def test_a_header_is_one_line(value: str) -> None:
+    async with peer(answering_in_turn(ok)) as server:
+        async with transport_to(server.connection()) as transport:
+            with pytest.raises(ValueError, match="control character"):
+                await transport.request("GET", "/x", headers={"X-Given": value})
+        with pytest.raises(ValueError, match="control character"):
+            async with transport_to(server.connection(impersonation=Impersonation(user=value))):
+                pass
+        async with transport_to(server.connection(token=value)) as transport:
+            with pytest.raises(Unauthorized, match="the token has a control character"):
+                await transport.request("GET", "/x")
+    assert not server.requests
+
+
 async def test_a_token_in_a_file_is_read_again_when_it_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")

@@ -204,7 +204,10 @@ class HttpTransport:
         except CredentialError as error:
             raise Unauthorized(str(error), request=text) from error
         authorization = f"Bearer {credential.token}" if credential.token else self._target.authorization
-        shown = _lines([("Authorization", authorization)]) if authorization else ""
+        try:
+            shown = _lines([("Authorization", authorization)]) if authorization else ""
+        except ValueError:
+            raise Unauthorized("the token has a control character", request=text) from None
         request = f"{line} HTTP/1.1\r\n{self._target.headers}{self._headers}{shown}{_lines(headers.items())}\r\n"
         exchange = await self._connected(context, text)
         try:
@@ -354,8 +357,9 @@ class _Events:
 
 def _lines(headers: Iterable[tuple[str, str]]) -> str:
     """Headers as they are sent. ValueError if one would be more than one."""
-    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    if text.count("\n") + text.count("\r") != 2 * text.count("\r\n") or "\0" in text:
+    lines = [f"{name}: {value}\r\n" for name, value in headers]
+    text = "".join(lines)
+    if not text.count("\r") == text.count("\n") == len(lines) or "\0" in text:
         raise ValueError("a header of a request has a control character")
     return text
 
