@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client, ResourceClient
-from allot.client.transport import JSON, Response, Transport, WatchEvent
+from allot.client.transport import Response, Transport, WatchEvent
 from allot.core.features import DEFAULT_GATES
 from allot.guard.decider import LOOK_S, Decider, GuardMetrics
 from allot.process.clock import SystemClock
@@ -21,6 +21,7 @@ from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
 from apiserver.live import live_server
 from client.conftest import http_transport
+from controllers.cluster import Hooked, Send
 from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
@@ -28,30 +29,21 @@ pytestmark = pytest.mark.slow
 TAKEN = "device gpu.example.com/n/gpu-0 is allocated to claim default/holder already"
 
 
-class Holding:
+class Holding(Hooked):
     """Another transport, whose watches and reads of claims come through only while they may."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport, self._held)
         self.watching, self.reading = asyncio.Event(), asyncio.Event()
         self.watching.set()
         self.reading.set()
         self.reads = 0
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = WAIT_S,
-    ) -> Response:
+    async def _held(self, method: str, path: str, send: Send) -> Response:
         if method == "GET" and "/resourceclaims/" in path:
             self.reads += 1
             await self.reading.wait()
-        return await self._transport.request(method, path, query, body, content_type, headers, timeout)
+        return await send()
 
     @asynccontextmanager
     async def stream(
@@ -62,7 +54,7 @@ class Holding:
         timeout: float = WAIT_S,
         duration: float | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        async with self._transport.stream(path, query, headers, timeout, duration) as events:
+        async with self._inner.stream(path, query, headers, timeout, duration) as events:
 
             async def held() -> AsyncIterator[WatchEvent]:
                 async for event in events:
@@ -70,9 +62,6 @@ class Holding:
                     yield event
 
             yield held()
-
-    async def close(self) -> None:
-        await self._transport.close()
 
 
 class World:
