@@ -196,6 +196,10 @@ def test_an_exec_plugin_is_read(tmp_path: Path) -> None:
         (document(user={"client-certificate-data": "eA=="}), "users[u].user.client-key: expected client-key"),
         (document(user={"as-groups": ["x"]}), "users[u].user.as: expected a user to impersonate"),
         (document(user={"as": "x", "as-groups": [5]}), "users[u].user.as-groups[0]: expected text"),
+        (
+            document(user={"as": "x", "as-groups": ["a\r\nb"]}),
+            "users[u].user.as: expected text without control characters",
+        ),
         (document(user={"exec": {}}), "users[u].user.exec.command: expected a command"),
         (document(user={"exec": {**EXEC, "apiVersion": "v1alpha1"}}), "exec.apiVersion: invalid value 'v1alpha1'"),
         (

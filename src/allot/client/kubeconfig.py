@@ -398,7 +398,13 @@ def _impersonation(user: _Fields) -> Impersonation | None:
         values = user.child("as-user-extra")
         extra = {str(key): values.texts(key) for key in user.raw("as-user-extra")}
     if name:
-        return Impersonation(user=name, uid=uid, groups=groups, extra=extra)
+        impersonation = Impersonation(user=name, uid=uid, groups=groups, extra=extra)
+        if any(not value.isprintable() for _, value in impersonation.headers()):
+            # They become headers, one line each.
+            raise user.error(
+                "as", "expected text without control characters in it, as-uid, as-groups and as-user-extra"
+            )
+        return impersonation
     if uid or groups or extra:
         raise user.error("as", "expected a user to impersonate, since as-uid, as-groups or as-user-extra is given")
     return None
