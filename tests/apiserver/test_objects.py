@@ -559,3 +559,13 @@ async def test_the_data_of_a_revision_is_the_text_that_go_would_write(any_server
             answer.json.get("data"),
             *(i["data"] for i in answer.json.get("items", ())),
         )
+
+
+async def test_discovery_tells_the_storage_version_as_kube_apiserver_does(server: LiveServer) -> None:
+    async def hashes(path: str) -> dict[str, str]:
+        return {each["name"]: each.get("storageVersionHash", "") for each in (await server.get(path)).json["resources"]}
+
+    core, apps, events = [await hashes(path) for path in ("/api/v1", "/apis/apps/v1", "/apis/events.k8s.io/v1")]
+    assert (core["pods"], apps["deployments"]) == ("xPOwRZ+Yhw8=", "8aSe+NMegvE=")
+    assert events["events"] == core["events"] != ""
+    assert core["bindings"] == core["pods/status"] == ""

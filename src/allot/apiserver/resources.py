@@ -57,7 +57,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = {}
     # Fields besides metadata.name and metadata.namespace that fieldSelector may use -> how to read them. They read
-    # objects in the storage version.
+    # objects in the storage version, those of custom resources in the version of the row.
     selectable_fields: Mapping[str, Callable[[Object], str]] = {}
     # The folder of keys under /registry. The plural unless given; kube-apiserver's names differ for a few kinds, and
     # custom resources are in <group>/<plural>.
