@@ -71,6 +71,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
+    # Whether a deletion that does not say what becomes of dependents leaves them alone, as it did before there was a choice.
+    orphans_dependents: bool = False
     # Said to everybody who uses this version.
     warning: str = ""
 
