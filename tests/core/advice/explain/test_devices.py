@@ -318,7 +318,7 @@ def test_a_pod_of_a_node_that_is_gone_is_deleted_by_force_and_the_risk_is_told()
     found = held_on("lost")
     assert "in use by pod default/old of node lost, which no longer exists" in found.cause
     assert found.changes[0].text == (
-        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nothing is left to end it; be "
+        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nothing can stop it; be "
         "sure that the machine is off, or its containers keep running with their devices"
     )
     assert found.changes[0].node == "n"
@@ -389,7 +389,7 @@ def test_a_driver_that_selects_no_node_is_told_with_the_label() -> None:
         node("n"), plugin_set(nodeSelector={"nvidia.com/dra": "true"}), device_class(), templated("train", asks())
     )
     assert "DaemonSet default/nvidia-dra-driver-kubelet-plugin leaves out every node" in found.cause
-    assert "without label nvidia.com/dra=true" in found.cause
+    assert "lacks label nvidia.com/dra=true" in found.cause
     assert found.changes[0].text == "label the nodes that have the hardware with nvidia.com/dra=true"
 
 

@@ -235,10 +235,10 @@ def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "remedy"),
     [
-        ("node.cloudprovider.kubernetes.io/uninitialized", "has not been initialized by its cloud", "cloud controller"),
+        ("node.cloudprovider.kubernetes.io/uninitialized", "has not been initialized by its cloud provider", "cloud controller"),
         (
             "node.cilium.io/agent-not-ready",
-            "has no Cilium agent that is ready",
+            "has no ready Cilium agent",
             "check that Cilium's agent runs on node gpu",
         ),
         ("ebs.csi.aws.com/agent-not-ready", "has no agent of ebs.csi.aws.com that is ready", "ebs.csi.aws.com runs on"),

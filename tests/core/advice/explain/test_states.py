@@ -264,7 +264,7 @@ ASKED = {
                 requeueState={"requeueAt": "2026-09-14T09:05:00Z"},
             ),
         ),
-        "it was evicted: exceeded the PodsReady timeout, and is tried again at 2026-09-14T09:05:00Z",
+        "it was evicted: exceeded the PodsReady timeout, and is retried at 2026-09-14T09:05:00Z",
         "see why its pods",
     ),
     "volume of a claim that is gone": Asked(
