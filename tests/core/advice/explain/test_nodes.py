@@ -235,7 +235,11 @@ def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "remedy"),
     [
-        ("node.cloudprovider.kubernetes.io/uninitialized", "has not been initialized by its cloud provider", "cloud controller"),
+        (
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "has not been initialized by its cloud provider",
+            "cloud controller",
+        ),
         (
             "node.cilium.io/agent-not-ready",
             "has no ready Cilium agent",

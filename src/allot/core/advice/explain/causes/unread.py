@@ -42,7 +42,9 @@ def undecided(what_if: WhatIfCluster, pod: core_v1.Pod, *, fits: bool) -> Diagno
     kinds = ", ".join(snapshot_kind(type_).plural for type_ in lacking)
     where = "" if any(type_ in _DECIDED_BY for type_ in lacking) else " of other namespaces"
     said = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False"]
-    text = f"the scheduler says: {said[0]}" if said and said[0] else "the scheduler has not reported anything about it yet"
+    text = (
+        f"the scheduler says: {said[0]}" if said and said[0] else "the scheduler has not reported anything about it yet"
+    )
     return Diagnosis(
         reason=Reason.UNREAD,
         text=text,

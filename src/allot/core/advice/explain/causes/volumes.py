@@ -271,7 +271,5 @@ def _with_class(pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim, name: st
     maker = controller_of(pod)
     template = claim.metadata.name.removesuffix(f"-{pod.metadata.name}")
     if maker is not None and maker.kind == "StatefulSet" and template != claim.metadata.name:
-        return (
-            f"recreate StatefulSet {maker.name} with {field} in its volumeClaimTemplate {template}, and {full} too"
-        )
+        return f"recreate StatefulSet {maker.name} with {field} in its volumeClaimTemplate {template}, and {full} too"
     return f"recreate {full} with {field}"

@@ -93,7 +93,9 @@ def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
         text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): with OnDelete they stay until they are deleted"
         return as_wanted("StatefulSet", found, text)
     if rolling is not None and rolling.partition:
-        text = f"has all pods ready; {listed(names)} keep an older template because of its partition {rolling.partition}"
+        text = (
+            f"has all pods ready; {listed(names)} keep an older template because of its partition {rolling.partition}"
+        )
         return as_wanted("StatefulSet", found, text)
     text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): its update continues"
     return not_as_wanted("StatefulSet", found, Reason.PROGRESSING, text)

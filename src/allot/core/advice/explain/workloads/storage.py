@@ -141,7 +141,9 @@ def _why_not(volume: core_v1.PersistentVolume, found: core_v1.PersistentVolumeCl
         return f"is {volume.status.phase or 'not free'}"
     whose = f"claim {user.namespace}/{user.name}"
     return (
-        f"was released by {whose}, and is retained for it" if volume.status.phase == "Released" else f"is bound to {whose}"
+        f"was released by {whose}, and is retained for it"
+        if volume.status.phase == "Released"
+        else f"is bound to {whose}"
     )
 
 
