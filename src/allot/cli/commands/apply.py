@@ -146,7 +146,9 @@ def _refuse_what_lint_finds(
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if errors:
         found = "an error" if errors == 1 else f"{errors} errors"
-        raise Refused(f"lint found {found}; nothing was applied", "--no-lint applies everything that the server accepts")
+        raise Refused(
+            f"lint found {found}; nothing was applied", "--no-lint applies everything that the server accepts"
+        )
 
 
 def _knowledge(cluster: SnapshotSource | None) -> Knowledge:

@@ -174,7 +174,7 @@ def test_an_ordered_set_waits_for_its_first_broken_pod() -> None:
     found = why("sts", "web", objects)
     assert found.reason is Reason.ORDERED
     assert "has 1 of 4 pods ready: pod web-1 is not running because container main crashes" in found.cause
-    assert "OrderedReady" in found.cause and "2 pods after it are not made" in found.cause
+    assert "OrderedReady" in found.cause and "2 pods after it are not created" in found.cause
     assert "kubectl delete pod web-1 -n default" in found.changes[0].text
 
 

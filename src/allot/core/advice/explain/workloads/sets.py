@@ -133,7 +133,7 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
 def _of_all_nodes(pods: Sequence[core_v1.Pod], held: HeldBack) -> str:
     """What holds pods back; one sentence for all nodes if they lack devices."""
     home = target_node(held.pods[0])
-    without = f"made it for node {home}, which has no devices"
+    without = f"created it for node {home}, which has no devices"
     if without not in held.text:
         return held.text
     waiting = sorted(target_node(pod) for pod in live_pods(pods) if not pod.spec.node_name)
