@@ -275,9 +275,7 @@ class Preparer:
     def _begin(self, name: ClaimName, devices: tuple[AllocatedDevice, ...]) -> Record:
         for uid, reason in self._checkpoint.unreadable.items():
             if uid != name.uid:
-                raise Failure(
-                    f"{name}: {reason}; until claim {uid} is unprepared, the free devices are unknown"
-                )
+                raise Failure(f"{name}: {reason}; until claim {uid} is unprepared, the free devices are unknown")
         recorded = tuple(
             RecordedDevice(
                 request=device.request,

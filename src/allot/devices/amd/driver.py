@@ -53,9 +53,7 @@ class AmdDriver(Driver):
         gpus = self._present()
         gone = [device.name for device in claim.devices if device.name not in gpus]
         if gone:
-            raise PrepareError(
-                f"device {gone[0]} no longer exists: its card is gone or is partitioned differently"
-            )
+            raise PrepareError(f"device {gone[0]} no longer exists: its card is gone or is partitioned differently")
         return [Prepared(device, self._edits(gpus[device.name])) for device in claim.devices]
 
     def _present(self) -> dict[str, Gpu]:
