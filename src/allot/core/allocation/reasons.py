@@ -1,7 +1,7 @@
-"""Why claims do not fit on a node: made after the search has failed, so that it costs nothing when they fit.
+"""Why claims do not fit on a node: computed after the search has failed, so that success costs nothing.
 
-Each request is looked at on its own first (what stands between it and each device). A request whose own devices would be enough
-is stopped by the others: they compete for the same devices, or a constraint keeps the free ones apart.
+Each request is examined alone first (its obstacle for each device). A request whose own devices would be enough
+conflicts with others: they compete for the same devices, or a constraint separates the free ones.
 """
 
 from __future__ import annotations

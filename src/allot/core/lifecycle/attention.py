@@ -1,6 +1,6 @@
-"""Who has to run so that something happens to an object of a kind, and what its writer is told when nobody does.
+"""Which component acts on objects of a kind, and the warning to their writer if it does not run.
 
-Whoever runs controllers or a scheduler says so in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
+allot's controllers and schedulers announce themselves in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
 known by the leases that they hold. Names are kube-controller-manager's.
 """
 

@@ -1,4 +1,4 @@
-"""Why a pod gets no devices, in a sentence or two for people: what kube-scheduler's texts leave out."""
+"""Why a pod gets no devices, in a sentence or two that kube-scheduler's texts lack."""
 
 from __future__ import annotations
 

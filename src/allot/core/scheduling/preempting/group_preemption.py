@@ -1,4 +1,4 @@
-"""Preemption for a group: who has to go so that enough of its pods get nodes at once, devices included.
+"""Preemption for a group: which pods must leave so that enough of its pods get nodes and devices at once.
 
 The group as a whole preempts, anywhere in the cluster. Pods that are going anyway count as gone first. Where there are few who could go, all
 sets of them are compared (`victims`). Where there are many, the pods that fit beside everybody stay where they fit, and the lowest priority is

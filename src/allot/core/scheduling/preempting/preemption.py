@@ -1,4 +1,4 @@
-"""Preemption: which pods of lower priority have to go so that a pod gets a node, its devices included.
+"""Preemption: which pods of lower priority must leave so that a pod gets a node and its devices.
 
 Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, nobody else has to go.
 Otherwise every node on which fewer pods or free devices might help is asked for its cheapest victims (`victims`), and the
