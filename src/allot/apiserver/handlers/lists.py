@@ -1,4 +1,4 @@
-"""Lists: which revision, which objects, how many at a time.
+"""Lists: revision, selection and paging.
 
 A list is consistent: all pages show the objects as of the revision of the first. The continue token holds that revision and
 where the next page starts; it is Kubernetes' own format, so that tokens mean the same to every server on one store.

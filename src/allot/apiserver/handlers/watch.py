@@ -1,7 +1,7 @@
-"""Watches: the changes of the objects that a request means, after a revision, as they happen.
+"""Watches: the changes of the selected objects after a revision, as they happen.
 
-A change that makes an object match the selectors is told as ADDED, one that makes it stop matching as DELETED. Whoever
-cannot be told everything is told so (410 Expired) and lists again. Bookmarks tell how far a watcher is when nothing that it
+A change that makes an object match the selectors is reported as ADDED, one that makes it stop matching as DELETED. A client
+that falls too far behind gets 410 Expired and lists again. Bookmarks report progress while nothing that a watch
 selects has changed.
 """
 

@@ -1,7 +1,7 @@
-"""Addresses and node ports of services, given when a service that needs one has none.
+"""Assigns cluster IPs and node ports to Services that need them.
 
-Chosen at random from the range and checked against the services that are there, so that servers on one store seldom meet;
-what a client asks for by itself is not checked against others here.
+Chosen at random from the range and checked against existing Services, so that servers on one store seldom collide;
+values that a client requests are not checked against others here.
 """
 
 from __future__ import annotations
