@@ -303,11 +303,11 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
 
     ours = {"schedulerName": "allot"}
     toleration = {"key": "allot.dev/scheduler", "operator": "Equal", "value": "allot", "effect": "NoSchedule"}
-    here = {"nodeSelector": {"allot.dev/scheduler": "allot"}}
     with cluster.program("none", ["http.server", "0"]) as waiting:
-        waiting.wait_for("the policy counts", lambda: pod(**ours)[0] == 403 or None)
-    assert "expected spec.nodeSelector allot.dev/scheduler: allot" in pod(**ours)[1]
-    assert pod(**ours, **here, tolerations=[toleration])[0] == 201
+        waiting.wait_for(
+            "the policy counts", lambda: pod(resourceClaims=claims, tolerations=[toleration])[0] == 403 or None
+        )
+    assert pod(**ours, tolerations=[toleration])[0] == 201
     assert pod(resourceClaims=claims)[0] == 201
     status, answer = pod(resourceClaims=claims, tolerations=[toleration])
     assert status == 403 and "are given away by scheduler allot alone" in answer
@@ -316,7 +316,38 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
     assert pod(containers=[counted], tolerations=[{"operator": "Exists"}])[0] == 403
     # Without devices, such as system pods, it may run anywhere.
     assert pod(tolerations=[{"operator": "Exists"}])[0] == 201
+    _keeps_to_its_nodes(cluster, toleration)
     cluster.uninstall()
+
+
+def _keeps_to_its_nodes(cluster: Cluster, toleration: dict[str, Any]) -> None:
+    """The scheduler with its account and configuration: a pod waits until a node is labelled, without naming nodes itself."""
+    file = cluster.folder / "own-nodes.yaml"
+    file.write_text(cluster.caller.get(f"/api/v1{PLACE}/configmaps/allot-scheduler")["data"]["scheduler.yaml"])
+    options = [*cluster.arguments("allot-scheduler")[1:], "--config", str(file), "--port=-1"]
+    account = str(cluster.as_account("allot-scheduler"))
+    pods, merge = "/api/v1/namespaces/default/pods", "application/merge-patch+json"
+    with cluster.program("own-nodes", ["allot", "scheduler"], *options, "--kubeconfig", account) as scheduler:
+        spec = {
+            "schedulerName": "allot",
+            "tolerations": [toleration],
+            "containers": [{"name": "main", "image": "none"}],
+        }
+        cluster.caller.create(pods, {"metadata": {"name": "waits"}, "spec": spec})
+
+        def message() -> str | None:
+            conditions = cluster.caller.get(f"{pods}/waits")["status"].get("conditions") or ()
+            return next((each["message"] for each in conditions if each["type"] == "PodScheduled"), None)
+
+        refused = scheduler.wait_for("it is refused", message)
+        assert "2 node(s) didn't match scheduler-enforced node affinity" in refused
+        label = {"metadata": {"labels": {"allot.dev/scheduler": "allot"}}}
+        cluster.caller.send("PATCH", "/api/v1/nodes/b", label, merge)
+        node = scheduler.wait_for("it is bound", lambda: cluster.caller.get(f"{pods}/waits")["spec"].get("nodeName"))
+        assert node == "b"
+        assert "orbidden" not in scheduler.log()
+    cluster.caller.send("DELETE", f"{pods}/waits", {"gracePeriodSeconds": 0})
+    cluster.caller.send("PATCH", "/api/v1/nodes/b", {"metadata": {"labels": {"allot.dev/scheduler": None}}}, merge)
 
 
 def test_claims_of_pods_are_made_with_their_finalizer_and_go_without_an_allocation(cluster: Cluster) -> None:
