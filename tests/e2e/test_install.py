@@ -4,6 +4,7 @@ have the rights they need and drivers no more than their node's, and nothing is 
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
+from allot.autoscaler.provider import State
+from autoscaler.test_external_grpc import provider_process
 from cli.command import Result, allot
 from dashboard.browser import chromium, find_chromium
 from e2e.components import Caller, Component, component, gates
@@ -262,6 +265,71 @@ def test_programs_have_the_rights_that_they_need(cluster: Cluster) -> None:
         for program in (guard, scheduler, queues):
             assert "orbidden" not in program.log(), program.log()
     cluster.uninstall("--definitions", "--force")
+
+
+def test_the_autoscaler_has_the_rights_that_it_needs(cluster: Cluster) -> None:
+    """It buys a node for a pod that waits, evicts what is on it when nobody needs it, and removes it: with its account alone."""
+    caller, merge = cluster.caller, "application/merge-patch+json"
+    pods, owner = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/replicasets"
+    state = cluster.folder / "cloud"
+    state.mkdir()
+
+    def machines() -> list[str]:
+        kept = state / "cloud.json"
+        found = json.loads(kept.read_text())["machines"] if kept.exists() else {}
+        return [name for name, machine in found.items() if machine["state"] != State.DELETING]
+
+    def cordon(is_cordoned: bool) -> None:
+        for node in ("a", "b"):
+            caller.send("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": is_cordoned or None}}, merge)
+
+    cluster.install("queues")
+    with ExitStack() as stack:
+        cluster.install("autoscaler", "--address", stack.enter_context(provider_process(state)))
+        file = cluster.folder / "cloud.yaml"
+        file.write_text(caller.get(f"/api/v1{PLACE}/configmaps/allot-autoscaler")["data"]["cloud.yaml"])
+        given = [each for each in cluster.arguments("allot-autoscaler")[1:] if not each.startswith("--cloud-config")]
+        quick = ["--scan-interval=1s", "--scale-down-unneeded-time=1s", "--scale-down-delay-after-add=0s"]
+        options = [*given, *quick, "--cloud-config", str(file), "--port=-1"]
+        account = str(cluster.as_account("allot-autoscaler"))
+        running = stack.enter_context(
+            cluster.program("autoscaler", ["allot", "autoscaler"], *options, "--kubeconfig", account)
+        )
+        # Where the others are closed, a pod waits, as a scheduler would say.
+        cordon(True)
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+        caller.create(pods, {"metadata": {"name": "waits"}, "spec": {"containers": [container]}})
+        waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+        caller.send("PATCH", f"{pods}/waits/status", {"status": {"conditions": [waiting]}}, merge)
+        (name,) = running.wait_for("a machine is bought", lambda: machines() or None)
+        events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=waits"
+
+        def told() -> Any:
+            return [each for each in caller.get(events)["items"] if each["reason"] == "TriggeredScaleUp"] or None
+
+        running.wait_for("the pod is told", told)
+        status = f"/api/v1{PLACE}/configmaps/cluster-autoscaler-status"
+        running.wait_for("the status is written", lambda: caller.get(status))
+        # Its node comes, with a pod that could be elsewhere; and the one that waited goes.
+        add_node(caller, name)
+        caller.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"providerID": f"simulated://cpu/{name}"}}, merge)
+        caller.send("DELETE", f"{pods}/waits", {"gracePeriodSeconds": 0})
+        template = {"containers": [{"name": "main", "image": "none"}], "terminationGracePeriodSeconds": 0}
+        labels = {"app": "small"}
+        spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": template}}
+        caller.create(owner, {"metadata": {"name": "small"}, "spec": spec})
+        small = running.wait_for("its pod", lambda: caller.get(f"{pods}?labelSelector=app=small")["items"] or None)[0]
+        place = {"metadata": {"name": small["metadata"]["name"]}, "target": {"kind": "Node", "name": name}}
+        caller.create(f"{pods}/{small['metadata']['name']}/binding", {"apiVersion": "v1", "kind": "Binding", **place})
+        cordon(False)
+        running.wait_for("the machine is removed", lambda: not machines() or None)
+        assert small["metadata"]["uid"] not in {
+            each["metadata"]["uid"] for each in caller.get(f"{pods}?labelSelector=app=small")["items"]
+        }, "it was evicted"
+        assert "orbidden" not in running.log(), running.log()
+    caller.send("DELETE", f"{owner}/small")
+    caller.send("DELETE", f"/api/v1/nodes/{name}")
+    cluster.uninstall("--definitions")
 
 
 def _schedule_a_pod(cluster: Cluster, scheduler: Component) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -18,7 +19,7 @@ from allot.process.clock import Clock
 _log = logging.getLogger("allot.node")
 
 _CONNECTIONS_MAX = 64
-_RETRY_S = 30.0
+_RETRY_S = 5.0
 
 
 class ServiceHealth:
@@ -67,7 +68,7 @@ class ServiceHealth:
                 async with serving(answer, self._clock, self._address, port, connections=_CONNECTIONS_MAX):
                     await asyncio.Event().wait()
             except OSError as error:
-                told = (error.strerror or str(error)).lower()
+                told = os.strerror(error.errno).lower() if error.errno else str(error)
                 text = f"health checks at {self._address}:{port} are not answered: {told}"
                 _log.warning("service %s: %s", key, text)
                 self._tell(key, text)
