@@ -68,7 +68,7 @@ from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
 from allot.core.scheduling.queues.takeover import TRIALS_MAX
-from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, AddedAffinity, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 _FINISHED = ("Succeeded", "Failed")
@@ -769,6 +769,10 @@ class Machine:
     def claims_are_usable(self, pod: Pod) -> bool:
         """Whether every claim of the pod exists and may be used by it."""
         return self.claims.gate(pod) is None
+
+    def added_affinity(self, pod: Pod) -> AddedAffinity | None:
+        """What its profile asks of nodes for it."""
+        return self._settings_of(pod).added_affinity
 
     def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
         """What the pod asks of a node."""
