@@ -146,6 +146,7 @@ class Plugin:
             is_connected = state == grpc.ChannelConnectivity.READY
             if is_connected != self.is_connected:
                 self.is_connected = is_connected
+                _log.info("connection to %s at %s: %s", self.driver, self.endpoint, "made" if is_connected else "lost")
                 changed()
             if state == grpc.ChannelConnectivity.SHUTDOWN:
                 return
