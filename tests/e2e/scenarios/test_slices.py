@@ -70,7 +70,7 @@ async def test_91_slices_stay_when_the_service_is_away_for_a_moment(world: World
     await world.slice_("n1", [{"name": "gpu-0"}])
     before = await uids(world)
     await plugin.stop_service()
-    await world.agent_says("n1", f"connection to {world.driver} at {plugin.endpoint}: lost")
+    await world.agent_says("n1", f"connection to driver {world.driver} at {plugin.endpoint}: lost")
     await plugin.start_service()
     await meanwhile(world)
     assert await uids(world) == before
@@ -125,7 +125,6 @@ async def test_94_slices_stay_over_an_update_with_a_gap_and_go_with_the_driver(w
     driver = await world.gpus("n1", 1)
     before = await uids(world)
     driver.stop()
-    await world.agent_says("n1", rf"plugin {world.driver} at \S+ has gone")
     driver.start()
     await meanwhile(world)
     assert await uids(world) == before
