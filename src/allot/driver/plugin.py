@@ -232,6 +232,14 @@ class Plugin:
                 listening.cancel()
                 await self._stop(preparer, servers, background)
 
+    async def ready(self) -> str:
+        """Why pods with devices of this driver would not start now; empty if they would. The kubelet tries a pod again only after a minute
+        if it does not know the driver yet."""
+        if not self.registration.is_registered:
+            told = f": {self.registration.error}" if self.registration.error else ""
+            return f"the kubelet has not registered the driver{told}"
+        return await self.publisher.ready()
+
     async def _restore(self) -> None:
         """Align memory, files and driver with the checkpoint."""
         try:
@@ -439,7 +447,7 @@ async def running(
     plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds(), publish)
     async with plugin.start(), AsyncExitStack() as stack:
         check = partial(check_sockets, plugin.registration_path, plugin.service_path, driver.name)
-        served = serving_health(options.address, options.port, plugin.registry, plugin.clock, check)
+        served = serving_health(options.address, options.port, plugin.registry, plugin.clock, check, ready=plugin.ready)
         try:
             plugin.address = await stack.enter_async_context(served)
         except OSError as error:

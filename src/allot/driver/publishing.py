@@ -83,6 +83,16 @@ class SlicePublisher:
         self.problems: tuple[str, ...] = ()
         # How often everything was in sync, for waiters.
         self.synced = asyncio.Event()
+        self._informer: Informer[None] | None = None
+
+    async def ready(self) -> str:
+        """Why the cluster does not know the devices, or is not reached; empty if all is well. The server is not asked for that: thousands of
+        nodes are, every few seconds."""
+        if self.problems:
+            return f"slices are not published: {self.problems[0]}"
+        if self._informer is not None and self._informer.problem:
+            return f"the API server is not reached: {self._informer.problem}"
+        return "" if self.synced.is_set() else "slices are not published yet"
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -122,6 +132,7 @@ class SlicePublisher:
         informer: Informer[None] = Informer(
             typed.resource, lambda _object: None, self._clock, self._ids, field_selector=self._field_selector()
         )
+        self._informer = informer
         # Also when this is a new try after a failure.
         self.sync_after(0.0)
         informer.add_handler(lambda _change: self.sync_after(self._repair_delay_s))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from allot.client.api import Client
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
-from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.core.lifecycle.guard_webhook import CHANGES_ALLOCATION, GUARD_WEBHOOK, exempt
 from allot.guard.serving import PATH
 from allot.process.clock import Clock
 
@@ -22,12 +22,8 @@ _log = logging.getLogger("allot.guard")
 
 _CHECK_EVERY_S = 5.0
 _RETRY_S = 1.0
-# Only new allocations: reservations, drivers' reports and deallocations need no check.
-_CHANGES_ALLOCATION = (
-    "has(object.status) && has(object.status.allocation) && "
-    "!(has(oldObject.status) && has(oldObject.status.allocation) && "
-    "object.status.allocation == oldObject.status.allocation)"
-)
+# Who keeps the whole configuration exempts nothing: what an administrator has put there goes.
+_EVERYWHERE: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
 Object = dict[str, Any]
 
@@ -72,7 +68,7 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
                 "scope": "Namespaced",
             }
         ],
-        "matchConditions": [{"name": "changes-allocation", "expression": _CHANGES_ALLOCATION}],
+        "matchConditions": [{"name": "changes-allocation", "expression": CHANGES_ALLOCATION}],
         "matchPolicy": "Exact",
         "failurePolicy": "Fail" if options.fails_closed else "Ignore",
         # An admitted write is recorded; a dry run, which the review indicates, is not.
@@ -121,8 +117,7 @@ class ConfigurationKeeper:
         except ApiError as error:
             self._tell(f"not read: {error}")
             return True
-        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == GUARD_WEBHOOK]
-        return any((each.get("clientConfig") or {}).get("caBundle") for each in webhooks)
+        return any((each.get("clientConfig") or {}).get("caBundle") for each in _guards(found))
 
     async def publish(self, options: WebhookOptions, bundle: bytes) -> None:
         """Write it, however long that takes."""
@@ -166,6 +161,8 @@ class ConfigurationKeeper:
         if changed != found:
             await self._resource.update(changed)
             self._tell("written")
+        if reason := next(filter(None, map(exempt, _guards(changed))), ""):
+            self._tell(reason)
         return True
 
     def _changed(self, found: Object, wanted: Object) -> Object | None:
@@ -177,7 +174,7 @@ class ConfigurationKeeper:
             if not self._installs:
                 return None
             return {**found, "webhooks": [*webhooks, ours]}
-        kept = ours if self._installs else {"clientConfig": ours["clientConfig"]}
+        kept = {**ours, **_EVERYWHERE} if self._installs else {"clientConfig": ours["clientConfig"]}
         webhooks[place] = {**webhooks[place], **kept}
         return {**found, "webhooks": webhooks}
 
@@ -186,3 +183,7 @@ class ConfigurationKeeper:
         if text != self._told:
             self._told = text
             _log.warning("ValidatingWebhookConfiguration %s: %s", self._options.name, text)
+
+
+def _guards(configuration: Object) -> list[Object]:
+    return [each for each in configuration.get("webhooks") or () if each.get("name") == GUARD_WEBHOOK]

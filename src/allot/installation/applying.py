@@ -77,7 +77,13 @@ class Cluster:
         try:
             resource = await self._client.of_kind(object_["apiVersion"], object_["kind"])
         except UnknownResource as error:
-            raise NotOurs(f"{named(object_)}: {error}; is this cluster older than Kubernetes 1.34?") from None
+            is_monitor = (object_["apiVersion"], object_["kind"]) == _SERVICE_MONITOR
+            why = (
+                "does the cluster have Prometheus Operator?"
+                if is_monitor
+                else "is this cluster older than Kubernetes 1.34?"
+            )
+            raise NotOurs(f"{named(object_)}: {error}; {why}") from None
         try:
             return await resource.get(object_["metadata"]["name"], object_["metadata"].get("namespace", ""))
         except NotFound:
@@ -285,6 +291,7 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "dashboard": ("dashboard",),
 }
 PARTS = tuple(COMPONENTS)
+_SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
 # Every kind in the chart (`tests/installation/test_chart.py`).
 KINDS = (
     ("v1", "ServiceAccount"),
@@ -304,6 +311,7 @@ KINDS = (
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"),
+    _SERVICE_MONITOR,
 )
 
 

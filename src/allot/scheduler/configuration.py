@@ -292,7 +292,7 @@ def _profile(profile: _Profile, source: str, where: str) -> tuple[Profile, float
         preempts="DefaultPreemption" not in off,
         **(fit or {}),
     )
-    for name in ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread"):
+    for name in ("NodeResourcesBalancedAllocation", "NodeAffinity", "InterPodAffinity", "PodTopologySpread"):
         settings = msgspec.structs.replace(settings, **arguments.get(name, {}))
     timeout = arguments.get("DynamicResources", {}).get("binding_timeout_s", BINDING_TIMEOUT_SECONDS)
     made = Profile(scheduler_name=profile.scheduler_name, settings=settings)

@@ -57,6 +57,11 @@ class Selection(msgspec.Struct, frozen=True):
         return not self.labels.all and not self.fields
 
     @property
+    def by_content(self) -> bool:
+        """Whether something beside metadata decides."""
+        return any(term.field not in _METADATA for term in self.fields)
+
+    @property
     def terms(self) -> int:
         """How many conditions there are, at least 1."""
         return len(self.labels.all) + len(self.fields) or 1
