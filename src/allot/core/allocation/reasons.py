@@ -193,7 +193,7 @@ class Survey:
 
     def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
         if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
-            text = "have binding conditions, but feature gate DRADeviceBindingConditions is off"
+            text = "have binding conditions, but feature gate DRADeviceBindingConditions is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         found = self._rejections.of(entry)
         if found is None:
@@ -307,7 +307,7 @@ class Survey:
     def _taint(self, entry: DeviceEntry) -> DeviceReason | None:
         features = self.inventory.features
         if entry.device.consumes_counters and not features.partitionable_devices:
-            text = "draw on shared counters, but feature gate DRAPartitionableDevices is off"
+            text = "draw on shared counters, but feature gate DRAPartitionableDevices is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         if not features.device_taints:
             return None

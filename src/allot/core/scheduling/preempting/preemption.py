@@ -157,7 +157,7 @@ class _Preemption:
             for node in ordered:
                 if self._refusal(node) is None:
                     text = "preemption: not eligible due to terminating pod on the nominated node."
-                    said = f"pods that are terminating make room on node {node.name}, so no other pod has to go"
+                    said = f"pods that are terminating make room on node {node.name}, so no other pod has to leave"
                     # Nobody was asked to go for this pod, so nothing is promised that was not promised before.
                     if node.name == promised:
                         return Preempted(message=text, explanation=said, node=promised)

@@ -170,7 +170,7 @@ class QueueDecisions:
             with self._cluster.trying() as tried:
                 self._put_kept(unit, robbed, tried, settings, now)
                 found = decide(self._cluster, unit, settings, now)
-        kept = "what it could have is kept for others, for whom pods leave"
+        kept = "the room is reserved for other jobs, for which pods are leaving"
         return Decision(
             refusals=tuple(
                 Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=kept, plugins=frozenset((PLUGIN,)))
