@@ -210,7 +210,7 @@ def _has(value: Any, path: list[str]) -> bool:
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
     """Why nothing will happen to an object; empty if something will."""
     if needs.gate and needs.gate not in gates:
-        return f"nothing acts on this {kind}: feature gate {needs.gate} is off"
+        return f"nothing acts on this {kind}: feature gate {needs.gate} is disabled"
     missing = [name for name in needs.controllers if not runs(name)]
     if needs.lacking:
         return needs.lacking if missing or not needs.controllers else ""

@@ -240,7 +240,7 @@ class _GroupPreemption:
         """Pods that are going anyway make room, so that all there is to do is wait."""
         promised = {index: pod.status.nominated_node_name for index, pod in enumerate(self._unit.pods)}
         nodes = {index: placement.node for index, placement in found.items() if promised[index] == placement.node}
-        said = "pods that are terminating make room, so no other pod has to go"
+        said = "pods that are terminating make room, so no other pod has to leave"
         return GroupPreempted(message=_ONGOING if nodes else "", explanation=said, nodes=nodes)
 
     def _told(self, residents: Sequence[Resident], found: Mapping[int, Placement]) -> GroupPreempted:
