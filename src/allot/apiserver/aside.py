@@ -45,7 +45,7 @@ class Aside:
             raise too_many_requests(f"{WAITING_MAX} large requests are waiting to be worked on")
         self._waiting += 1
         try:
-            # Who is cancelled takes back what was not begun.
+            # Cancellation withdraws work that has not started.
             return await asyncio.wrap_future(
                 self._thread.submit(_without_collector, partial(work, *arguments, **named))
             )

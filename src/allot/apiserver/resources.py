@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
-    # Said to everybody who uses this version.
+    # A warning for every client of this version.
     warning: str = ""
 
     def __post_init__(self) -> None:

@@ -61,10 +61,10 @@ class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceProxy:
-    """Serves Services until closed. NoServices if that is not possible, or somebody else does."""
+    """Serves Services until closed. NoServices if that is not possible, or another implementation runs."""
 
     def __init__(self, informers: Informers, clock: Clock, options: ProxyOptions, *, beside_others: bool) -> None:
-        """beside_others: also if somebody else serves Services already."""
+        """beside_others: even if another implementation of Services runs."""
         try:
             self._rules = ServiceRules(f"allot-{sha256(options.key.encode()).hexdigest()[:12]}")
         except OSError as error:
@@ -156,7 +156,7 @@ class ServiceProxy:
         self._woken.set()
 
     def _look(self) -> bool:
-        """Tell the kernel what has changed; whether it took it."""
+        """Send changes to the kernel; returns whether it accepted them."""
         for key in self._changed:
             service = self._services.cache.get(key)
             slices = self._slices.cache.by_index(_BY_SERVICE, key)
@@ -248,7 +248,7 @@ class ServiceProxy:
 
 
 def _foreign(rules: ServiceRules) -> str:
-    """Who serves Services on this machine besides us; empty if nobody does."""
+    """Another implementation of Services on this machine; empty if there is none."""
     for _, name in socket.if_nameindex():
         if name in _FOREIGN_LINKS:
             return _FOREIGN_LINKS[name]

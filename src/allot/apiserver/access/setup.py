@@ -28,13 +28,13 @@ class Access(msgspec.Struct, frozen=True):
     authorizer: Authorizer
 
     def write_admin_kubeconfig(self, path: Path, server_url: str, name: str = "allot") -> None:
-        """A kubeconfig of somebody who may do everything."""
+        """The administrator's kubeconfig."""
         self.write_kubeconfig(path, server_url, "admin", ADMIN, name)
 
     def write_kubeconfig(
         self, path: Path, server_url: str, file_name: str, identity: Identity, name: str = "allot"
     ) -> None:
-        """A kubeconfig of somebody. file_name: what the certificate is kept as."""
+        """A user's kubeconfig. file_name: the name of the stored certificate."""
         pair = self.certificates.client(file_name, identity)
         write_kubeconfig(path, server_url, self.certificates.authority.pem, pair.certificate, pair.key, name)
 

@@ -54,7 +54,7 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: PublicKey) -> VerifyingKey:
-        """A key that was looked at before."""
+        """A cached key."""
         algorithm = "RS256" if isinstance(key, rsa.RSAPublicKey) else _CURVES[key.curve.name][1]
         der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         return cls(key, algorithm, _base64url(hashlib.sha256(der).digest()))

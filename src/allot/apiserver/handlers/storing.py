@@ -52,9 +52,9 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
 async def store_changed(
     context: ServerContext, served: Served, entry: Entry, object_: Object, *, dry_run: bool
 ) -> Entry:
-    """Store an object in place of an entry; RevisionConflict or KeyNotFound if that is not there any more."""
+    """Store an object in place of an entry; RevisionConflict or KeyNotFound if the entry has changed or is gone."""
     if _is_unchanged(object_, entry.object):
-        # No revision is used up and nobody is woken.
+        # No revision is used and no watch is triggered.
         return entry
     if dry_run:
         return Entry(entry.key, object_, entry.revision)

@@ -7,7 +7,7 @@ in this order:
    version; the server fills in metadata and notes who set which fields;
 2. admission that changes the object;
 3. judgement (pure): the kind's strategy prepares and validates the object;
-4. what the sender needs besides the right to write: nobody hands out more than they have;
+4. what the sender needs besides the permission to write: the privilege escalation check;
 5. admission that refuses, around the store, which takes the object if nothing else has changed it meanwhile. If something
    has, an update starts over from what is stored now. A dry run leaves out the store.
 
@@ -115,7 +115,7 @@ async def update(context: ServerContext, served: Served, request: ApiRequest, su
 
 
 async def replace(write: Write) -> ApiObject:
-    """Store what the change makes of what is there; tries again when somebody else was faster."""
+    """Store what the change makes of what is there; retries if another writer was faster."""
     key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
         entry = await write.context.store.get(key)

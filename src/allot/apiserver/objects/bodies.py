@@ -161,7 +161,7 @@ def _other_kind(registry: Registry, version: str, given: str, kind: str) -> Stat
 
 
 def no_kind(api_version: str, kind: str) -> str:
-    """What is said of a kind that nobody knows."""
+    """The error for an unknown kind."""
     return f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 

@@ -85,7 +85,7 @@ class Dialler:
         self._own.add((host, port))
 
     async def connect(self, to: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection; 400 for an address that is not allowed, 503 if nobody answers."""
+        """A connection; 400 for an address that is not allowed, 503 without an answer."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 if self.pod_network is not None and not to.kubelet and is_of_pod(to.host):

@@ -66,7 +66,7 @@ _GZIP_LEVEL = 1
 _PING_EVERY_S = 30.0
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
-# Only counted: nobody hears it.
+# Only counted: the client is gone.
 _CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
 _COUNTED_VERBS = frozenset(
@@ -150,7 +150,7 @@ class _Exchange:
         self._format = Format()
         self._pretty = False
         self._target: Target | None = None
-        # Who asks for what, and who did before impersonation.
+        # The request's attributes, and the user before impersonation.
         self._asked: ApiRequest | PathRequest | None = None
         self._sender: User | None = None
         self._received = self._clock.now_micro() if http._audit is not None else ""

@@ -60,7 +60,7 @@ class Mounts:
         self.open_mounts: set[int] = set()
 
     def attach(self, source: int, target: str, *, read_only: bool) -> None:
-        """Mount a place. Nobody sees it before it is as it should be."""
+        """Mount a place. It is not visible before it is complete."""
         is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
         place = self._place(target, is_folder)
         try:
