@@ -59,7 +59,7 @@ class Aside:
 
 def _without_collector(work: Callable[[], T]) -> T:
     """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
-    and again, each time for a fifth of a second in which nobody else does anything."""
+    and again, each time for a fifth of a second in which no one else does anything."""
     if not gc.isenabled():
         return work()
     gc.disable()

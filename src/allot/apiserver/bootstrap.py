@@ -143,7 +143,7 @@ async def _own_service(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
-    """Where the service leads. Written past validation, which lets nobody else lead others to a loopback address: a server for one
+    """Where the service leads. Written past validation, which lets no one else lead others to a loopback address: a server for one
     machine has no other."""
     address = _reachable(address)
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
@@ -162,7 +162,7 @@ async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _put(server: ApiServer, group: str, plural: str, object_: Object) -> None:
-    """Store an object as it is, in place of what is there."""
+    """Store an object as it is, instead of what is there."""
     context = server.context
     served = context.registry.find(group, "v1", plural)
     assert served is not None, f"{plural}.{group} is served"

@@ -129,7 +129,7 @@ class Strategy(Protocol):
         """An object as a client wrote it, with defaults, in the storage version."""
 
     def current(self, stored: Object) -> Object:
-        """A stored object in the storage version of today. Asked only where objects have to be converted by somebody else."""
+        """A stored object in the storage version of today. Asked only where objects have to be converted by someone else."""
         return stored
 
     def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002

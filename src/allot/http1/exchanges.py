@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from allot.http1.connections import GONE
 from allot.http1.heads import HEAD_BYTES_MAX, BadHead, Headers, chunk_size, parse_answer_head
 
-# A server closes connections that nobody uses; one that is about to be closed should not be used again.
+# A server closes connections that no one uses; one that is about to be closed should not be used again.
 _IDLE_S = 15.0
 _CHUNK_LINE_MAX = 256
 # What may wait unread.

@@ -19,7 +19,7 @@ _SAME_LENGTH_MAX = 1024
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _AUTHORITY = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-# Values without control characters; a line that starts with a blank would go on with the one before, and is refused.
+# Values without control characters; a line that starts with a blank would continue with the one before, and is refused.
 _HEADER = rf"{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEADERS = re.compile(rf"{_HEADER}(?:\r\n{_HEADER})*")
 _QUOTED = r'"(?:[\t !#-\[\]-~]|\\[\t -~])*"'
@@ -60,7 +60,7 @@ class Headers:
         self.impersonates = any(name.startswith("impersonate-") for name in self._values)
 
     def get(self, name: str) -> str:
-        """The value of a header, empty if it is not there; several of the same name are joined, but for Authorization."""
+        """The value of a header, empty if it does not exist; several of the same name are joined, but for Authorization."""
         return self._values.get(name, "")
 
 

@@ -30,7 +30,7 @@ _WORDS_MAX = 300
 
 
 class NotOurs(Exception):
-    """Objects with our names that somebody else manages."""
+    """Objects with our names that someone else manages."""
 
 
 class NotReady(Exception):

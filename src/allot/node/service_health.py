@@ -23,7 +23,7 @@ _RETRY_S = 5.0
 
 
 class ServiceHealth:
-    """Answers at an address of the node. tell: key and text of a Service whose port cannot be had."""
+    """Answers at an address of the node. tell: key and text of a Service whose port is not available."""
 
     def __init__(self, address: str, clock: Clock, tell: Callable[[str, str], None]) -> None:
         self._address = address

@@ -225,7 +225,7 @@ class ServiceProxy:
     # --- the API server on the loopback address ---
 
     def _reachable(self, key: str, slices: Iterable[Object]) -> Iterator[Object]:
-        """Slices with a door of ours in the place of an API server that listens where no pod gets to."""
+        """Slices with a door of ours instead of an API server that listens where no pod gets to."""
         for each in slices:
             endpoints = each.get("endpoints") or ()
             inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]

@@ -236,7 +236,7 @@ class SimulatedDevices:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 while True:
-                    # Nodes may come while others are looked at.
+                    # Nodes may come while others are checked.
                     names = tuple(self._drivers)
                     for _ in range(min(len(names), _LOOKS_MAX)):
                         self._wake_if_needed(names[position % len(names)])

@@ -114,7 +114,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Volumes(Volumes):
-    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have in place of this machine's."""
+    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have instead of this machine's."""
 
     def __init__(
         self,

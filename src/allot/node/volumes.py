@@ -340,7 +340,7 @@ class Volumes:
         due, text = self._tokens.get(key, (0.0, b""))
         if now >= due:
             token = await self._objects.token(pod, source.audience, source.expiration_seconds)
-            # As the kubelet: anew after four fifths of its time, and each day.
+            # As the kubelet: again after four fifths of its time, and each day.
             due = now + min(0.8 * (token.expires_at - now), 24 * 3600.0)
             text = token.text.encode()
             self._tokens[key] = (due, text)

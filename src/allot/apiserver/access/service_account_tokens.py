@@ -65,7 +65,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct, frozen=True, rename={"bound": _CLAIM}):
-    """The claims of a token as we make them, with types that are looked at: a time that is no number holds no token."""
+    """The claims of a token as we make them, with types that are checked: a time that is no number holds no token."""
 
     aud: str | tuple[str, ...]
     exp: _Seconds

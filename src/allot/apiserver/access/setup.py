@@ -52,7 +52,7 @@ def open_access(
     gates: FeatureGates = DEFAULT_GATES,
 ) -> Access:
     """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides.
-    signing_key_file: what signs tokens in place of the directory's key; verifying_key_files: what else may have signed some."""
+    signing_key_file: what signs tokens instead of the directory's key; verifying_key_files: what else may have signed some."""
     certificates = Certificates(directory, clock, names)
     others = tuple(key for path in verifying_key_files for key in read_verifying_keys(path))
     key = TokenKey.open(directory, others) if signing_key_file is None else TokenKey.read(signing_key_file, others)

@@ -143,7 +143,7 @@ class TokenKey:
                 except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
                     continue
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            # Whatever is in there comes from anybody; deep nesting is the RecursionError.
+            # Whatever is in there comes from anyone; deep nesting is the RecursionError.
             return None
         return None
 

@@ -156,7 +156,7 @@ _PUT = Change(_put, _checked_put)
 
 
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
-    """One try, in place of an entry or, if there is none, as a new object."""
+    """One try, instead of an entry or, if there is none, as a new object."""
     context, served, request, options = write.context, write.served, write.request, write.options
     size, subresource = size_of(request.body), write.subresource
     if entry is None:
@@ -167,7 +167,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     large, base = size > LARGE_BYTES, entry
     run: Callable[..., Awaitable[Any]] = context.aside.run
     if served.beside is not None:
-        # Somebody else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
+        # Someone else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
         run, large = _beside(served.beside), True
         if entry is not None:
             old = await served.beside.run(served.strategy.current, entry.object)
@@ -265,7 +265,7 @@ def _creation(write: Write) -> Attributes:
 
 
 def _changed(write: Write, entry: Entry | None) -> _Draft:
-    """An object in place of another."""
+    """An object instead of another."""
     assert entry is not None, "there is something to change"
     served, old = write.served, entry.object
     object_, warnings, took_fast_path = _merged(write, old)

@@ -116,7 +116,7 @@ def _read_yaml(data: bytes) -> Any:
 
 
 def of_its_own(value: Any, body: Any) -> Any:
-    """What was read from a body, as a copy if the body was given in process: its owner may go on using it. 400 for what JSON
+    """What was read from a body, as a copy if the body was given in process: its owner may continue using it. 400 for what JSON
     cannot carry."""
     if isinstance(body, RAW):
         return value

@@ -34,7 +34,7 @@ _KUBELET_CLIENT_FILE = "apiserver-kubelet-client"
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes.
 
-    kubelet: who is asked with the server's certificate; everybody else without. prefix: the path that leads there through the
+    kubelet: who is asked with the server's certificate; everyone else without. prefix: the path that leads there through the
     server, for proxied requests.
     """
 
@@ -157,7 +157,7 @@ class Dialler:
         return False
 
     def _context_for_kubelets(self) -> ssl.SSLContext:
-        """TLS with the server's own client certificate, which is made anew before it ends."""
+        """TLS with the server's own client certificate, which is recreated before it ends."""
         pair = self._certificates.client(_KUBELET_CLIENT_FILE, KUBELET_CLIENT)
         if self._kubelet_context is None or self._kubelet_context[0] != pair:
             context = _unverified() if self._authority is None else _verified(self._authority)

@@ -32,7 +32,7 @@ _LOG_OPTIONS = (
 )
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _PORT_MAX = 65535
-# Of a service, that are looked at for one request.
+# Of a service, that are checked for one request.
 _ENDPOINTS_MAX = 1000
 _SCHEMES = ("", "http", "https")
 _TRUE = ("", "1", "true", "True", "TRUE", "t")

@@ -39,7 +39,7 @@ class Subject(msgspec.Struct, frozen=True):
     namespace: str = ""
 
     def key(self, binding_namespace: str) -> tuple[str, str] | None:
-        """What a user is compared with: kind User or Group, and a name; None if it can match nobody."""
+        """What a user is compared with: kind User or Group, and a name; None if it can match no one."""
         if self.kind in ("User", "Group"):
             return self.kind, self.name
         namespace = self.namespace or binding_namespace

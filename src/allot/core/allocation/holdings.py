@@ -300,7 +300,7 @@ class _Pool:
         return self._consumption
 
     def consumption(self, device: str) -> Mapping[CounterKey, int]:
-        """What a device takes while somebody holds it."""
+        """What a device takes while someone holds it."""
         if not self._merged:
             self._merge()
         return self._consumption.get(device, {})

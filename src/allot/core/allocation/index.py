@@ -71,7 +71,7 @@ class AvailabilityIndex:
         self.reader = reader
         # Free devices that are not bound to one node.
         self.shared = 0
-        # The most that anybody needed so far: a change beyond that makes no difference, unless somebody looks at the
+        # The most that anyone needed so far: a change beyond that makes no difference, unless someone looks at the
         # devices themselves.
         self.most_needed = 0
         self.is_watched = False
@@ -85,7 +85,7 @@ class AvailabilityIndex:
         # a plain dict: it steps over everything that was deleted before.
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
-        # By node: devices that end the attempt when they are looked at.
+        # By node: devices that end the attempt when they are checked.
         self._failing: dict[str | None, set[DeviceEntry]] = {}
 
     @property

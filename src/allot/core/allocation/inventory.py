@@ -32,7 +32,7 @@ PLANS_MAX = 8192
 
 DEFAULT_FEATURES = Features.from_gates(DEFAULT_GATES)
 
-# Only to tell specs apart, so any faithful text will do for quantities and raw JSON.
+# Only to tell specs apart, so any faithful text is fine for quantities and raw JSON.
 _SPEC_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 

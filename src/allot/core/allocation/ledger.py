@@ -61,7 +61,7 @@ class Ledger:
         held = []
         for result in allocation.devices.results:
             if result.admin_access:
-                continue  # admin access takes nothing away from anybody
+                continue  # admin access takes nothing away from anyone
             held.append(self._take(claim, result))
         self._held[claim] = (allocation, tuple(held))
 

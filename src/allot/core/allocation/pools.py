@@ -64,7 +64,7 @@ class SliceEntry:
         return self._is_simple
 
     def judge(self, signature: Signature) -> list[Verdict] | None:
-        """Verdicts on the devices of this slice, worked out on first use."""
+        """Verdicts on the devices of this slice, computed on first use."""
         try:
             return self.verdicts[signature.number]
         except KeyError:

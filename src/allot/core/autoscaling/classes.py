@@ -19,7 +19,7 @@ from allot.core.model.core_v1 import Node
 from allot.core.quantity import Quantity
 
 _GIB = 2**30
-# Of a class; more than that nobody reads.
+# Of a class; more than that no one reads.
 _PROBLEMS_MAX = 20
 # What GKE takes if a priority describes no machine.
 DEFAULT_FAMILY = "e2"
@@ -94,7 +94,7 @@ def _accelerated(wanted: Accelerator | None, labels: Mapping[str, str], key: str
 
 
 def described(priority: Priority) -> str:
-    """A priority for people: the pools that it names, or what it says of machines."""
+    """A priority for display: the pools that it names, or what it says of machines."""
     if priority.nodepools:
         return ", ".join(priority.nodepools)
     parts = []

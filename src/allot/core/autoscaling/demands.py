@@ -34,7 +34,7 @@ class Amounts(msgspec.Struct, frozen=True):
         )
 
     def share_of(self, there: Amounts) -> Fraction:
-        """The largest part of any of these that is asked for; more than one if it is not there."""
+        """The largest part of any of these that is asked for; more than one if it does not exist."""
         parts = [
             _part(self.cpu, there.cpu),
             _part(self.memory, there.memory),

@@ -281,7 +281,7 @@ def _is_as_wanted(slice_: ResourceSlice, wanted: ResourceSliceSpec, accepted: Ac
     present = slice_.spec
     if _without_times(present, wanted) == wanted:
         return True
-    # The server dropped something the last time; asking again would change nothing, but for ever.
+    # The server dropped something the last time; asking again would change nothing, but forever.
     written = accepted.get(slice_.metadata.name)
     return written is not None and written[0] == wanted and written[1] == present
 

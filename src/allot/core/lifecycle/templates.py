@@ -83,7 +83,7 @@ class _Failure(msgspec.Struct, frozen=True):
     is_final: bool = False
 
 
-# What an entry needs: nothing, a name to be recorded (with what makes the claim), a question first, or it cannot be had.
+# What an entry needs: nothing, a name to be recorded (with what makes the claim), a question first, or it is not available.
 _Step = tuple[str, tuple[Action, ...]] | LookUp | _Failure | None
 
 
@@ -132,7 +132,7 @@ def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
 
 def _may_run(pod: Pod) -> bool:
     """Whether a pod can still need claims. One that has finished must not get those again that were just released; by its
-    text, the controller of Kubernetes 1.37 would make them anew and release them again."""
+    text, the controller of Kubernetes 1.37 would recreates them and release them again."""
     return pod.metadata.deletion_timestamp is None and not is_terminal(pod)
 
 
@@ -322,7 +322,7 @@ def _event(owner: Pod | PodGroup, entry: Entry, text: str) -> Emit:
 
 
 def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) -> list[Action]:
-    """Allocated claims of a pod that got its node from somebody else than the scheduler. Nothing is allocated here."""
+    """Allocated claims of a pod that got its node from someone else than the scheduler. Nothing is allocated here."""
     accepts_group = "DRAWorkloadResourceClaims" in gates
     writes: dict[str, Action] = {}
     for entry in pod.spec.resource_claims:
@@ -341,7 +341,7 @@ def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) 
 
 
 def _lacks_reservation(pod: Pod, claim: ResourceClaim, accepts_group: bool) -> bool:
-    """Whether a pod has a node and a claim there that it may not use yet. A claim that is being deleted takes nobody."""
+    """Whether a pod has a node and a claim there that it may not use yet. A claim that is being deleted takes no one."""
     return (
         bool(pod.spec.node_name)
         and claim.status.allocation is not None

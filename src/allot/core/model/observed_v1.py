@@ -79,14 +79,14 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
 
 
 class ConfigMap(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a ConfigMap has. Its values are nobody's business here."""
+    """Which keys a ConfigMap has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a Secret has. Its values are nobody's business here."""
+    """Which keys a Secret has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
@@ -292,7 +292,7 @@ class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class APIServiceStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether anybody answers."""
+    """Whether anyone answers."""
 
     conditions: tuple[Condition, ...] = ()
 

@@ -50,7 +50,7 @@ def candidates(service: JSON) -> Iterator[str]:
 
 
 def replacements(port: int) -> Iterator[int]:
-    """Ports in place of one that cannot be had; 0 is any that is free."""
+    """Ports instead of one that is not available; 0 is any that is free."""
     if port < 1024:
         yield port + _ABOVE
     yield 0

@@ -51,7 +51,7 @@ class Remember(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Nobody here may answer."""
+    """No one here may answer."""
 
 
 Rule = Dnat | Goto | Mark | Remember | Drop
@@ -61,7 +61,7 @@ NodePort = tuple[str, int]
 
 
 class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules. places: where Services are for pods; outside: where they are for everybody; addresses: of Services, at which nothing
+    """All rules. places: where Services are for pods; outside: where they are for everyone; addresses: of Services, at which nothing
     answers but what has a place. sets: of clients, and for how many seconds."""
 
     chains: Mapping[str, tuple[Rule, ...]] = {}
@@ -74,7 +74,7 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeService(msgspec.Struct, frozen=True, kw_only=True):
     """A Service as a node sees it. local: what is behind it on the node; outside: addresses of its load balancer; sources: the networks
-    whose clients may use these, None for everybody; health_port: where the node says how many endpoints it has that are ready."""
+    whose clients may use these, None for everyone; health_port: where the node says how many endpoints it has that are ready."""
 
     routes: ServiceRoutes
     local: ServiceRoutes
@@ -88,7 +88,7 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
-    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it.
+    """A Service as a node sees it; None if it has no address of its own, or someone else is to serve it.
 
     Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
     """
@@ -120,7 +120,7 @@ def _is_ready(endpoint: JSON) -> bool:
 
 
 def _sources(ranges: Iterable[str]) -> tuple[str, ...] | None:
-    """The networks of IPv4 among them; None if there is no range at all. Who named others only lets nobody of IPv4 in."""
+    """The networks of IPv4 among them; None if there is no range at all. Who named others only lets no one of IPv4 in."""
     named = [each.strip() for each in ranges]
     if not named:
         return None
@@ -129,7 +129,7 @@ def _sources(ranges: Iterable[str]) -> tuple[str, ...] | None:
         try:
             network = ip_network(each, strict=False)
         except ValueError:
-            continue  # older objects may have what is no network: nobody is in it
+            continue  # older objects may have what is no network: no one is in it
         if network.version == 4:
             found.append(str(network))
     return tuple(dict.fromkeys(found))
@@ -199,7 +199,7 @@ def _add_port(making: _Making, service: NodeService, port: ServicePort, local: S
 
 
 def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:
-    """The chain for those who come from outside; empty if nobody is there at all."""
+    """The chain for those who come from outside; empty if no one is there at all."""
     if not port.endpoints:
         return ""
     name, rules = f"outside/{place}", tuple[Rule, ...]()

@@ -1,7 +1,7 @@
 """Which flows of UDP a node's kernel must forget: those to Services whose endpoint serves no more.
 
 The kernel decides once per flow where its packets go, and a client that keeps sending keeps the flow: without a connection that breaks,
-it would talk to an endpoint that is gone for ever. As kube-proxy does, flows of endpoints that still serve are left alone, whatever the
+it would talk to an endpoint that is gone forever. As kube-proxy does, flows of endpoints that still serve are left alone, whatever the
 policies of the Service say by now. Does not know how the kernel is asked (`allot.network.conntrack`).
 """
 

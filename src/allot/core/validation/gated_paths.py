@@ -73,7 +73,7 @@ def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str,
 
 
 def first_use(value: Any, path: tuple[str, ...]) -> str:
-    """Where a field is set for the first time, in words for people; empty if it is not."""
+    """Where a field is set for the first time, in words for display; empty if it is not."""
     # On the way of writes: nothing is built unless the field is there.
     for position, name in enumerate(path):
         kind = type(value)

@@ -41,7 +41,7 @@ class Placement(msgspec.Struct, frozen=True):
     node_selector: tuple[tuple[str, str], ...]
     affinity: NodeMatcher | None
     tolerations: tuple[Toleration, ...]
-    # What the affinity says, for people.
+    # What the affinity says, for display.
     required: NodeSelector | None = None
 
     def judge(self, node: Node) -> tuple[bool, bool]:

@@ -208,7 +208,7 @@ def _fullest_that_takes(slices: Iterable[Object], count: int) -> Object | None:
 
 
 def _keep_one(service: JSON, family: str, changes: _Changes) -> None:
-    """A Service without endpoints has one empty slice, so that one can tell that it was looked at."""
+    """A Service without endpoints has one empty slice, so that one can tell that it was checked."""
     empty = _new_slice(service, [], family)
     if len(changes.delete) == 1:
         (last,) = changes.delete

@@ -22,7 +22,7 @@ ADDRESSES_MAX = 1000
 
 
 def is_lock(object_: JSON) -> bool:
-    """Whether somebody uses the object to elect a leader; then it belongs to no Service."""
+    """Whether someone uses the object to elect a leader; then it belongs to no Service."""
     return _LEADER in (object_["metadata"].get("annotations") or {})
 
 

@@ -294,7 +294,7 @@ class SimulatedHardware:
         return MpsFolders(pipe=root / "pipe", shm=root / "shm", log=root / "log")
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
-        """Files in the place of the kernel's device files."""
+        """Files instead of the kernel's device files."""
         self._present(gpu.uuid)
         if iommu_fd:
             paths = [f"/dev/vfio/devices/vfio{gpu.minor}", *(["/dev/iommu"] if api_device else [])]

@@ -43,7 +43,7 @@ REQUEST_BYTES_MAX = 1024 * 1024
 def main() -> None:
     """Until the agent closes its side. The argument: the socket."""
     asked = socket.socket(fileno=int(sys.argv[2]))
-    # Nobody waits for what is started here.
+    # No one waits for what is started here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:

@@ -44,7 +44,7 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True):
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: looking
-    for it and mounting it must be one step. image: the id of an image whose content it is, in place of host_path."""
+    for it and mounting it must be one step. image: the id of an image whose content it is, instead of host_path."""
 
     host_path: str
     container_path: str

@@ -563,7 +563,7 @@ class ProcessRuntime:
 
     def _ended(self, held: _Held) -> None:
         held.gone.set()
-        # The trial of a sandbox is nobody's pod.
+        # The trial of a sandbox is no one's pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
 
@@ -766,7 +766,7 @@ def _home(user: int) -> str:
 
 
 def _make_work(folder: Path, user: int | None) -> None:
-    """Where a container is if it does not say: a folder for nobody else."""
+    """Where a container is if it does not say: a folder for no one else."""
     folder.mkdir(mode=0o700)
     if user is not None and os.geteuid() == 0:
         os.chown(folder, user, -1)

@@ -388,7 +388,7 @@ class _Child:
 
 
 def _end_on_signal(inside: int) -> None:
-    """A program that nobody talks to any more is ended, and waited for: as long as nobody has done that, its container cannot end."""
+    """A program that no one talks to any more is ended, and waited for: as long as no one has done that, its container cannot end."""
 
     def end(_number: int, _frame: object) -> None:
         for kill in (os.killpg, os.kill):

@@ -473,7 +473,7 @@ class SimulatedRuntime:
             ends_with_agent=True,
             stdin=False,
             tty=False,
-            # Volumes of placeholders are not made, and nobody reads a message of a body.
+            # Volumes of placeholders are not made, and no one reads a message of a body.
             mounts=tuple(
                 each for each in made.spec.mounts if each.host_path != message and Path(each.host_path).exists()
             ),

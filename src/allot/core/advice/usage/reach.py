@@ -1,6 +1,6 @@
-"""Which devices somebody can get at: those on nodes that take their pods, without taints that they do not tolerate.
+"""Which devices someone can get at: those on nodes that take their pods, without taints that they do not tolerate.
 
-Without somebody in mind these are the nodes that take any pod at all: neither cordoned nor out of order. Where nothing is known of
+Without someone in mind these are the nodes that take any pod at all: neither cordoned nor out of order. Where nothing is known of
 nodes, every device counts as reachable.
 """
 

@@ -51,7 +51,7 @@ _Arguments = ParamSpec("_Arguments")
 def _rule(
     body: Callable[Concatenate[_Grammar, Tree, _Arguments], Rule],
 ) -> Callable[Concatenate[_Grammar, str, _Arguments], Rule]:
-    """A rule that reports what stops it and lets its caller go on with what was read so far."""
+    """A rule that reports what stops it and lets its caller continue with what was read so far."""
     name = body.__name__
 
     def run(self: _Grammar, call: str, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Rule:
@@ -435,7 +435,7 @@ _PRIMARIES: dict[str, Callable[[_Grammar, Tree], Generator[Rule, Any, None]]] = 
 
 
 def parse_tree(source: str, issues: Issues) -> Tree:
-    """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to go on."""
+    """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to continue."""
     tree: Tree = run(_Grammar(source, issues).start())
     return tree
 

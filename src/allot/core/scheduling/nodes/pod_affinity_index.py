@@ -89,7 +89,7 @@ class PodAffinityIndex:
             self._note_terms(profile, labels, 1)
 
     def remove(self, key: str) -> None:
-        """A pod is not there any more."""
+        """A pod no longer exists."""
         pod, labels = self._pods.pop(key)
         self._count(pod, labels, -1)
         profile = pod.profile

@@ -1,7 +1,7 @@
 """Rankings for pods that depend on pods of other nodes: affinity and spreading.
 
-Nodes that are alike in all that matters for that form a group: the same values of the node labels that are asked about, the
-same number of matching pods. Filters and scores are worked out once per group and decision; within a group the order is
+Nodes that are equal in all that matters for that form a group: the same values of the node labels that are asked about, the
+same number of matching pods. Filters and scores are computed once per group and decision; within a group the order is
 that of the ranking. So a decision costs the number of groups, not of nodes, and a change costs the nodes that changed.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _NodeGroup:
-    """Nodes that are alike."""
+    """Equal nodes."""
 
     __slots__ = ("heap", "live", "members")
 

@@ -39,7 +39,7 @@ def may_try(reclaimer: Reclaimer) -> str:
 
 
 def is_worth_trying(reclaimer: Reclaimer, victim: QueueShares) -> bool:
-    """Whether anything of a queue can be taken at all: before anything is tried out."""
+    """Whether anything of a queue can be taken at all: before anything is tried."""
     mine, theirs = _part(reclaimer.queue, victim)
     if not _fits_deserved(mine, reclaimer.request):
         return any(exceeds(share.allocated, share.allocatable) for share in theirs.shares.values())

@@ -149,7 +149,7 @@ def _check_selector(spec: Object, empty_text: str, *, required_: bool = True) ->
 
 
 def _check_template(spec: Object, who: str) -> Findings:
-    """The template: selected by the selector, and running for ever."""
+    """The template: selected by the selector, and running forever."""
     template = members(spec, "template")
     labels = members(template, "metadata", "labels")
     found: Findings = []

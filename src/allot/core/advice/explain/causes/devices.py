@@ -946,7 +946,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
 
 
 def _taken_elsewhere(placing: Placing, wanted: Wanted, names: Sequence[str]) -> str:
-    """Who holds the devices for a request on other nodes; empty if nobody does."""
+    """Who holds the devices for a request on other nodes; empty if no one does."""
     others = [name for name, found in wanted.found.nodes.items() if found.count(Obstacle.IN_USE) and name not in names]
     who = users_on(placing, wanted, others)
     return f" (on {named('node', others)} in use by {named('pod', who)})" if who else ""

@@ -26,7 +26,7 @@ _SHOWN_MAX = 2
 _DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
 _WORD = re.compile(r"[^a-z]+")
 _WORD_MIN = 4
-# Parts of driver and condition names that identify nobody.
+# Parts of driver and condition names that identify no one.
 _COMMON_WORDS = _DEVICE_WORDS | frozenset(
     (
         "",
