@@ -19,7 +19,7 @@ from allot.store.port import Entry
 Object = dict[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
-# Objects as they are stored -> the same in the version of a row.
+# Objects as stored -> the same in the version of a row.
 Convert = Callable[[Sequence[Object]], list[Object]]
 
 # Groups in the order in which upstream's discovery tells them: by priority.

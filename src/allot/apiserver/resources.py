@@ -106,7 +106,7 @@ class FastPath(Protocol):
         """Whether an update is one. It is in the storage version and shares unchanged parts with the stored object."""
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """An accepted update, with its new managedFields, as it is stored; None if it needs the full path after all."""
+        """An accepted update, with its new managedFields, as stored; None if it needs the full path after all."""
 
 
 # Field errors of what this sender may not write although it may write the kind. Arguments: the server's context, the request, the
@@ -161,7 +161,7 @@ class Strategy(Protocol):
         return 0
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
-        """An object that is deleted, for the first time or again, as it is stored until it is gone. now: in seconds."""
+        """An object that is deleted, for the first time or again, as stored until it is gone. now: in seconds."""
         return marked
 
     def is_held(self, object_: Object) -> bool:  # noqa: ARG002

@@ -30,7 +30,7 @@ DECLARED_FEATURES = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 PODS_MAX = 110
 # A condition that only nodes have whose containers are made of what the machine has.
 SANDBOXED = "Sandboxed"
-# And one that tells whether their pods have a network of their own.
+# And one that tells whether their pods have their own network.
 POD_NETWORK = "PodNetwork"
 _RETRY_S, _RETRY_MAX_S = 1.0, 16.0
 _HEALTHY = (

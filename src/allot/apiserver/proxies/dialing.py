@@ -73,7 +73,7 @@ class Dialler:
         self._kubelets_on_loopback = kubelets_on_loopback
         self._authority = kubelet_authority
         self._own = set(own)
-        # The way to pods whose addresses only exist in a network of their own.
+        # The way to pods whose addresses only exist in their own network.
         self.pod_network: PodNetwork | None = None
         self._kubelet_context: tuple[KeyPair, ssl.SSLContext] | None = None
         self._plain_context = _unverified()

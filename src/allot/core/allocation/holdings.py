@@ -116,7 +116,7 @@ class Holdings:
         return set(self._pool_of_slice)
 
     def put_slice(self, name: str, spec: Object) -> None:
-        """A slice as it is stored."""
+        """A slice as stored."""
         id_ = (spec.get("driver", ""), (spec.get("pool") or {}).get("name", ""))
         before = self._pool_of_slice.get(name)
         if before is not None and before != id_:

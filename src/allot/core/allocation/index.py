@@ -235,11 +235,11 @@ class AvailabilityIndex:
         return bool(self._failing)
 
     def size(self, needed: int) -> int:
-        """How many nodes have that many devices of their own."""
+        """How many nodes have that many their own devices."""
         return sum(len(nodes) for count, nodes in self._by_count.items() if count >= needed)
 
     def nodes(self, needed: int) -> Iterator[str]:
-        """Nodes with at least so many free devices of their own, those with the fewest first.
+        """Nodes with at least so many free their own devices, those with the fewest first.
 
         Nothing may be allocated or released before the last one has been taken.
         """

@@ -1,6 +1,6 @@
 """Which claim holds which device. Everything that changes who holds what lives in this file.
 
-The ledger is fed with claims as they are stored; a claim replaces what it held before. It never refuses: what the API says
+The ledger is fed with claims as stored; a claim replaces what it held before. It never refuses: what the API says
 is true, even if two claims say that they hold the same device.
 """
 

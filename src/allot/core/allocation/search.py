@@ -7,7 +7,7 @@ What keeps it from running away, without changing which solution is first:
 - Before a request is explored, `bounds` may prove that the rest cannot be met; before the next device of a request, that
   counters cannot carry the devices that are still missing.
 - A failure knows the earlier decisions it conflicts with and jumps back to the latest of them (`ConflictSets`).
-- The number of steps is bounded; running out of them is an answer of its own (`OutOfSteps`).
+- The number of steps is bounded; running out of them is a separate answer (`OutOfSteps`).
 An error that upstream would meet must not be skipped: nothing is skipped past a request that can end in one.
 """
 

@@ -120,7 +120,7 @@ def priority_text(index: int, priority: Priority) -> str:
 
 
 def ranks(priorities: Sequence[Priority]) -> tuple[int, ...]:
-    """Of each priority: 0 for the most welcome. Scores come before the order in the list, which tells apart those that have none."""
+    """Of each priority: 0 for the most welcome. Scores come before the order in the list, which distinguishes those that have none."""
     keys = [
         (0, -each.priority_score) if each.priority_score is not None else (1, index)
         for index, each in enumerate(priorities)

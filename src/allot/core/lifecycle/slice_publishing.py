@@ -84,7 +84,7 @@ Accepted = Mapping[str, tuple[ResourceSliceSpec, ResourceSliceSpec]]
 
 
 def cut(driver: str, pool: Pool) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool, in order of preference; counters in slices of their own (a slice has either), at least one
+    """The slices of a pool, in order of preference; counters in their own slices (a slice has either), at least one
     slice, so that a pool without devices is known to be empty. Generation is left 0."""
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = []
     for first in range(0, len(pool.counter_sets), SLICE_COUNTER_SETS_MAX):

@@ -318,7 +318,7 @@ def _pod_specs(prepared: Prepared, old: Envelope) -> tuple[dict[str, Any], dict[
     if source is not None and before is not None and new.spec == stored.spec:
         spec = source.get("spec")
         if isinstance(spec, dict) and spec == before.get("spec"):
-            # What is equal as it was read is equal as it is stored.
+            # What is equal as it was read is equal as stored.
             return spec, spec
     return prepared.stored["spec"], encode_envelope(old)["spec"]
 

@@ -179,7 +179,7 @@ class ProcessRuntime:
     ) -> None:
         """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have. host_commands:
         whether containers run on the machine itself. masked: what they never see of it otherwise. network: where pods have
-        addresses of their own; without, they share the machine's. no_network: why that is, if it should be otherwise."""
+        their own addresses; without, they share the machine's. no_network: why that is, if it should be otherwise."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock

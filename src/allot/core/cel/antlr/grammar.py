@@ -1,7 +1,7 @@
 """CEL's grammar, rule by rule, read the way upstream's generated parser reads it.
 
 Used only for text that the fast parser refuses. Each rule is a generator that yields the rules it calls; `parse_tree`
-runs them with a stack of its own, so nesting costs no Python frames. Every place where a token is taken, a way is
+runs them with its own stack, so nesting costs no Python frames. Every place where a token is taken, a way is
 chosen or a rule is called has a name, under which `grammar_places` lists the tokens that can come there.
 """
 

@@ -1,7 +1,7 @@
 """Which pods are near which others: counts by selector and by node label, kept change by change.
 
 Two directions. What new pods say about pods that exist: `near` and `on_nodes` count, for a term or selector, the pods
-that match, by the value of a node label or by node; such a count is made when it is first asked for. And what existing
+that match, by the value of a node label or by node; such a count is made on first use. And what existing
 pods say about new ones: their terms are collected, equal ones once, with the places where they apply.
 """
 

@@ -136,7 +136,7 @@ def _by_room(taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
 
 
 class Remembered:
-    """Steps that are computed when they are asked for, and once: usually the first few are enough."""
+    """Steps that are computed on demand, and once: usually the first few are enough."""
 
     __slots__ = ("_known", "_rest")
 
