@@ -132,7 +132,7 @@ def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
 
 def _may_run(pod: Pod) -> bool:
     """Whether a pod can still need claims. One that has finished must not get those again that were just released; by its
-    text, the controller of Kubernetes 1.37 would recreates them and release them again."""
+    text, the controller of Kubernetes 1.37 would recreate them and release them again."""
     return pod.metadata.deletion_timestamp is None and not is_terminal(pod)
 
 

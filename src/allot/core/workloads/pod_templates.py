@@ -77,7 +77,7 @@ def _told(owner: Object, type_: str, reason: str, note: str) -> Emit:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value without what Kubernetes does not distinguishes: nulls, empty lists and maps, spellings of quantities."""
+    """A JSON value without what Kubernetes does not distinguish: nulls, empty lists and maps, spellings of quantities."""
     if isinstance(value, dict):
         members = {}
         for name, member in value.items():
