@@ -74,7 +74,7 @@ WORKERS := $(shell expr 3 \* $$(getconf _NPROCESSORS_ONLN))
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)
-	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS)
 	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
 
 check: lint
@@ -133,14 +133,14 @@ fuzz: $(READY)
 
 # Controllers and schedulers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
-	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist loadgroup tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
 		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py tests/core/scheduling/queues/test_queue_laws.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
 	ALLOT_KILLS=50 $(BIN)/pytest --quiet --timeout 0 tests/e2e/test_durability.py
 
 # Every test of a command line with every kubectl on every store.
 kubectls: $(READY)
-	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup tests/e2e
+	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) tests/e2e
 
 # Beside Kubernetes' own components, where KUBEBUILDER_ASSETS names their folder. The real node takes the image that `make image` wrote.
 ALLOT_IMAGE ?= $(abspath $(firstword $(wildcard dist/allot-image-*.oci.tar)))

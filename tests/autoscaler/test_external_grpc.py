@@ -153,7 +153,7 @@ async def test_what_is_optional_may_be_missing_and_nonsense_is_an_error() -> Non
         return messages.NodeGroupTemplateNodeInfoResponse(nodeBytes=b"\\xff\\xff").SerializeToString()
 
     async with _service(NodeGroups=nonsense, NodeGroupTemplateNodeInfo=bad_template) as provider:
-        with pytest.raises(ProviderError, match="the answer is no NodeGroupsResponse"):
+        with pytest.raises(ProviderError, match="the answer is not a NodeGroupsResponse"):
             await provider.groups()
         with pytest.raises(ProviderError, match="template of group g"):
             await provider.template("g")

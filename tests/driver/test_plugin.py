@@ -187,7 +187,7 @@ async def test_a_slow_driver_is_answered_for_in_time_and_asked_again(client: Cli
     async with started(gpu, client, tmp_path) as (_, kubelet):
         slow, other = await make_claim(client, NAME, ["gpu-0"]), await make_claim(client, NAME, ["gpu-1"])
         first = (await kubelet.prepare([slow], timeout_s=1.0))[slow.uid]
-        assert "prepare is not finished in time" in first.error
+        assert "prepare did not finish in time" in first.error
         second = (await kubelet.prepare([other], timeout_s=1.0))[other.uid]
         assert f"busy with ResourceClaim default/{slow.name}" in second.error
         gpu.gate.set()
@@ -394,7 +394,7 @@ async def test_while_a_record_is_unreadable_nothing_new_is_prepared(client: Clie
     for path in (tmp_path / "k").rglob(f"{lost.uid}.json"):
         path.write_bytes(b"{")
     async with started(gpu, client, tmp_path) as (_, kubelet):
-        assert "it is not known which devices are free" in (await kubelet.prepare([new]))[new.uid].error
+        assert "the free devices are unknown" in (await kubelet.prepare([new]))[new.uid].error
         assert (await kubelet.unprepare([lost]))[lost.uid] == ""
         assert (await kubelet.prepare([new]))[new.uid].error == ""
 

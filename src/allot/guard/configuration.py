@@ -1,6 +1,6 @@
-"""The ValidatingWebhookConfiguration that makes API servers ask the guard: what it says, and keeping it so.
+"""The guard's ValidatingWebhookConfiguration: its content, and keeping it up to date.
 
-The leader writes where it is and whom to trust; the rest is written by whoever installs it.
+The leader writes its address and certificate authority; the installer writes the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Object:
-    """The object. bundle: whom to trust, as PEM; empty until the leader has written it."""
+    """The object. bundle: the trusted certificates as PEM; empty until the leader has written it."""
     webhook = {
         "name": GUARD_WEBHOOK,
         "admissionReviewVersions": ["v1"],
@@ -71,7 +71,7 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
         "matchConditions": [{"name": "changes-allocation", "expression": CHANGES_ALLOCATION}],
         "matchPolicy": "Exact",
         "failurePolicy": "Fail" if options.fails_closed else "Ignore",
-        # What is admitted is held; a dry run is told by the review and is not.
+        # An admitted write is recorded; a dry run, which the review indicates, is not.
         "sideEffects": "NoneOnDryRun",
         "timeoutSeconds": options.timeout_s,
     }
@@ -84,7 +84,7 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
 
 
 def client_config(options: WebhookOptions, bundle: bytes) -> Object:
-    """Where the guard is, and whom to trust."""
+    """The guard's address and trusted certificates."""
     trust = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
     if options.service is None:
         return {"url": options.url, **trust}
@@ -96,7 +96,7 @@ def client_config(options: WebhookOptions, bundle: bytes) -> Object:
 
 
 class ConfigurationKeeper:
-    """Keeps the stored configuration as it should be while this process leads."""
+    """Maintains the stored configuration while this process leads."""
 
     def __init__(self, client: Client, clock: Clock, options: WebhookOptions, *, installs: bool) -> None:
         """installs: whether it is made, and all of it kept; otherwise the leader writes clientConfig into one that is there."""
@@ -109,7 +109,7 @@ class ConfigurationKeeper:
         self._told = ""
 
     async def was_used(self) -> bool:
-        """Whether API servers may have asked a guard before, for which one must have written its certificate; also if that cannot be found out."""
+        """Whether API servers may have called a guard before, which requires a stored certificate; true if unknown."""
         try:
             found = await self._resource.get(self._options.name)
         except NotFound:
@@ -125,7 +125,7 @@ class ConfigurationKeeper:
             await self._clock.sleep(_RETRY_S)
 
     async def keep(self, wanted: Callable[[], tuple[WebhookOptions, bytes]]) -> None:
-        """Look after it until cancelled. wanted: gives options and bundle as they are at the time."""
+        """Maintain it until cancelled. wanted: returns the current options and bundle."""
         while True:
             await self._clock.sleep(_CHECK_EVERY_S)
             options, bundle = wanted()
@@ -136,7 +136,7 @@ class ConfigurationKeeper:
         try:
             return await self._write(options, bundle)
         except (Conflict, AlreadyExists):
-            return False  # Somebody else was quicker; the next look sees what they wrote.
+            return False  # Another writer was faster; the next check sees its write.
         except ApiError as error:
             self._tell(f"not written: {error}")
             return False

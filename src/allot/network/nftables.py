@@ -1,8 +1,8 @@
-"""Rules of the kernel for packets to Services, by its own protocol (nf_tables over netlink): one table that is ours, and nobody else's.
+"""Kernel rules for packets to Services, through nf_tables over netlink: one table that only we change.
 
-The table belongs to the socket that made it: the kernel removes it when the process ends, however that happens, and lets nobody else change
-it in between. A change is one transaction, and names only what is different. Tables of others are never written to; their names are read,
-to find out whether somebody else serves Services.
+The table belongs to the socket that created it: the kernel removes it when the process ends, however that happens, and lets no other process change
+it in between. A change is one transaction with only the differences. Other tables are never written; their names are read
+to detect another implementation of Services.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ServiceRules:
         self._socket.close()
 
     def foreign(self) -> str:
-        """Who else serves Services here; empty if nobody does."""
+        """Another implementation of Services on this node; empty if there is none."""
         for each in self.chains():
             if each.table in _FOREIGN_TABLES or each.name in _FOREIGN_CHAINS:
                 return f"kube-proxy (chain {each.name} in table {each.table})"

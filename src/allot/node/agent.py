@@ -1,6 +1,6 @@
-"""The agent of one node: registers it, watches the pods that are bound to it, and gives each a worker.
+"""The agent of one node: registers it, watches its pods, and starts a worker for each.
 
-Puts the parts together; what happens to a pod is `pods`' business, the Node object `registration`'s, HTTP `server`'s.
+Combines the parts: `pods` handles a pod, `registration` the Node object, `server` HTTP.
 """
 
 from __future__ import annotations

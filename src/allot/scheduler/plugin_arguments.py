@@ -1,6 +1,6 @@
 """Arguments of plugins in a KubeSchedulerConfiguration, and how values in such files are read.
 
-A part of `configuration`: each reader takes what a file says about one plugin, and answers with the settings that follow.
+A part of `configuration`: each reader turns the arguments of one plugin into settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Warns whoever writes an object that nobody will act on. Refuses nothing.
+"""Warns about objects that no running component acts on. Refuses nothing.
 
-Who runs is read from leases, which the server follows in its store: a write costs a look into a table in memory.
+Leases, which the server follows in its store, name the running components: a write costs one lookup in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NodeRestriction: nodes change what is theirs, and of that only what they have to."""
+"""NodeRestriction: nodes may change only their own objects, and only what they need to."""
 
 from __future__ import annotations
 

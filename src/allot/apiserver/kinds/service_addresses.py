@@ -1,7 +1,7 @@
-"""Addresses and node ports of services, given when a service that needs one has none.
+"""Assigns cluster IPs and node ports to Services that need them.
 
-Chosen at random from the range and checked against the services that are there, so that servers on one store seldom meet. What a client
-chooses must be in the range and nobody else's: whoever has the address of a Service, or a port of a node, gets the packets for it.
+Chosen at random from the range and checked against existing Services, so that servers on one store seldom collide. Values that a client
+requests must be in the range and unused: nodes send the packets for a Service's address, or for a port of a node, to its endpoints.
 """
 
 from __future__ import annotations
