@@ -327,7 +327,7 @@ class Pool:
         self._open: set[Exchange] = set()
 
     async def take(self, place: Place, connect_timeout_s: float) -> Exchange:
-        """A connection to a place. OSError or ssl.SSLError if there is none to be had, TimeoutError if not in time."""
+        """A connection to a place. OSError or ssl.SSLError if that fails, TimeoutError if it takes too long."""
         await self._room.acquire()
         try:
             now = asyncio.get_running_loop().time()

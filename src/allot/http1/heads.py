@@ -80,7 +80,7 @@ class Head:
         if version_minor and not headers.has_host:
             raise BadHead(400, "missing required Host header")
         if headers.chunked and not version_minor:
-            # Whoever takes the version seriously reads another end of the body.
+            # A strict HTTP/1.0 reader would see a different end of the body.
             raise BadHead(400, "Transfer-Encoding in a request of HTTP/1.0")
         self.get = headers.get
         self.length, self.chunked = headers.length, headers.chunked
@@ -153,7 +153,7 @@ def _joined(headers: Pairs) -> dict[str, str]:
         if name not in values:
             values[name] = value
         elif name in ("content-length", "host"):
-            # Whoever says it twice may mean two different things.
+            # A repeated header may have two meanings.
             raise BadHead(400, f"more than one {name.title()}")
         elif name != "authorization":
             # Of two authorizations the first counts, as in Kubernetes.

@@ -150,7 +150,7 @@ class _Session:
         self._channel = Channel(connection, self._received, self._closed)
 
     async def ask(self, message: Message) -> tuple[Message, list[int]]:
-        """Of whoever is outside; OSError or TimeoutError if there is no answer."""
+        """From the client outside; OSError or TimeoutError without an answer."""
         self._number += 1
         number = self._number
         asked: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
@@ -196,7 +196,7 @@ class _Session:
                 os.close(each)
 
     def hand_over(self, connection: socket.socket, message: Message) -> None:
-        """Give a connection to whoever is outside."""
+        """Pass a connection to the client outside."""
         try:
             self._channel.send(message, [connection.fileno()])
             connection.close()

@@ -355,7 +355,7 @@ def _dnat(address: str, port: int) -> bytes:
 
 
 def _reject() -> bytes:
-    # ICMP, port unreachable: whoever connects is refused at once.
+    # ICMP, port unreachable: connections are refused at once.
     return _expression("reject", number(1, 0), attribute(2, bytes((3,))))
 
 

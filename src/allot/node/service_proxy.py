@@ -90,7 +90,7 @@ class ServiceProxy:
         self._woken = asyncio.Event()
         self._pods: frozenset[str] = frozenset()
         self._door: ApiDoor | None = None
-        # Whether flows may lead to endpoints that serve no more: at first, those of whoever served before.
+        # Whether flows may lead to endpoints that serve no more: at first, those of an earlier implementation.
         self._has_stale_flows = True
         self._told_of_flows = ""
         self._events: EventRecorder | None = None

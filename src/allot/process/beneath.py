@@ -371,7 +371,7 @@ class _Removal:
         try:
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         except PermissionError:
-            # Whoever is not root can move only folders that they may write to.
+            # Without root, only writable directories can be moved.
             _let_us_in(folder, name)
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         return into

@@ -233,7 +233,7 @@ class Committer:
                 raise _giving_way(claim, text)
 
     def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
-        """Claims that were allocated before: whoever did that may not have come to look yet whether others had the devices
+        """Claims that were allocated before: their scheduler may not have checked yet whether others had the devices
         first, or has ended before. No one can tell now who was first, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
         for id_ in self._claims.claims_of(pod):

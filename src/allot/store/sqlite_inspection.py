@@ -2,7 +2,7 @@
 
 A store that starts older than it was, or empty, is worse than one that does not start: clients act on what they see, and
 controllers delete what has lost its owner. Everything here only reads; what is refused is left as it was found. The checksums of
-rows are not looked at here but when they are read.
+rows are checked later, when they are read.
 """
 
 from __future__ import annotations

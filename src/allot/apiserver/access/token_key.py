@@ -119,7 +119,7 @@ class TokenKey:
         return jwt.encode(claims, self._key, algorithm=self._own.algorithm, headers={"kid": self.key_id})
 
     def verify(self, token: str) -> dict[str, Any] | None:
-        """The claims of a token that one of the keys signed, None for any other text. Times and meaning are not looked at."""
+        """The claims of a token that one of the keys signed, None for any other text. Times and meaning are not checked."""
         known = self._verified.get(token)
         if known is not None:
             return known

@@ -101,7 +101,7 @@ def at_revision(object_: Object, revision: int) -> Object:
 
 
 async def shown(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
-    """A stored object as an answer, whoever has to convert it."""
+    """A stored object as an answer, converted if necessary."""
     return await run_for(served, answer, served, entry, status, warnings)
 
 

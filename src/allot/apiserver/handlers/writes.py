@@ -122,7 +122,7 @@ async def replace(write: Write) -> ApiObject:
         try:
             return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
-            # Once more, from the newest state: whoever said which version is meant then learns that it is gone.
+            # Once more, from the newest state: a client that named a version then learns that it is gone.
             continue
     raise write.conflict(MODIFIED)
 

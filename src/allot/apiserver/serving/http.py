@@ -305,12 +305,12 @@ class _Exchange:
         subresource = served.resource.subresources.get(found.subresource) if served is not None else None
         if served is None or subresource is None:
             raise path_not_found()
-        # Whoever is behind a proxy is asked what it takes, which is no verb of the API.
+        # OPTIONS goes to the target of a proxy; it is not a verb of the API.
         asks = found.subresource == "proxy" and found.verb == "options"
         if found.verb not in subresource.verbs and not asks:
             raise method_not_allowed()
         if found.subresource in _UPGRADING:
-            # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
+            # Browsers can open a WebSocket with GET alone, but read permission does not allow running commands.
             self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
         found, query = await admit_connection(context, served, request, found, head.path, parse_query(head.query))
         to = await upstream(context, found, head.path, query)

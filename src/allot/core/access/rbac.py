@@ -24,7 +24,7 @@ from allot.core.validation.fields import quote
 GROUP = "rbac.authorization.k8s.io"
 RESOURCES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 
-# Kept answers; whoever asks too many different questions makes the server forget, not grow.
+# Cached answers; too many different questions clear the cache instead of growing it.
 ANSWERS_MAX = 50_000
 GRANTS_MAX = 10_000
 # Reviews may ask about users with names and groups of megabytes: such are answered and not kept.

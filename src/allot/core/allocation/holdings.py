@@ -312,7 +312,7 @@ class _Pool:
         return self._capacity.get(device)
 
     def taken(self, held: Iterable[str]) -> Mapping[CounterKey, int]:
-        """What is taken of each counter. held: the devices that are, looked at only after slices have changed."""
+        """What is taken of each counter. held: the held devices, checked only after slices have changed."""
         if self._taken is None:
             self._taken = {}
             for device in held:

@@ -72,7 +72,7 @@ def matches(priority: Priority, pool: str, node: Node, zones: Sequence[str] = ()
 
 
 def _is_type(type_: str, wanted: str) -> bool:
-    """A machine with GPUs that can be had with other numbers of them has these in its name here: n1-standard-8-t4x2."""
+    """A machine that is available with different numbers of GPUs has these in its name here: n1-standard-8-t4x2."""
     return type_ == wanted or type_.startswith(f"{wanted}-")
 
 

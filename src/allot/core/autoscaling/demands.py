@@ -25,7 +25,7 @@ class Amounts(msgspec.Struct, frozen=True):
     devices: int | None = 0
 
     def exceeds(self, there: Amounts) -> bool:
-        """Whether these cannot be had from those."""
+        """Whether those cannot provide these."""
         return (
             self.cpu > there.cpu
             or self.memory > there.memory

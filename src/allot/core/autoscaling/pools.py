@@ -58,7 +58,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Equal nodes. size: those that are there and those that have been asked for; price: see `MILLION`;
-    priority: of the expander of that name, the highest is taken first; closed: why none can be had now, empty if they can; barred: why
+    priority: of the expander of that name, the highest is taken first; closed: why none are available now, empty if they are; barred: why
     its ComputeClass does not want any."""
 
     name: str

@@ -92,7 +92,7 @@ def plan_scale_down(
 
 
 class Planner:
-    """Judges nodes, one after the other: what the ones before leave is taken. Whoever moves pods for another reason asks it, too
+    """Judges nodes, one after the other: what the ones before leave is taken. Also used for moving pods for another reason
     (`migration`)."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """Creates claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated
 claims for pods that have a node without the scheduler's help.
 
-The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: whoever
-tries twice, after a crash or with a cache that lags behind, meets his own claim instead of making a second one. It has the
+The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: a
+second attempt, after a crash or with a cache that lags behind, finds the existing claim instead of creating another. It has the
 scheduler's finalizer from the start, which saves the scheduler a write for every pod; `claims` removes it in any state.
 """
 
@@ -164,7 +164,7 @@ def _generate(
         if isinstance(step, LookUp):
             questions.append(step)
         elif isinstance(step, _Failure):
-            # As Kubernetes: what was made for the entries before is found and recorded when this one can be had.
+            # As Kubernetes: what was made for the entries before is found and recorded when this one is available.
             return (*questions, *([] if questions else (*actions, *_failed(owner, entry, step))))
         elif step is not None:
             names[entry.name] = step[0]
@@ -222,7 +222,7 @@ def _shared(group: PodGroup, entry: PodResourceClaim, view: View, gates: Feature
 
 
 def _made_before(owner: Pod | PodGroup, entry: Entry, view: View) -> ResourceClaim | None:
-    """A claim that was made for an entry, but not recorded: whoever made it was interrupted."""
+    """A claim that was made for an entry, but not recorded: its creator was interrupted."""
     for claim in view.claims_made_for(owner.metadata.uid):
         if claim.metadata.namespace == owner.metadata.namespace and entry_name(claim) == entry.name:
             return claim

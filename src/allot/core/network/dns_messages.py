@@ -169,7 +169,7 @@ def _read_name(message: bytes, at: int) -> tuple[Name, int]:
             end = at + 2 if end < 0 else end
             at = (length & ~_POINTER) << 8 | message[at + 1]
             if at >= before:
-                raise ValueError("a name that goes on behind itself")
+                raise ValueError("a name with a compression loop")
             before = at
             continue
         if length > _LABEL_MAX or len(labels) * 2 > _NAME_MAX:

@@ -1,7 +1,7 @@
 """What the kernel of a node does with packets for Services: from Services and their EndpointSlices to chains of rules.
 
 The semantics are kube-proxy's in its nftables mode: an endpoint is chosen by chance, a client may be kept with its endpoint, a pod that
-reaches itself and whoever comes from outside is masqueraded, unless `externalTrafficPolicy: Local` asks for the client's address; addresses of
+reaches itself and traffic from outside is masqueraded, unless `externalTrafficPolicy: Local` asks for the client's address; addresses of
 load balancers are for clients of `loadBalancerSourceRanges` alone, if there are any. IPv4 only, TCP and UDP. Does not know how the kernel is told (`allot.network.nftables`).
 """
 
@@ -92,7 +92,7 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
     """A Service as a node sees it; None if it has no address of its own, or someone else is to serve it.
 
-    Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
+    Its `externalIPs` have no effect: a user who may write a Service could take traffic of others with them (CVE-2020-8554).
     """
     spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
     slices = [_with(each, lambda one: can_answer(str((one.get("addresses") or ("",))[0]))) for each in slices]
@@ -212,7 +212,7 @@ def _add_outside(making: _Making, service: NodeService, place: str, port: Servic
     elif local.endpoints:
         rules = (Goto(_add_choice(making, "local", place, local.endpoints, service.routes.affinity_s)),)
     else:
-        # Others have endpoints: whoever balances the load finds out by the silence.
+        # Others have endpoints: the load balancer notices the missing answer.
         rules = (Drop(),)
     making.chains[name] = rules
     return name

@@ -86,5 +86,5 @@ def _is_stale(
     if serving is not None:
         return flow.answers not in serving
     serving = at_node.get(flow.to[1])
-    # Whoever else uses that port, here or on another machine, is answered from where it sends to.
+    # Other users of that port, here or on another machine, get answers from the address that they send to.
     return serving is not None and flow.answers != flow.to and flow.answers not in serving

@@ -187,7 +187,7 @@ def _which(object_: Object) -> str:
 
 
 def _live_entries(live: Object, request: _Request) -> Entries:
-    """The entries to begin with. An object that no one manages yet belongs to whoever wrote it before."""
+    """The entries to begin with. An object that no one manages yet belongs to its previous writer."""
     try:
         values = managed_fields_of(live)
         entries = stored_entries(live) or (read_entries(values) if values else {})

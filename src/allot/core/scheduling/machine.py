@@ -6,7 +6,7 @@
     machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
-same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
+same decisions for every driver of the machine: the scheduler feeds it from watches and writes what it says; `explain`
 and `plan` feed it a snapshot and `ask` what would become of a pod (`ask` and `next` differ only in putting the answer into
 force); a simulator moves its time.
 """

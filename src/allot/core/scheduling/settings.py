@@ -80,7 +80,7 @@ class AddedAffinity(msgspec.Struct, frozen=True, kw_only=True):
     preferred: tuple[tuple[int, NodeMatcher], ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node may be had at all."""
+        """Whether a node may be used at all."""
         return self.required is None or matches_if_valid(self.required, name, labels)
 
 

@@ -1,4 +1,4 @@
-"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON on their way in, and what is said to whoever wrote it.
+"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON, and the warning to the writer.
 
 The typed kinds drop theirs by `gated_fields`, from which their paths are taken. A gate that `core.features` does not have is one
 of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its fields are dropped as upstream drops them.

@@ -1,6 +1,6 @@
 """CronJobs: jobs on a schedule.
 
-The name of a job says for which minute it is, so that one time never makes two jobs, whoever died in between. The status is
+The name of a job says for which minute it is, so that one time never creates two jobs, even after a crash. The status is
 written from the jobs that are there: a new job comes with the annotation that says when it was due, and that is when the cron
 job was last scheduled. The caller shows only caches that have seen what it wrote before (`controllers/cronjob.py`).
 """

@@ -1,6 +1,6 @@
 """Where pods of a DaemonSet run: its matching nodes, and how a pod is bound to one of them.
 
-Resources and devices are not looked at: a pod that does not fit waits on its node.
+Resources and devices are not checked: a pod that does not fit waits on its node.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     # Those that it controls, and the orphans of its namespace.
     replica_sets: Sequence[Whole[ReplicaSet]]
-    # The ReplicaSet of a name in its namespace, whoever controls it.
+    # The ReplicaSet of a name in its namespace, of any owner.
     named: Callable[[str], Whole[ReplicaSet] | None]
     # The pods that a ReplicaSet controls, by its uid.
     pods_of: Callable[[str], Iterable[Pod]]

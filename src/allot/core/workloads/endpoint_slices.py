@@ -250,7 +250,7 @@ def _with(slice_: Object, kept: list[Object], labels: dict[str, str]) -> Object:
 
 
 def _has_labels(slice_: JSON, labels: Mapping[str, str]) -> bool:
-    """Whether the Service's own labels are on the slice; whether it is headless is only looked at when it is made."""
+    """Whether the Service's own labels are on the slice; whether it is headless matters only when it is created."""
     present = slice_["metadata"].get("labels") or {}
     return {key: value for key, value in present.items() if key not in _RESERVED} == {
         key: value for key, value in labels.items() if key not in _RESERVED

@@ -120,7 +120,7 @@ def _truncate(subsets: list[Object]) -> bool:
 
 
 def _canonical(subsets: Iterable[JSON]) -> list[str]:
-    """Subsets in a form in which equal ones are equal, whoever wrote them."""
+    """Subsets in canonical form."""
     return sorted(
         repr(
             [

@@ -104,7 +104,7 @@ class SimulatedHardware:
             replace_file(path, msgspec.json.encode(states))
 
     def close(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiters."""
         self._is_closed = True
         self._faults_changed.set()
         _FAULT_FILES.forget(self._faults_changed)

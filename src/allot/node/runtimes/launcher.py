@@ -106,7 +106,7 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
 
 
 def _set(setting: str, value: str) -> None:
-    """A setting of the kernel, in namespaces of our own: the agent has looked at its name."""
+    """A setting of the kernel, in namespaces of our own: the agent has checked its name."""
     path = "/proc/sys/" + setting.translate(str.maketrans("./", "/."))
     try:
         with open(path, "w", encoding="ascii") as file:

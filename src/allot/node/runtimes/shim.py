@@ -533,7 +533,7 @@ class _Shim:
         return users
 
     def _receive_terminal(self, terminal: socket.socket) -> None:
-        """The other side of the container's terminal, from whoever is in its place."""
+        """The other side of the container's terminal, from its process."""
         _, handles, _, _ = socket.recv_fds(terminal, 1, 1)
         if handles:
             self.input = handles[0]

@@ -68,7 +68,7 @@ def anybodys_reach(what_if: WhatIfCluster) -> Reach:
 
 
 def closed_because(info: NodeInfo) -> str:
-    """Why a node takes no pods, whoever asks; empty if it does."""
+    """Why a node accepts no pods at all; empty if it does."""
     if info.unschedulable:
         return "cordoned"
     for taint in info.taints:

@@ -1,6 +1,6 @@
 """The port between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
 
-The decision knows nothing of claims but this. `Devices` is the state, fed change by change by whoever feeds the cluster;
+The decision knows nothing of claims but this. `Devices` is the state, fed change by change like the cluster;
 a `DeviceFit` is one pod's view of it, asked of one node after the other.
 """
 

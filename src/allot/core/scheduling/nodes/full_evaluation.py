@@ -233,7 +233,7 @@ def promised_refusal(
 def _promised_devices(
     cluster: Cluster, pod: core_v1.Pod, others: Sequence[core_v1.Pod], info: NodeInfo
 ) -> Status | None:
-    """As above, for devices: what pods left for others is not for whoever comes first."""
+    """As above, for devices: what pods left for others is reserved for these."""
     devices = cluster.devices
     if devices is None:
         return None

@@ -116,12 +116,12 @@ class Ranking:
         self._enter(self._item(info, fit))
 
     def _enter(self, item: Item) -> None:
-        """A node can be had."""
+        """A node is available."""
         self._live[item[2]] = item
         heappush(self._heap, item)
 
     def _leave(self, name: str) -> Item | None:
-        """A node cannot be had, or is about to be asked again."""
+        """A node is not available, or is about to be checked again."""
         return self._live.pop(name, None)
 
     def _item(self, info: NodeInfo, fit: DeviceFit | None) -> Item:

@@ -33,7 +33,7 @@ class _NodeGroup:
     def __init__(self) -> None:
         # All of them; one stands for all.
         self.members: dict[str, None] = {}
-        # How many of them can be had as far as the ranking knows, and these in order; left-overs are skipped.
+        # How many of them are available as far as the ranking knows, and these in order; left-overs are skipped.
         self.live = 0
         self.heap: list[Item] = []
 
@@ -52,7 +52,7 @@ class TopologyRanking(Ranking):
         self._version = -1
         self._filter = inter_pod_affinity.Filter(profile, cluster.affinity_index)
         self._wishes = inter_pod_affinity.Score(profile, cluster.affinity_index, filter_cache.settings)
-        # Worked out when a decision first asks, thrown away when anything changes: the groups that were asked, and by
+        # Computed when a decision first needs it, dropped when anything changes: the groups that were asked, and by
         # their numbers what they said.
         self._asked: list[_NodeGroup] = []
         self._refused: dict[int, Status] = {}

@@ -1,6 +1,6 @@
 """Hints that compare two pods: ports, affinity to other pods, and spreading. Parts of `hints`.
 
-Namespace selectors and matchLabelKeys are not looked at: a term then matches more pods than it should, which costs an attempt.
+Namespace selectors and matchLabelKeys are not checked: a term then matches more pods than it should, which costs an attempt.
 """
 
 from __future__ import annotations

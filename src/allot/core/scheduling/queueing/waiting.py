@@ -130,12 +130,12 @@ class Waiting:
         return max((member.pod.spec.priority or 0 for member in self.members.values()), default=0)
 
     def unordered(self) -> Unit:
-        """The same pods for whoever does not care about their order, which takes time to find."""
+        """The same pods, unordered: sorting takes time."""
         return Unit(pods=tuple([member.pod for member in self.members.values()]), group=self.group, tree=self.tree)
 
     def unit(self) -> Unit:
         """What is decided together, in the order of trying: by priority, then age. It depends on the pods alone, not on when they
-        were seen or how often they were tried, so that whoever has the same pods tries them in the same order."""
+        were seen or how often they were tried, so that the same pods are always tried in the same order."""
         if len(self.members) == 1:
             (member,) = self.members.values()
             return Unit(pods=(member.pod,), group=self.group, tree=self.tree)

@@ -1,7 +1,7 @@
-"""What placements cost in their queues while something is tried.
+"""The cost of placements in their queues while something is tried.
 
-Of alternatives and devices that differ it is known only then, and limits, rules and whoever keeps a place ask for it one after the
-other: it is computed once for each placement and handed on.
+For alternatives and different devices it is known only then, and limits, rules and reservations all need it: it is computed
+once for each placement and passed on.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _NODES_MAX = 16
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
     those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
-    of, for whoever explains it."""
+    of, for explanations."""
 
     refusals: tuple[Refusal, ...] = ()
     promised: tuple[tuple[Pod, str, Amounts], ...] = ()

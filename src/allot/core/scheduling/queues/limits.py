@@ -44,7 +44,7 @@ def too_early(at_s: float) -> str:
 
 
 def over_limit(queue: QueueShares, request: Amounts) -> Excess | None:
-    """More than a limit allows, whoever holds it."""
+    """More than a limit allows."""
     for level in queue.path():
         for resource, share in level.shares.items():
             amount = request.get(resource, 0)

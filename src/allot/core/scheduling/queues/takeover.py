@@ -147,7 +147,7 @@ class Takeovers:
             for task in job.tasks
             if task.node and ((info := nodes.get(task.node)) is None or info.unschedulable)
         )
-        # Whoever could be helped by moves alone has been.
+        # Jobs that moves alone can help have been helped.
         self.has_consolidated = False
         # More has become free than those needed for whom that was.
         self._has_left_over = False

@@ -292,7 +292,7 @@ def with_times(request: Object, old: Object, now: str) -> Object:
 
 
 def _changed_request(new: Object, old: Object, subresource: str) -> None:
-    """What was asked for never changes; whoever approves decides, and whoever signs reports, but neither the other's."""
+    """The request is immutable; the approver writes only the approval, and the signer only the certificate."""
     new["spec"] = copied(members(old, "spec"))
     before = copied(members(old, "status"))
     if subresource == "approval":

@@ -120,7 +120,7 @@ def switched_off(what_if: WhatIfCluster, said: str) -> Diagnosis | None:
 
 
 def _is_met(wanted: Wanted) -> bool:
-    """Whether some node has enough for the request, looked at alone."""
+    """Whether some node has enough for the request alone."""
     found = wanted.found.nodes.values()
     if wanted.leaf.all_devices:
         return any(each.in_class and each.free == each.in_class for each in found)
@@ -147,7 +147,7 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
 
 
 def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
-    """Why one request cannot be met, looked at alone."""
+    """Why one request alone cannot be met."""
     found = wanted.found
     if not found.published:
         return _overshadowing(placing, wanted, _nothing_published(placing, wanted))
