@@ -17,12 +17,16 @@ import pytest
 from allot.client.api import Client
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import connection_from_environment
+from allot.core.advice.snapshot import read_object
+from allot.core.model.core_v1 import Node
 from allot.dashboard.links import read_link
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from dashboard import scene
 from dashboard.accessibility import violations
 from dashboard.browser import Browser, Page, chromium, find_chromium
+from dashboard.test_model import objects
+from dashboard.test_recordings import START, Told
 from waiting import wait_for
 
 pytestmark = [
@@ -177,6 +181,52 @@ def test_the_keyboard_alone_reaches_everything(browser: Browser, tmp_path: Path)
         page.at("object")
         page.shows("ring-2")
         assert not page.faults
+
+
+def test_a_recording_is_shown_at_any_moment(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    asyncio.run(_record(path))
+    with dashboard(tmp_path, "--replay", str(path)) as link, browser.page() as page:
+        page.go(read_link(link))
+        page.at("cluster")
+        page.shows("A recording: test in recording.")
+        page.shows("4 nodes take pods")
+        # By keyboard from change to change; links keep the moment, and so does the back button.
+        page.press(",")
+        page.until("document.querySelector('.player output').textContent.includes('10 s of 20 s')")
+        page.until("document.querySelector('.tiles strong').textContent === '3'")
+        assert f"at={START + 20:.0f}" in page.evaluate("location.hash")
+        page.click("#to-pending")
+        page.at("pending")
+        page.shows("team-1/late")
+        page.press(".")
+        page.until("!document.querySelector('table').textContent.includes('team-1/late')")
+        to(page, "pending", f"at={START + 20:.0f}")
+        page.shows("team-1/late")
+        to(page, "timeline", f"at={START + 20:.0f}")
+        page.until("!!document.querySelector('.now') && document.querySelectorAll('.held').length > 4")
+        for width in WIDTHS:
+            page.resize(width, 800)
+            is_well(page, f"a recording at {width}")
+        # A click shows the moment that was clicked.
+        box = page.evaluate("(b => [b.x, b.y, b.width])(document.querySelector('.chart svg').getBoundingClientRect())")
+        for kind in ("mousePressed", "mouseReleased"):
+            page.send("Input.dispatchMouseEvent", {"type": kind, "x": box[0] + box[2] - 2, "y": box[1] + 40, "button": "left", "clickCount": 1})  # fmt: skip
+        page.until("document.querySelector('.player output').textContent.includes('20 s of 20 s')")
+        page.evaluate("document.querySelector('.player button').click()")
+        page.until("document.querySelector('.player button').textContent === 'Pause'")
+        assert not page.faults
+
+
+async def _record(path: Path) -> None:
+    """Three moments: four nodes, one less and a pod that waits, and as before."""
+    told = Told(path, objects(4))
+    await told.step()
+    node = next(each for each in objects(4) if isinstance(each, Node) and each.metadata.name == "node-2")
+    late = read_object(scene.pod("team-1", "late", said="not yet", claims=()))
+    await told.step((node, None), (None, late))
+    await told.step((None, node), (late, None))
+    await told.recorder.close()
 
 
 # --- a cluster that runs ---

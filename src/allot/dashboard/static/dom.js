@@ -66,10 +66,13 @@ export function memory(bytes) {
   return `${bytes >= 100 || unit === 0 ? Math.round(bytes) : bytes.toFixed(1).replace(/\.0$/, "")}${unit ? units[unit] : ""}`;
 }
 
+/** Which moment of a recording is shown, in seconds since 1970; nothing where there is only now. */
+export const moment = { at: "" };
+
 /** An address within the dashboard. @param {string} page @param {Record<string, any>} [params] */
 export function href(page, params) {
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(params || {})) if (value !== undefined && value !== null && value !== "") query.set(key, String(value));
+  for (const [key, value] of Object.entries({ at: moment.at, ...params })) if (value !== undefined && value !== null && value !== "") query.set(key, String(value));
   const text = query.toString();
   return `#/${page}${text ? `?${text}` : ""}`;
 }
