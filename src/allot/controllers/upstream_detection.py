@@ -1,6 +1,6 @@
-"""Whose API server this is, and who else looks after the cluster: what decides which controllers stay off.
+"""Detects whose API server this is, and which upstream components run, to decide which controllers stay off.
 
-A server of ours says so in its version. A kube-controller-manager or kube-scheduler that works holds and renews its lease.
+allot's server says so in its version. A running kube-controller-manager or kube-scheduler renews its lease.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from allot.process.supervise import supervise
 _OURS = "+allot"
 _MANAGER_LEASE = ("kube-controller-manager", "kube-system")
 SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
-# Longer than any usual lease lasts: one that has not been renewed for that long belongs to nobody.
+# Longer than any usual lease duration: a lease that has not been renewed for that long has no holder.
 _ABANDONED_S = 120.0
-# Who follows kube-scheduler is told again who it is, as what keeps the two apart may be gone.
+# How often the holder is reported again, because the guard between the two schedulers may be gone.
 _TOLD_AGAIN_S = 30.0
 
 
 async def server_version(client: Client) -> str:
-    """What the server says it is; empty if it does not say."""
+    """The server's version string; empty if it has none."""
     try:
         body = (await client.request("GET", "/version")).body
     except ApiError:
@@ -37,7 +37,7 @@ async def server_version(client: Client) -> str:
 
 
 def is_allot_version(version: str) -> bool:
-    """Whether that is what a server of allot's says."""
+    """Whether the version is of allot's server."""
     return _OURS in version
 
 
@@ -52,13 +52,13 @@ async def has_controller_manager(client: Client, now_s: float) -> bool:
 
 
 async def kube_scheduler(client: Client, now_s: float) -> str:
-    """Who schedules the cluster's pods by the lease of kube-scheduler; empty if nobody does."""
+    """The holder of kube-scheduler's lease; empty if there is none."""
     return await _holder(client, *SCHEDULER_LEASE, now_s)
 
 
 async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Callable[[str], Awaitable[None]]) -> None:
-    """Tell who schedules the cluster's pods by the lease of kube-scheduler, empty if nobody does: now, as soon as that changes, and now
-    and then. Until cancelled, or until `told` raises."""
+    """Report the holder of kube-scheduler's lease, empty if there is none: now, after each change, and
+    periodically. Until cancelled, or until `told` raises."""
     name, namespace = SCHEDULER_LEASE
     leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
     informer = Informer(
@@ -85,7 +85,7 @@ async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Ca
 
 
 async def has_allocation_guard(client: Client) -> bool:
-    """Whether the server refuses to allocate devices twice: allot's does, any other asks a guard that fails closed."""
+    """Whether the server prevents double allocation: allot's does, any other needs a guard that fails closed."""
     if await is_allot(client):
         return True
     webhooks = client.resource(
@@ -95,7 +95,7 @@ async def has_allocation_guard(client: Client) -> bool:
 
 
 def _is_guard(webhook: dict[str, Any]) -> bool:
-    # One that was never given a certificate answers nobody, but lets nothing through either.
+    # A guard without a certificate cannot answer, but blocks all allocations.
     return webhook.get("name") == GUARD_WEBHOOK and webhook.get("failurePolicy") != "Ignore"
 
 

@@ -1,4 +1,4 @@
-"""`allot install`: parts of allot on somebody's cluster, from the templates of the Helm chart."""
+"""`allot install`: installs parts of allot on any cluster, from the templates of the Helm chart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ISOLATIONS = ("nodes", "guard", "none")
 
 
 def _values_options(function: Function) -> Function:
-    """Options that say what is rendered."""
+    """Options that determine what is rendered."""
     options = (
         click.option(
             "--image",
@@ -250,11 +250,11 @@ def dashboard(url: str, **options: Any) -> None:
 
 
 def _api_servers(target: Target) -> Iterator[str]:
-    """The API server's name in the kubeconfig: kubectl proxy calls by it whatever is behind the server."""
+    """The API server's name in the kubeconfig: kubectl proxy sends it as the host name."""
     try:
         connection = connection_of(SnapshotSource(kubeconfig=target.kubeconfig, context=target.context))
     except NoCluster:
-        # Printing manifests takes no cluster, and applying them says what is wrong.
+        # Printing manifests needs no cluster, and applying them reports errors.
         return
     host = urlsplit(connection.server).hostname
     if host:
@@ -346,7 +346,7 @@ def _needs_guard(objects: Sequence[Object]) -> bool:
 def _rendered(
     own: Object, target: Target, value_files: Sequence[Path], settings: Sequence[str], image: str
 ) -> Rendered:
-    """What the command, files and options say, in this order. Unreadable."""
+    """Values from the command, files and options, in this order. Unreadable."""
     values = own
     try:
         for file in value_files:

@@ -1,4 +1,4 @@
-"""Claims: what they ask for, what they hold, who uses them."""
+"""Claims: what they request, what they hold, which pods use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def claim_row(
     use: tuple[float, float] | None = None,
     low_since: float | None = None,
 ) -> dict[str, Any]:
-    """A claim as lists show it. named_by: pods that name it and have not ended; use: of its devices, percent of their time and MiB of
+    """A claim in lists. named_by: pods that name it and have not ended; use: of its devices, percent of their time and MiB of
     their memory; low_since: when that was last more than next to nothing."""
     users = users_of(claim)
     waiting = sorted(set(named_by) - set(users))
@@ -51,7 +51,7 @@ def held_by(claim: ResourceClaim | None) -> Iterator[DeviceID]:
 
 
 def problems_of(claim: ResourceClaim) -> Iterator[tuple[DeviceID, str]]:
-    """What drivers say against devices of the claim."""
+    """Complaints of drivers about devices of the claim."""
     if claim.status.allocation is not None and claim.status.devices:
         for result in claim.status.allocation.devices.results:
             problem = reported_of(claim, result)

@@ -90,7 +90,7 @@ class Domains:
         if current == uid:
             return
         if current:
-            raise NotYet(f"node {self._node} is in another {KIND} ({current}), and can be in one at a time")
+            raise NotYet(f"node {self._node} is in another {KIND} ({current}), and a node can be in only one at a time")
         patch = {"metadata": {"resourceVersion": version, "labels": {DOMAIN_LABEL: uid}}}
         try:
             await _asked(self._nodes.patch(self._node, patch, PatchType.MERGE), f"label node {self._node}", Conflict)
