@@ -57,7 +57,7 @@ class Measuring:
         busy = {pod: 100 * share for pod, share in (await self._values(namespace, _BUSY_SHARE)).items()}
         busy |= await self._values(namespace, _BUSY)
         memory = await self._values(namespace, _MEMORY_MIB) if busy else {}
-        return {f"{namespace}/{pod}": (percent, memory.get(pod, 0.0)) for pod, percent in busy.items()}
+        return {f"{namespace}/{pod}": (round(percent), round(memory.get(pod, 0.0))) for pod, percent in busy.items()}
 
     async def _values(self, namespace: str, metric: str) -> dict[str, float]:
         path = f"/apis/{API}/{self._version}/namespaces/{quote(namespace, safe='')}/pods/*/{metric}"
