@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,7 @@ from allot.client.kubeconfig import connection_from_environment
 from allot.core.advice.snapshot import read_object
 from allot.core.model.core_v1 import Node
 from allot.dashboard.links import read_link
+from allot.dashboard.recordings import open_recording
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from dashboard import scene
@@ -61,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def dashboard(folder: Path, *arguments: str) -> Iterator[Path]:
+def dashboard(folder: Path, *arguments: str, ending: int = signal.SIGTERM) -> Iterator[Path]:
     """The command, as people start it; the file that has its link."""
     link = folder / "link"
     command = [sys.executable, "-m", "allot", "dashboard", "--link-file", str(link), *arguments]
@@ -71,7 +73,7 @@ def dashboard(folder: Path, *arguments: str) -> Iterator[Path]:
         assert process.poll() is None, process.communicate()[0]
         yield link
     finally:
-        process.terminate()
+        process.send_signal(ending)
         process.communicate()
 
 
@@ -277,7 +279,8 @@ def pod(name: str) -> dict[str, Any]:
         "containers": [{"name": "main", "image": "train:1", "resources": {"claims": [{"name": "gpu"}]}}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "all"}],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    metadata = {"name": name, "namespace": "default", "annotations": {"allot.dev/gpu-utilization": "83"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 async def create(data: Path, *objects: dict[str, Any]) -> None:
@@ -289,6 +292,18 @@ async def create(data: Path, *objects: dict[str, Any]) -> None:
 async def delete(data: Path, kind: str, name: str, api_version: str = "v1") -> None:
     async with client(data) as found:
         await (await found.of_kind(api_version, kind)).delete(name, "default")
+
+
+def record_until_killed(folder: Path, data: Path) -> None:
+    """A dashboard that is killed leaves a recording that can be read."""
+    path = folder / "recording"
+    with dashboard(
+        folder, "--kubeconfig", str(data / "admin.kubeconfig"), "--record", str(path), ending=signal.SIGKILL
+    ):
+        wait_for("the recording", lambda: path.stat().st_size > 1000)
+    pieces = open_recording(path)
+    pieces.close()
+    assert pieces.pieces[0].head.is_whole and pieces.pieces[0].head.sample.in_use == 8
 
 
 def held(page: Page) -> int:
@@ -331,6 +346,10 @@ def test_a_pod_is_followed_from_pending_to_running_to_deleted(browser: Browser, 
         page.shows("nodeName: h100x8")
         to(page, "graph", "kind=Pod&ns=default&name=train")
         page.shows("Devices 8")
+        record_until_killed(tmp_path, data)
+        to(page, "claims")
+        # The user of the dashboard may read what devices are used for; the server asks nodes for that from time to time.
+        page.shows("83 %")
         to(page, "cluster")
         # An update takes the page less than the time in which nobody sees a delay; what it took is told, not asserted.
         assert float(page.evaluate("document.documentElement.dataset.update")) >= 0

@@ -60,12 +60,12 @@ class Steered:
 class Told:
     """A cluster that is recorded. states: rows after each step, by time."""
 
-    def __init__(self, path: Path, known: list[APIStruct], bytes_max: int = LIMIT) -> None:
+    def __init__(self, path: Path, known: list[APIStruct], bytes_max: int = LIMIT, title: str = "test") -> None:
         self.clock = Steered()
         self.known = {key_of(each): each for each in known}
         self.model = Model(Snapshot(tuple(known), START))
         self.failed = 0
-        self.recorder = Recorder(Writer(path, bytes_max), self.model, self.clock, "test", self._fail)
+        self.recorder = Recorder(Writer(path, bytes_max), self.model, self.clock, title, self._fail)
         self.states: list[tuple[float, dict[str, Any]]] = []
 
     def _fail(self) -> None:

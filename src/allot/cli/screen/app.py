@@ -35,7 +35,7 @@ from allot.yaml_values.writer import yaml_text
 LINES_MAX = 1000
 _CELL_MAX = 160
 # Narrower than that a column says nothing: then the table scrolls.
-_LAST_MIN = 24
+_LAST_MIN = 16
 # How long to wait for news before ages are drawn again.
 _AGES_EVERY_S = 10.0
 _ROWS = {"queues": queue_rows, "capacity": capacity_rows}
@@ -53,7 +53,7 @@ class Screen(App[None]):
     """Shows a cluster until q is pressed."""
 
     CSS = """
-    #summary, #note { height: 1; padding: 0 1; }
+    #summary, #note { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #note { color: $text-muted; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.open { display: block; }
@@ -171,8 +171,6 @@ class Screen(App[None]):
             (f"{sample.unavailable} unavailable  ", "yellow" if sample.unavailable else ""),
             (f"{sample.waiting} pods wait", "yellow" if sample.waiting else ""),
             f"  {sample.running} run",
-            no_wrap=True,
-            overflow="ellipsis",
         )
         if self._followed.stale:
             text.append(f"  {self._followed.stale}", "red")

@@ -158,7 +158,7 @@ def _pending_cells(key: str, row: Row, now: float) -> tuple[Cell, ...]:
         ),
         # That it is unschedulable is what the page is about.
         (
-            f"{row['why']}: {row['msg']}" if row.get("why", "Unschedulable") != "Unschedulable" else row.get("msg", ""),
+            f"{row['why']}: {row['msg']}" if row.get("why") not in (None, "", "Unschedulable") else row.get("msg", ""),
             "",
         ),
     )
@@ -249,7 +249,7 @@ PAGES: tuple[Page, ...] = (
         lambda key, row: (not any(_devices(row)), in_order(key)), "nodes", kind="Node",
     ),
     Page(
-        "pending", "Pending", ("POD", "STATE", "AGE", "TRIED", "PRIORITY", "CLAIMS", "WHY"), _pending_cells,
+        "pending", "Pending", ("POD", "STATE", "AGE", "TRIED", "PRIO", "CLAIMS", "WHY"), _pending_cells,
         lambda key, row: (-row.get("prio", 0), str(row.get("at")), in_order(key)), "pods", explains="pod", kind="Pod",
         shows=lambda row: "msg" in row, empty="No pod waits.",
     ),

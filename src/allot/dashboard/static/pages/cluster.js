@@ -20,7 +20,8 @@ export class Page {
     this.counts = new Map();
     this.sum = { ...NOTHING };
     this.tiles = h("ul", { class: "tiles", "aria-label": "At a glance" });
-    this.attention = h("ul", { class: "attention", "aria-label": "What stands out" });
+    this.attention = h("details", { class: "attention", ontoggle: () => localStorage.setItem("attention", this.attention.open ? "open" : "") });
+    this.attention.open = localStorage.getItem("attention") === "open";
     this.heat = new Heat({ open: (node, name) => this.open(node, name) });
     this.drawer = h("aside", { class: "drawer", hidden: true, "aria-label": "Device" });
     this.by = h("select", { "aria-label": "Group nodes by", onchange: () => this.choose({ by: this.by.value }) });
@@ -124,7 +125,7 @@ export class Page {
   drawAttention() {
     const order = ["sick", "nodes", "pools", "unavailable", "free", "waiting", "gangs", "pending", "idle", "unused"];
     const rows = [...this.app.store.tables.attention].sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
-    this.attention.replaceChildren(...rows.map(([, row]) => h("li", {}, row.text, row.since ? [" For ", ago(row.since), "."] : "", h("span", { class: "soft" }, ` ${row.do} `), link(row.to[0], row.to[1], SEE[row.to[0]]))));
+    this.attention.replaceChildren(h("summary", {}, h("strong", {}, `${plural(rows.length, "thing stands", "things stand")} out: `), rows[0]?.[1].text || ""), h("ul", {}, ...rows.map(([, row]) => h("li", {}, row.text, row.since ? [" For ", ago(row.since), "."] : "", h("span", { class: "soft" }, ` ${row.do} `), link(row.to[0], row.to[1], SEE[row.to[0]])))));
     this.attention.hidden = !rows.length;
   }
 
@@ -154,7 +155,7 @@ export class Page {
       return h("button", { type: "button", class: "key", "aria-pressed": String(pressed), onclick: () => { const now = pressed ? chosen.replace(key, "").replace(key === "u" ? "b" : "-", "") : chosen + (key === "u" ? "ub" : key); this.choose({ states: now }); /** @type {any} */ (this.legend.querySelectorAll("button")[LEGEND.findIndex(([each]) => each === key)])?.focus(); } },
         h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${(count || 0).toLocaleString("en")}`);
     });
-    if (this.app.params.colour === "use") buttons.push(...USES.map(([, text, name]) => h("span", { class: "key" }, h("span", { class: `swatch ${name}`, "aria-hidden": "true" }), text)));
+    if (this.app.params.colour === "use") buttons.push(...USES.map(([, text, name]) => h("span", { class: "key" }, h("span", { class: `swatch ${name}`, "aria-hidden": "true" }), text)), h("span", { class: "key" }, h("span", { class: "swatch unknown", "aria-hidden": "true" }), "not measured"));
     const names = [...this.heat.named];
     if (names.length) buttons.push(...names.slice(0, 14).map(([name, colour]) => h("span", { class: "key" }, h("span", { class: "swatch", "aria-hidden": "true", style: { background: colour } }), name)), names.length > 14 ? h("span", { class: "key" }, `and ${names.length - 14} more`) : h("span", {}));
     const text = buttons.map((each) => each.textContent + each.getAttribute("aria-pressed")).join();

@@ -6,7 +6,7 @@ import { get } from "../store.js";
 
 export const title = "Timeline";
 export const tables = ["events"];
-const HEIGHT = 260, LEFT = 44, RIGHT = 8, BOTTOM = 24;
+const HEIGHT = 200, LEFT = 44, RIGHT = 8, BOTTOM = 24;
 const BANDS = /** @type {const} */ ([[3, "in use", "u"], [2, "partly in use", "p"], [4, "unavailable", "x"], [1, "free", "f"]]);
 const SPANS = [["", "All"], ["300", "5 m"], ["3600", "1 h"], ["86400", "1 d"]];
 const MARKS_MAX = 300, SPANS_MAX = 60;
@@ -26,7 +26,7 @@ export class Page {
     this.held = h("div", { class: "gantt" });
     this.one = h("p", { class: "soft", role: "status" }, "Click a bar to see who held the device.");
     const lead = app.about.span ? "The whole recording. Click to see a moment, drag to zoom." : app.about.live ? "Since the dashboard was started; before that, only what claims that are still there tell. Drag to zoom." : "What claims that are in the dump tell: a lower bound. Drag to zoom.";
-    root.append(h("h1", {}, "Timeline"), h("p", { class: "lead" }, lead), h("div", { class: "controls" }, this.span, this.whole), this.chart,
+    root.append(h("h1", {}, "Timeline"), h("div", { class: "controls" }, this.span, this.whole, h("span", { class: "soft" }, lead)), this.chart,
       h("h2", {}, "Who held what"), h("div", { class: "controls" }, this.filter), this.held, this.one, this.marks);
     this.width = 0;
     this.observer = new ResizeObserver(() => { if (this.chart.clientWidth !== this.width) this.draw(); });
@@ -61,7 +61,7 @@ export class Page {
     const last = samples[samples.length - 1] || [0, 0, 0, 0, 0, 0, 0];
     const total = last.slice(1, 5).reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
     const older = past.map(([at, held]) => [at, Math.max(0, total - held), 0, held, 0, 0, 0]);
-    let all = [...older, ...samples];
+    let all = this.app.about.span ? samples : [...older, ...samples];
     if (!all.length || !total) { this.chart.replaceChildren(h("p", { class: "empty" }, "No device was ever seen here. When a driver publishes devices, this shows how many are in use.")); this.drawMarks(); return; }
     if (all.length === 1) all = [[all[0][0] - 60, ...all[0].slice(1)], all[0]];
     const [from, to] = this.shown = this.range(all);
