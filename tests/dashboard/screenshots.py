@@ -21,7 +21,12 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 WIDTH, HEIGHT = 1180, 720
 # Name, page, what is opened, the text to wait for.
 PICTURES = (
-    ("cluster", "cluster", f"by=example.com/rack&node=node-1&device={scene.DRIVER}/node-1/gpu-6", "Attributes"),
+    (
+        "cluster",
+        "cluster",
+        f"by=example.com/rack&node=node-1&device={scene.DRIVER}/node-1/gpu-6",
+        "Attributes and capacity",
+    ),
     ("pending", "pending", "pod=team-1/big-0", "What helps, smallest change first"),
     ("graph", "graph", "kind=Pod&ns=team-1&name=train-1-0", "pool node-1"),
     ("queues", "queues", "queue=evaluation", "Jobs in their order"),

@@ -304,7 +304,8 @@ def _device(what_if: WhatIfCluster, name: str) -> Any:
             if (pool.id.driver, pool.id.pool) == (id_.driver, id_.pool):
                 tree = msgspec.to_builtins(device_tree(what_if, pool, entry))
                 attributes = {key: msgspec.to_builtins(each) for key, each in entry.attributes.items()}
-                return {**tree, "attributes": attributes, "slice": entry.slice.metadata.name}
+                capacity = {key: str(each.value) for key, each in entry.capacity.items()}
+                return {**tree, "attributes": attributes, "capacity": capacity, "slice": entry.slice.metadata.name}
     raise HttpError(404, f"device {name[:300]}: not found")
 
 

@@ -33,7 +33,7 @@ export class List {
       h("thead", {}, this.head), this.body);
     this.box = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption, onscroll: () => this.draw(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event) }, this.table);
     this.element = h("div", { class: "listing" },
-      h("div", { class: "controls" }, filter, ...(options.extra || []), this.count, h("button", { type: "button", class: "small", onclick: () => this.save() }, "CSV")), this.box);
+      h("div", { class: "controls" }, filter, ...(options.extra || []), this.count, h("button", { type: "button", class: "small", onclick: () => this.save() }, "CSV"), h("button", { type: "button", class: "small", onclick: () => this.save(true) }, "JSON")), this.box);
     this.drawHead();
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.box);
@@ -110,9 +110,9 @@ export class List {
     this.body.querySelector(`tr[data-key="${CSS.escape(this.rows[next][0])}"] a`)?.focus();
   }
 
-  save() {
+  save(json = false) {
     const { columns, name } = this.options;
-    download(`${name}.csv`, columns.map((column) => column.title), this.rows.map(([key, row]) => columns.map((column) => column.value(key, row))));
+    download(name, columns.map((column) => column.title), this.rows.map(([key, row]) => columns.map((column) => column.value(key, row))), json);
     say(`${plural(this.rows.length, "row")} saved`);
   }
 

@@ -1,6 +1,6 @@
 // @ts-check
 // The cluster: every device by node, and the numbers that matter, each with the list behind it.
-import { ago, badge, bar, byId, copyButton, h, href, link, objectLink, plural, say } from "../dom.js";
+import { ago, badge, bar, byId, copyButton, deviceTable, h, href, link, objectLink, plural, say } from "../dom.js";
 import { cellsOf, Heat, isWanted, STATES, USES } from "../heat.js";
 import { ask, get } from "../store.js";
 import { List, matcher } from "../table.js";
@@ -221,15 +221,14 @@ export class Page {
       h("dl", {}, ...[fact("State", cell.f ? `${Math.round(cell.f * 100)} % in use` : /** @type {any} */ (STATES)[cell.s]), fact("Model", model), fact("Node", objectLink("Node", node)), fact("NUMA node", cell.u), fact("PCIe root", cell.p), fact("NVLink domain", (this.app.store.tables.nodes.get(node) || {}).clique), fact("Driver", pool.driver), fact("Pool", pool.pool), fact("Pool is incomplete", pool.incomplete),
         fact("Taints", cell.t?.map((/** @type {string} */ each) => badge(each, "warn"))), fact("Trouble", cell.x && badge(cell.x, "bad")), fact("Busy", cell.g === undefined ? undefined : [bar(cell.g / 100), ` ${cell.g} %`]), fact("Held by", cell.h?.map((/** @type {string} */ claim) => h("div", {}, objectLink("ResourceClaim", claim))))].flat(2).filter(Boolean)),
       cell.k?.length ? h("div", {}, h("h3", {}, "Partitions in use"), h("ul", {}, ...cell.k.map((/** @type {any} */ part) => h("li", {}, `${part.p || part.n}: `, ...part.h.map((/** @type {string} */ claim) => objectLink("ResourceClaim", claim)))))) : "",
-      h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node")), more);
+      h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node"), " · ", link("timeline", { q: name.split("/").slice(-2).join("/") }, "Its history")), more);
     this.drawer.hidden = false;
     if (!quiet) { heading.focus(); say(`${cell.n} opened`); }
     if (cell.kn) return;
     try {
       const { tree } = await get("object", { kind: "Device", name });
       if (this.shown !== name) return;
-      const rows = Object.entries(tree.attributes).map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, JSON.stringify(Object.values(value)[0]))));
-      more.append(h("h3", {}, "Attributes"), h("table", { class: "plain" }, h("caption", { class: "unseen" }, "Attributes"), h("tbody", {}, ...rows)), h("p", {}, "Slice ", objectLink("ResourceSlice", tree.slice), " ", copyButton(name, "Copy name")));
+      more.append(h("h3", {}, "Attributes and capacity"), deviceTable(tree), h("p", {}, "Slice ", objectLink("ResourceSlice", tree.slice), " ", copyButton(name, "Copy name")));
     } catch (error) { more.append(h("p", { class: "note" }, String(/** @type {any} */ (error).message))); }
   }
 
