@@ -159,6 +159,8 @@ class Informer(Generic[T]):
         self._keeps_sources = False
         self._synced = asyncio.Event()
         self._backoff = Backoff(clock, ids)
+        # Why the server could not be asked when it was last tried; empty if it could.
+        self.problem = ""
 
     # --- for users ---
 
@@ -219,6 +221,7 @@ class Informer(Generic[T]):
                 if isinstance(error, UnexpectedAnswer | ResourceVersionTooLarge):
                     # Resuming there would repeat the error.
                     self._resource_version = ""
+                self.problem = str(error)
                 pause = max(self._backoff.next_s(), error.retry_after_s or 0.0)
                 _log.warning("informer of %s: %s; next try in %.1f s", self._resource.plural, error, pause)
                 await self._clock.sleep(pause)
@@ -284,6 +287,7 @@ class Informer(Generic[T]):
         self._pending.extend(steps)
         # From here on the difference will be reported even if a handler fails, so it counts as seen.
         self._resource_version = resource_version
+        self.problem = ""
         await self._settle()
 
     async def _settle(self) -> None:
@@ -303,6 +307,7 @@ class Informer(Generic[T]):
         while True:
             started = self._clock.monotonic()
             async with self._watch() as events:
+                self.problem = ""
                 told = await self._consume(events)
             if told:
                 self._backoff.reset()

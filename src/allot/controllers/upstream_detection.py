@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from allot.client.api import Client
+from allot.client.api import Client, ResourceClient
 from allot.client.errors import ApiError, NotFound
 from allot.client.informer import Informer
-from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.core.lifecycle.guard_webhook import unguarded
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -57,25 +57,35 @@ async def kube_scheduler(client: Client, now_s: float) -> str:
 
 
 async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Callable[[str], Awaitable[None]]) -> None:
-    """Report the holder of kube-scheduler's lease, empty if there is none: now, after each change, and
-    periodically. Until cancelled, or until `told` raises."""
+    """Report the holder of kube-scheduler's lease, empty if there is none: now, after each change of the lease or of a webhook
+    configuration, and periodically. Until cancelled, or until `told` raises."""
     name, namespace = SCHEDULER_LEASE
     leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
     informer = Informer(
         leases, lambda lease: lease, clock, ids, namespace=namespace, field_selector=f"metadata.name={name}"
     )
-    changed = asyncio.Event()
+    guards = Informer(_webhooks(client), lambda webhook: webhook, clock, ids)
+    changed, guards_changed = asyncio.Event(), False
+
+    def guard_changed(_: object) -> None:
+        nonlocal guards_changed
+        guards_changed = True
+        changed.set()
+
     informer.add_handler(lambda _: changed.set())
+    guards.add_handler(guard_changed)
     holder, told_at = "", clock.monotonic()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(supervise("the watch of kube-scheduler's lease", informer.run, clock))
+        # Who may not watch them is told now and then all the same.
+        tasks.create_task(supervise("the watch of webhooks", guards.run, clock))
         await informer.wait_synced()
         while True:
             changed.clear()
             lease = informer.cache.get(f"{namespace}/{name}")
             found = _holder_of(lease, clock.seconds()) if lease is not None else ""
-            if found != holder or clock.monotonic() - told_at >= _TOLD_AGAIN_S:
-                holder, told_at = found, clock.monotonic()
+            if found != holder or (holder and guards_changed) or clock.monotonic() - told_at >= _TOLD_AGAIN_S:
+                holder, told_at, guards_changed = found, clock.monotonic(), False
                 await told(holder)
             try:
                 async with asyncio.timeout(_TOLD_AGAIN_S):
@@ -84,19 +94,15 @@ async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Ca
                 continue
 
 
-async def has_allocation_guard(client: Client) -> bool:
-    """Whether the server prevents double allocation: allot's does, any other needs a guard that fails closed."""
+async def why_unguarded(client: Client) -> str:
+    """Why the server does not prevent double allocation; empty if it does: allot's does, any other needs a guard that fails closed."""
     if await is_allot(client):
-        return True
-    webhooks = client.resource(
-        "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
-    )
-    return any(_is_guard(each) for found in (await webhooks.list()).items for each in found.get("webhooks") or ())
+        return ""
+    return unguarded((await _webhooks(client).list()).items)
 
 
-def _is_guard(webhook: dict[str, Any]) -> bool:
-    # A guard without a certificate cannot answer, but blocks all allocations.
-    return webhook.get("name") == GUARD_WEBHOOK and webhook.get("failurePolicy") != "Ignore"
+def _webhooks(client: Client) -> ResourceClient:
+    return client.resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 
 
 async def _holder(client: Client, name: str, namespace: str, now_s: float) -> str:

@@ -95,7 +95,7 @@ class Dashboard:
         if path in self._assets:
             return _sent(self._assets[path], request)
         if not path.startswith("/api/"):
-            raise HttpError(404, "there is no such page")
+            raise HttpError(404, "unknown page")
         self._door.check_data(request)
         try:
             followed = await self._shown.at(_moment(request))
@@ -107,7 +107,7 @@ class Dashboard:
             return await self._rows(followed, path.removeprefix("/api/rows/"))
         if path.startswith("/api/ask/"):
             return await self._ask(followed, path.removeprefix("/api/ask/"), request)
-        raise HttpError(404, "there is no such answer")
+        raise HttpError(404, "unknown question")
 
     # --- rows and changes ---
 

@@ -17,7 +17,7 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.installing import Target, on_cluster, target_options, with_options
 from allot.cli.output import OutputFormat, talk, write, write_value
 from allot.cli.snapshots import connection_of
-from allot.controllers.upstream_detection import has_allocation_guard
+from allot.controllers.upstream_detection import why_unguarded
 from allot.core.advice.application_order import order_of
 from allot.installation import definitions
 from allot.installation.applying import DRIVERS, PARTS, Cluster, namespace_object
@@ -82,7 +82,7 @@ def install(context: click.Context, dry_run: bool) -> None:
     """Install parts of allot on a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
 
     Manifests come from the templates of the Helm chart; to use Helm instead, run `allot install chart`. The command never
-    changes objects that somebody else manages. `allot up` includes all parts.
+    changes objects of other owners. `allot up` includes all parts.
 
     \b
     Examples:
@@ -327,8 +327,10 @@ def _install(
         return
 
     async def work(cluster: Cluster, client: Any) -> None:
-        if _needs_guard(rendered.objects) and not await has_allocation_guard(client):
-            raise Refused("no guard runs in this cluster, and --isolation guard relies on it", "allot install guard")
+        if _needs_guard(rendered.objects) and (reason := await why_unguarded(client)):
+            raise Refused(
+                f"--isolation guard relies on a guard that checks every allocation: {reason}", "allot install guard"
+            )
         await cluster.apply(rendered.objects, part, force=force_conflicts)
         if waits:
             await cluster.wait(rendered.objects, timeout)

@@ -22,9 +22,9 @@ from allot.client.informers import Informers
 from allot.controllers.upstream_detection import (
     SCHEDULER_LEASE,
     follow_kube_scheduler,
-    has_allocation_guard,
     is_allot,
     kube_scheduler,
+    why_unguarded,
 )
 from allot.process.interpreter import settle
 from allot.process.metrics import Gauge
@@ -201,10 +201,11 @@ class _Neighbour:
             return ""
         if self._beside == "unguarded":
             return f"{holder} also schedules: devices may be allocated twice"
-        if await has_allocation_guard(self._component.client):
+        reason = await why_unguarded(self._component.client)
+        if not reason:
             return ""
         raise CannotRun(
-            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice",
+            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice: {reason}",
             _BESIDE,
         )
 

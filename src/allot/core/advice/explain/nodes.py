@@ -127,7 +127,7 @@ class NodeChecks:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
             checks += _taint_checks(taints, info, profile)
-        if node_affinity.refusal(profile, info) is not None:
+        if node_affinity.refusal(profile, info, self._what_if.settings.added_affinity) is not None:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
             ports = sorted({port for _, _, port in profile.host_ports})
