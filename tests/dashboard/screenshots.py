@@ -30,7 +30,6 @@ PICTURES = (
     ("pending", "pending", "pod=team-1/big-0", "What helps, smallest change first"),
     ("graph", "graph", "kind=Pod&ns=team-1&name=train-1-0", "pool node-1"),
     ("queues", "queues", "queue=evaluation", "Jobs in their order"),
-    ("timeline", "timeline", "", "Who held what"),
     ("capacity", "capacity", f"what=class:large.{scene.DRIVER}&count=4&like=node-1&add=6", "changed"),
 )
 

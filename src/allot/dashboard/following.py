@@ -84,11 +84,11 @@ class Followed:
         return " · ".join(filter(None, said))
 
     async def at(self, moment: float | None) -> Followed:  # noqa: ARG002
-        """The cluster as it was at a moment; for what is no recording there is only now."""
+        """The cluster at a moment; only a recording has others than the present."""
         return self
 
     def span(self, moment: float | None) -> dict[str, Any] | None:  # noqa: ARG002
-        """From when to when there is something to see, if that can be chosen (`replaying.Player`)."""
+        """The time that a recording covers; None for anything else (`replaying.Player`)."""
         return None
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
@@ -272,7 +272,7 @@ def _note_held(followed: Followed, changes: Sequence[Change]) -> None:
 
 
 async def _measure(followed: Followed, measuring: Measuring) -> None:
-    """What pods use of their devices, where somebody measures that."""
+    """Keep up to date how busy the devices of pods are, where that is measured."""
     model, clock = followed.model, followed.clock
     while True:
         found = await measuring.read(list(model.users()))

@@ -1,5 +1,5 @@
-"""What pods use of their devices, from the custom metrics API, where somebody serves DCGM's metrics there: `allot up` for simulated GPUs, an
-adapter of Prometheus on other clusters. A server without that API, or that refuses, is asked again later."""
+"""How busy the devices of pods are: DCGM's metrics from the custom metrics API. `allot up` serves them for simulated GPUs, an adapter of
+Prometheus on other clusters. A server that has no such API, or refuses, is asked again later."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class Measuring:
         self._pause = 0
 
     async def read(self, pods: Sequence[str]) -> Mapping[str, Use] | None:
-        """Percent of the time and MiB of the memory that is used of the devices of each of these pods, as far as it is measured; None if
-        nobody was asked."""
+        """Percent of the time and MiB of the memory that is used of the devices of each of these pods, as far as it is measured; None in a pause."""
         if self._pause:
             self._pause -= 1
             return None
@@ -65,7 +64,7 @@ class Measuring:
             body = (await self._client.request("GET", path, timeout=_TIMEOUT_S)).body
         except ApiError as error:
             if error.code == 404:
-                # A metric that nobody tells.
+                # The metric does not exist.
                 return {}
             raise
         items: Iterable[Any] = body.get("items") or () if isinstance(body, dict) else ()

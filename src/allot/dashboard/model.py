@@ -54,10 +54,10 @@ class Model:
         self.decisive = 0
         self.tables: Mapping[str, Table] = {name: Table() for name in (*_ROWS, "attention")}
         self._events: dict[str, Event] = {}
-        # By pod: events that say that it was tried in vain.
+        # By pod: events about failed attempts to schedule it.
         self._tries: dict[str, set[str]] = {}
         self.use: dict[str, Use] = {}
-        # Since when claims are hardly used, whose devices are measured.
+        # Since when the devices of claims are hardly used.
         self._low: dict[str, float] = {}
         self._begin(snapshot)
         self.refresh()
@@ -199,7 +199,7 @@ class Model:
             self._mark_health(f"{claim.metadata.namespace}/{name}")
 
     def measure(self, use: Mapping[str, Use | None]) -> None:
-        """What pods use of their devices, by pod; None if it is not known any more. Of pods that are not named it is as before."""
+        """How busy the devices of pods are, by pod; None if no longer known. Other pods keep their values."""
         for key, found in use.items():
             if found is None:
                 self.use.pop(key, None)
@@ -219,7 +219,7 @@ class Model:
             self._dirty["pools"].add(PoolID(device.driver, device.pool))
 
     def _use_of(self, id_: ClaimID) -> Use | None:
-        """Of the devices of a claim: pods that share one are told the same of it."""
+        """Of the devices of a claim: pods that share a device have the same values."""
         found = [use for name in self.named_by.get(id_, ()) if (use := self.use.get(f"{id_.namespace}/{name}"))]
         return max(found) if found else None
 
@@ -336,7 +336,7 @@ class Model:
         return any(news)
 
     def _facts(self) -> Facts:
-        """What is counted, for sentences."""
+        """The numbers that sentences are about."""
         claims, gangs = self._states["claims"], self._states["gangs"]
         longest = min(self._waiting, key=lambda key: (self._created(key) or "", key), default="")
         sample = self.sample(0.0)
@@ -426,12 +426,12 @@ class Model:
         return pod_row(self.what_if, pod, self._tried(key)) if pod is not None else None
 
     def _tried(self, pod: str) -> tuple[int, str]:
-        """How often events say that a pod was tried in vain, and when last."""
+        """How many failed attempts events report for a pod, and the last time."""
         events = [self._events[key] for key in self._tries.get(pod, ()) if key in self._events]
         return sum(times_of(event) for event in events), max((event.seen_at for event in events), default="")
 
     def _used(self, claim: object) -> float | None:
-        """Percent of their time that the devices of a claim are used; None if nobody measures that."""
+        """Percent of their time that the devices of a claim are used; None if that is not measured."""
         assert isinstance(claim, ClaimID)
         found = self._use_of(claim)
         return found[0] if found is not None else None

@@ -1,4 +1,4 @@
-"""Keeps a recording of a cluster while it is followed. What cannot be written ends the recording, not the dashboard, and pages say so."""
+"""Records a cluster while it is followed. If writing fails, the recording ends, the pages say so, and the dashboard continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.dashboard")
 
-# Who looks at a recording does not need more, and a process that is killed loses no more.
+# Enough for viewers, and the most that a killed process loses.
 EVERY_S = 1.0
 
 
@@ -81,7 +81,7 @@ class Recorder:
     def _piece(self) -> tuple[Head, Happened]:
         """What is not written yet, which then counts as written."""
         model, is_whole = self._model, self._is_first or self._writer.wants_whole
-        # As browsers write it: a moment that they name is the same one.
+        # In the precision of browsers, so that the moment in an address is this one.
         at = round(self._clock.seconds(), 3)
         head = Head(
             at=at,

@@ -1,9 +1,9 @@
-"""Recordings: what happened in a cluster, in a file that can be shown later at any moment.
+"""Recordings: the history of a cluster in a file.
 
-A file is a line that says what it is, followed by pieces. A piece has a length, a checksum, a head in JSON and a compressed body: the whole
-cluster, or what changed since the piece before. Whole pieces come often enough that any moment is near one. A piece is written at once and
-never changed, so a process that is killed leaves at most a torn last piece, which readers leave out. A piece whose checksum is wrong is an
-error: what follows it cannot be trusted.
+A file has a first line with its format, followed by pieces. A piece has a length, a checksum, a head in JSON and a compressed body: the whole
+cluster, or what changed since the piece before. Whole pieces are frequent enough that every moment is close to one. A piece is written at once and
+never changed, so a killed process leaves at most an incomplete last piece, which readers skip. A wrong checksum is an error: what follows
+cannot be trusted.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Key = tuple[type[APIStruct], str, str]
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a piece without its body. is_first: of a process that recorded; nobody saw what happened before. held: devices that
-    claims got (True) or gave back."""
+    """What is known of a piece without its body. is_first: the first of a process; what happened before it is not known. held: devices that
+    claims got (True) or released."""
 
     at: float
     sample: Sample
@@ -114,7 +114,7 @@ class Recording:
             raise Unreadable(f"{self.path}: the piece at byte {piece.start} cannot be read: {error}") from None
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Close the file."""
         self._file.close()
 
 
@@ -187,7 +187,7 @@ def _damaged(path: Path, start: int, why: str) -> Unreadable:
 
 
 class Writer:
-    """Adds pieces to a file that nobody else writes, and that only its owner can read. Blocks: for threads. CannotRecord."""
+    """Appends pieces to a file that no other process writes and only its owner can read. Blocks: use it in a thread. CannotRecord."""
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         self._path = path
@@ -258,7 +258,7 @@ class Writer:
         new = self._path.with_name(f"{self._path.name}.new")
         try:
             new.unlink(missing_ok=True)
-            # Not through a link that somebody else puts there.
+            # Not through a link that another user creates there.
             handle = _locked(new, os.O_EXCL)
             os.pwrite(handle, _FIRST_LINE, 0)
             moved = len(_FIRST_LINE) - start

@@ -63,7 +63,7 @@ class Player:
         return timeline, holdings
 
     def span(self, moment: float | None) -> dict[str, Any]:
-        """From when to when there is something to see, and the moments before and after one at which something happened."""
+        """The time that the recording covers, and the moments of the previous and the next change."""
         at = self._meant(moment)
         place = self._place(at)
         return {
@@ -110,7 +110,7 @@ class Player:
         model = await asyncio.to_thread(Model, Snapshot(tuple(body.put), piece.head.at, body.unread))
         model.measure(body.use)
         if before is not None:
-            # Who compares does not take it for the same state.
+            # Not the same state for those who compare.
             model.decisive = before.model.decisive + 1
         title = f"{piece.head.title} in {self._recording.path.name}"
         shown = _Moment(model, self._clock, title, "", self._analyst)
@@ -121,7 +121,7 @@ class Player:
         return shown
 
     async def close(self) -> None:
-        """Nobody looks any more."""
+        """End the analyst, and close the file."""
         if self._shown is not None:
             await self._shown.analysis.close()
         self._recording.close()

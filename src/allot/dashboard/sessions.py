@@ -1,7 +1,7 @@
-"""Sessions: what a browser was given in exchange for a token, and shows with every request. Nothing of them is kept.
+"""Sessions: a browser gets one for a token, and sends it with every request. The server stores none.
 
-A session says until when it is good, signed with a key. A key from a file outlives the process; where there is none, each process makes its
-own, and its sessions end with it. Another key ends all sessions at once: that is how they are revoked.
+A session has its expiry time and is signed with a key. A key from a file outlives the process; without one, each process creates its own,
+and sessions end with it. A new key ends all sessions at once: that is how they are revoked.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class BadKey(Exception):
 
 
 class Sessions:
-    """Gives and checks them. audience: for whom they are; another dashboard with the same key takes none of them. key_file: read again when it
-    changes."""
+    """Creates and checks them. audience: the dashboard that they are for; another one with the same key refuses them. key_file: read again
+    when it changes."""
 
     def __init__(self, clock: Clock, audience: str = "", key_file: Path | None = None) -> None:
         """BadKey."""
@@ -55,7 +55,7 @@ class Sessions:
         return f"{said}.{self._signature(said)}"
 
     def is_good(self, session: str) -> bool:
-        """Whether it was given here, is not too old, and the key is still the same."""
+        """Whether it is signed with the present key and has not expired."""
         self._refresh()
         said, _, signature = session.rpartition(".")
         until = said.partition(".")[0]
@@ -63,14 +63,14 @@ class Sessions:
             return False
         if not hmac.compare_digest(signature.encode(), self._signature(said).encode()):
             return False
-        # Not too far ahead either: a clock that was wrong must not have made one that lasts for years.
+        # Not too far ahead either: a wrong clock must not create a session that lasts for years.
         return 0 < int(until) - self._clock.seconds() <= LASTS_S
 
     def _signature(self, said: str) -> str:
         return hmac.new(self._key, f"allot dashboard session\n{self._audience}\n{said}".encode(), sha256).hexdigest()
 
     def _refresh(self) -> None:
-        """A key that is replaced counts at once; one that cannot be read leaves everybody outside."""
+        """A new key takes effect at once; with one that cannot be read, no session is valid."""
         try:
             self._read()
         except BadKey as error:
@@ -90,7 +90,7 @@ class Sessions:
             with self._key_file.open("rb") as file:
                 data = file.read(_KEY_BYTES_MAX).strip()
         except FileNotFoundError:
-            # In a cluster the Secret may come later, or never.
+            # In a cluster, the Secret may be created later, or never.
             self._key, self._seen = self._own, None
             return
         except OSError as error:
@@ -101,6 +101,6 @@ class Sessions:
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Who may read the key may make sessions. Files of mounted Secrets belong to root, and nobody else is in the container."""
+    """Whoever can read the key can create sessions. Files of mounted Secrets belong to root, and the container has no other users."""
     if hasattr(os, "getuid") and found.st_uid == os.getuid() != 0 and stat.S_IMODE(found.st_mode) & 0o077:
         raise BadKey(f"{path}: others can read it: expected mode 0600")

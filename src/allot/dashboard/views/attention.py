@@ -1,4 +1,4 @@
-"""What somebody should look at: a sentence for each number that is bad, with where to look and what to do about it."""
+"""What needs attention: a sentence for each bad number, with the page that shows it and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED_MAX = 3
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is counted. Times are those of objects, or seconds since 1970. longest: of the pods that wait; idle, unused: claims, with how
+    """The numbers. Times are those of objects, or seconds since 1970. longest: of the pods that wait; idle, unused: claims, with how
     many devices they hold and since when; gangs: that are not placed, with what they have and need."""
 
     nodes: int = 0
@@ -51,7 +51,7 @@ def attention_rows(facts: Facts) -> dict[str, dict[str, Any]]:
         text = (
             f"{len(facts.closed)} of {_count(facts.nodes, 'node takes', 'nodes take')} no pods: {_named(facts.closed)}."
         )
-        say("nodes", text, "Free devices there help nobody.", "nodes", q=_filter(facts.closed))
+        say("nodes", text, "New pods cannot use free devices there.", "nodes", q=_filter(facts.closed))
     if facts.incomplete:
         text = f"{_count(len(facts.incomplete), 'pool is', 'pools are')} incomplete: {_named(dict(facts.incomplete))}."
         say("pools", text, "No new claim gets its devices until the driver has published the rest.", "cluster")
@@ -65,7 +65,7 @@ def attention_rows(facts: Facts) -> dict[str, dict[str, Any]]:
         say(
             "waiting",
             text,
-            "Open it to see the cause and what helps.",
+            "The page shows the cause and what helps.",
             "pending",
             pod=facts.longest,
             since=facts.longest_since,
@@ -80,13 +80,13 @@ def attention_rows(facts: Facts) -> dict[str, dict[str, Any]]:
     if facts.idle:
         text = f"{_holding(facts.idle)} that no pod uses: {_names([name for name, _, _ in facts.idle])}."
         oldest = min((since for _, _, since in facts.idle if since), default=None)
-        say("idle", text, "Delete what nobody needs.", "claims", s="idle", since=oldest)
+        say("idle", text, "Delete claims that are no longer needed.", "claims", s="idle", since=oldest)
     if facts.unused:
         text = f"{_holding(facts.unused)} that their pods hardly use: {_names([name for name, _, _ in facts.unused])}."
         say(
             "unused",
             text,
-            "Ask their owners; a smaller device may do.",
+            "Ask their owners: a smaller device may be enough.",
             "claims",
             u="low",
             since=min(at for _, _, at in facts.unused),

@@ -1,4 +1,4 @@
-"""Who held which device from when to when: for the picture of devices over time."""
+"""Which claim held which device, from when to when."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class Holdings:
         self._ended: list[str] = []
 
     def begin(self, claims: Iterable[ResourceClaim], at: float) -> None:
-        """The cluster as it is seen for the first time, or again after nobody looked: what is not held any more ended unseen, at the
-        latest now."""
+        """The cluster at the first look, or at the first one after a gap: what is no longer held ended in the gap, now at the latest."""
         now = {
             (str(device), f"{claim.metadata.namespace}/{claim.metadata.name}"): claim_seconds(claim) or at
             for claim in claims
