@@ -1,9 +1,9 @@
-"""The scheduler as a machine: changes of objects go in, decisions come out, and what became of their writing goes in again.
+"""The scheduler as a state machine: object changes go in, decisions come out, and the results of their writes go back in.
 
     machine.apply(change, now)                 what happened in the cluster
-    machine.next(now, seconds)                 the next decision, already in force; None if there is nothing to try
-    machine.settled(placement, outcome, now)   what became of writing a placement
-    machine.next_at()                          when time alone will have brought something to try
+    machine.next(now, seconds)                 the next decision, already applied; None if there is nothing to try
+    machine.settled(placement, outcome, now)   the result of writing a placement
+    machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
 same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
@@ -68,7 +68,7 @@ from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
 from allot.core.scheduling.queues.takeover import TRIALS_MAX
-from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, AddedAffinity, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 _FINISHED = ("Succeeded", "Failed")
@@ -769,6 +769,10 @@ class Machine:
     def claims_are_usable(self, pod: Pod) -> bool:
         """Whether every claim of the pod exists and may be used by it."""
         return self.claims.gate(pod) is None
+
+    def added_affinity(self, pod: Pod) -> AddedAffinity | None:
+        """What its profile asks of nodes for it."""
+        return self._settings_of(pod).added_affinity
 
     def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
         """What the pod asks of a node."""

@@ -47,6 +47,9 @@ class World:
     def requests(self, pod: Pod) -> Mapping[str, Quantity]:
         return pod.spec.overhead
 
+    def added_affinity(self, pod: Pod) -> None:  # noqa: ARG002
+        return None
+
     def closed_to_unit(self, unit: Unit, group: str) -> Closed | None:
         if group and (unit.group is None or len(unit.pods) < _minimum(unit.group)):
             text = "waiting for minCount pods from a gang to appear in scheduling queue"
