@@ -146,6 +146,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
+    _plain("", "limitranges", observed_v1.LimitRange),
     _plain("", "events", observed_v1.Event),
     _kueue("Workload", observed_v1.KueueWorkload),
     _kueue("LocalQueue", observed_v1.LocalQueue),

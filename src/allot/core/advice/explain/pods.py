@@ -46,7 +46,7 @@ _AS_GOOD = "would fit as well"
 
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
     """Why a pod is where it is in its life. briefly: only the cause."""
-    if pod.status.phase in FINISHED:
+    if pod.status.phase in FINISHED and not _is_kept(pod):
         advice = (Change(text=text) for text in ended_advice(pod))
         over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
         return replace(over, changes=in_template(what_if, pod, advice))
@@ -57,6 +57,11 @@ def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> E
     if pod.status.phase != "Running" or is_stuck(pod):
         return _starting(what_if, pod)
     return _placed(what_if, pod, briefly)
+
+
+def _is_kept(pod: core_v1.Pod) -> bool:
+    """Whether a pod that was deleted on its node is still there because of its finalizers."""
+    return bool(pod.metadata.deletion_timestamp and pod.metadata.finalizers and pod.spec.node_name)
 
 
 def is_stuck(pod: core_v1.Pod) -> bool:

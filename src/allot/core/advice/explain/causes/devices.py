@@ -721,6 +721,8 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     found = [possessor(what_if, claim) for name in others if (claim := find_claim(what_if, name)) is not None]
     found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
     text = holders_text(found, len(names) - len(own) - len(others))
+    forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
+    text += f" ({forgotten.text})" if forgotten is not None else ""
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
     group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
     return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)

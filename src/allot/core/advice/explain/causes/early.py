@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, controller_of
@@ -93,10 +94,17 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     if queued:
         return _in_queue(what_if, pod, next(iter(queued.values())), gates)
     them = "it" if len(names) == 1 else "them"
-    text = f"it has {gates}, which the component that set {them} has not removed yet"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )
+    keeper = idle_keeper(what_if, names, f"removes the {'gate' if len(names) == 1 else 'gates'}")
+    if keeper is not None:
+        # What it waits for may be half done: by hand only if nobody else does it.
+        again = Candidate(rank=Rank.FIX, text=keeper.advice, patches=(remove,))
+        by_hand = f"remove {gates} from the pod by hand, if what it waits for is done"
+        text = f"it has {gates}, and {keeper.text}"
+        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(again,), advice=(by_hand,))
+    text = f"it has {gates}, which the component that set {them} has not removed yet"
     candidate = Candidate(rank=Rank.FIX, text=f"remove {gates} from the pod", patches=(remove,))
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
 
