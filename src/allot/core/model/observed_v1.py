@@ -104,6 +104,8 @@ class ConfigMap(PartialStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
+    # The exception: what the cluster autoscaler says of itself.
+    autoscaler_status: str = ""
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
+from allot.core.advice.explain.causes.tainted import evicted_before
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import (
     binding_failed,
@@ -121,7 +122,7 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         return Diagnosed(
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
         )
-    leaving = room_is_made(what_if, pod)
+    leaving = room_is_made(what_if, pod) or evicted_before(what_if, pod)
     if leaving is not None:
         return Diagnosed(leaving)
     if outcome.failure is None:

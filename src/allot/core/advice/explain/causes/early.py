@@ -48,6 +48,7 @@ _QUEUE_MANAGERS = {
 # Events that only schedulers write; and how alike a misspelt scheduler's name is: "my-scheduler" is not "default-scheduler".
 _SCHEDULERS_REASONS = ("Scheduled", "FailedScheduling", "Unschedulable", "Preempted")
 _SAME_SCHEDULER_MIN = 0.85
+_SHORT_MAX = 3
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -290,7 +291,27 @@ def _tree_incomplete(what_if: WhatIfCluster, group: PodGroup) -> Diagnosis:
         text = f"its PodGroup belongs to CompositePodGroup {namespace}/{parent}, which does not exist"
         return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
     text = f"CompositePodGroup {namespace}/{parent} has too few groups whose pods all exist"
-    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    short = _short_of_pods(what_if, namespace, parent)
+    if not short:
+        return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    parts = [f"PodGroup {name} has {there} of {minimum} pods" for name, there, minimum in short]
+    text = f"CompositePodGroup {namespace}/{parent} starts its groups together, and {joined(parts[:_SHORT_MAX])}"
+    name, there, minimum = short[0]
+    lacking = minimum - there
+    advice = f"create {lacking} more {'pod' if lacking == 1 else 'pods'} of PodGroup {name}"
+    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=(advice,))
+
+
+def _short_of_pods(what_if: WhatIfCluster, namespace: str, parent: str) -> list[tuple[str, int, int]]:
+    """Groups of a composite group that have fewer pods than they need: name, how many there are, how many are needed."""
+    found = []
+    for group in what_if.all(PodGroup):
+        if (group.metadata.namespace, group.spec.parent_composite_pod_group_name) != (namespace, parent):
+            continue
+        there = [pod for pod in _members(what_if, namespace, group.metadata.name) if pod.status.phase not in FINISHED]
+        if len(there) < minimum_of(group):
+            found.append((group.metadata.name, len(there), minimum_of(group)))
+    return sorted(found)
 
 
 def _how_over(pods: Sequence[core_v1.Pod]) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from os.path import commonprefix
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.wording import same_letters
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.apps_v1 import Deployment, StatefulSet
+from allot.core.model.meta import RawJSON
 from allot.core.workloads.pod_templates import template_value
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -100,7 +101,7 @@ def _words(text: str) -> set[str]:
 
 
 def _alike(one: str, other: str) -> bool:
-    shared = len(commonprefix((one, other)))
+    shared = same_letters(one, other)
     if one == other:
         return True
     return shared >= _STEM_MIN and max(len(one), len(other)) - shared <= _ENDING_MAX
@@ -117,7 +118,8 @@ def _is_about(names: Sequence[str], words: set[str], texts: Sequence[str]) -> bo
 
 def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
     for kind in (Deployment, StatefulSet):
-        for each in what_if.all(kind):
+        found: list[Deployment | StatefulSet] = [*what_if.all(kind)]
+        for each in found:
             if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
                 continue
             what = f"{kind.__name__} {full_name(each)}"
@@ -146,9 +148,9 @@ def _before(what_if: WhatIfCluster, kind: str, namespace: str, name: str) -> str
     return ""
 
 
-def _flags(template: object) -> list[str]:
+def _flags(template: RawJSON | None) -> list[str]:
     """Commands and arguments in a pod template."""
-    value = template_value(template) if template is not None else {}  # type: ignore[arg-type]
+    value = template_value(template) if template is not None else {}
     containers = (value.get("spec") or {}).get("containers") or ()
     return [
         str(text)

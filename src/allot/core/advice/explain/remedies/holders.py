@@ -139,7 +139,7 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
     priority = max(who.priority for who, _ in chosen)
     devices = sum(number for _, number in chosen)
-    return _Option((priority, foreign, len(chosen), devices, sum(map(_share, chosen))), node, tuple(chosen))
+    return _Option((priority, len(chosen), devices, foreign, sum(map(_share, chosen))), node, tuple(chosen))
 
 
 def _share(held: Held) -> int:
