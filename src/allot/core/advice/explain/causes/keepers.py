@@ -117,18 +117,18 @@ def _is_about(names: Sequence[str], words: set[str], texts: Sequence[str]) -> bo
 
 
 def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
-    for kind in (Deployment, StatefulSet):
-        found: list[Deployment | StatefulSet] = [*what_if.all(kind)]
-        for each in found:
-            if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
-                continue
-            what = f"{kind.__name__} {full_name(each)}"
-            before = _before(what_if, kind.__name__, each.metadata.namespace, each.metadata.name)
-            to = f" to {before}" if before else " up"
-            return Keeper(
-                f"{what}, which seems to be what {role}, is scaled to 0",
-                f"scale {what}{to} again, so that it {role}",
-            )
+    found: list[Deployment | StatefulSet] = [*what_if.all(Deployment), *what_if.all(StatefulSet)]
+    for each in found:
+        if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
+            continue
+        kind = type(each).__name__
+        what = f"{kind} {full_name(each)}"
+        before = _before(what_if, kind, each.metadata.namespace, each.metadata.name)
+        to = f" to {before}" if before else " up"
+        return Keeper(
+            f"{what}, which seems to be what {role}, is scaled to 0",
+            f"scale {what}{to} again, so that it {role}",
+        )
     return None
 
 

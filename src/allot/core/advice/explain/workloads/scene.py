@@ -116,7 +116,7 @@ def not_as_wanted(
         name=metadata.name,
         state=State.NOT_AS_WANTED,
         reason=reason,
-        cause=f"{kind} {metadata.namespace}/{metadata.name} {text}",
+        cause=f"{kind} {f'{metadata.namespace}/' if metadata.namespace else ''}{metadata.name} {text}",
         details=tuple(details),
         changes=tuple(Change(text=each) for each in advice),
     )
