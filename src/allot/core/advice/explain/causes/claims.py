@@ -261,7 +261,7 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
         text += f": request {greedy[0][1]} asks for all devices (allocationMode: All), which counts as {ALL_DEVICES}"
     forgotten = _forgotten(what_if, pod, found["requested"]) if quota is not None else []
     if forgotten:
-        text += f", {joined([f'{number} for ResourceClaim {full_name(claim)}, which no pod uses' for claim, number in forgotten[:2]])}"
+        text += f", {joined([f'{number} of them for ResourceClaim {full_name(claim)}, which no pod uses' for claim, number in forgotten[:2]])}"
     candidates = (
         [
             *_given_up(quota, found["requested"], forgotten),
