@@ -306,6 +306,14 @@ def node_matcher(selector: NodeSelector) -> NodeMatcher:
     )
 
 
+def matches_if_valid(matcher: NodeMatcher, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node is meant; a selector that cannot be understood means none."""
+    try:
+        return matcher.matches(name, labels)
+    except SelectorError:
+        return False
+
+
 def matches(selector: NodeSelector, node: Node) -> bool:
     """Whether the selector means the node; SelectorError as `NodeMatcher.matches`."""
     return node_matcher(selector).matches_node(node)

@@ -1,8 +1,8 @@
-"""The client's side of HTTP/1.1: connections to a server on which one request follows the other, kept for the next one.
+"""The client side of HTTP/1.1: persistent connections to a server.
 
-Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. What is asked, by whom and
-how often is the user's business. A tenth of the work of a library that can do more, which counts where thousands of small
-requests are sent: a scheduler makes four for each pod.
+Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. The user decides about requests, credentials and
+retries. A tenth of the work of a full library, which matters where thousands of small
+requests are sent: a scheduler sends four for each pod.
 """
 
 from __future__ import annotations

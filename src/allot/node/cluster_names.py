@@ -1,7 +1,7 @@
-"""The cluster's names for the pods of a node, where a container runtime gives them addresses: what CoreDNS does elsewhere, in the agent.
+"""Cluster DNS for the pods of a node with a container runtime: what CoreDNS does elsewhere, in the agent.
 
-Names of others are asked of the machine's own name servers, for pods alone: who is not on this node gets no answer, so that the node is
-no resolver for everybody.
+External names are resolved by the machine's name servers, only for pods of this node, so that the node is
+not an open resolver.
 """
 
 from __future__ import annotations

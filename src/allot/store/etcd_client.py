@@ -1,4 +1,4 @@
-"""Calls to an etcd cluster: TLS, deadlines, failover between its members, and what its errors mean.
+"""Calls to an etcd cluster: TLS, deadlines, failover between its members, and error handling.
 
 Knows gRPC and etcd's error texts; knows nothing of Kubernetes objects. A call goes to one member; if that one cannot be reached
 or does not answer in time, to the next, until the time for the whole call is over.
@@ -80,7 +80,7 @@ class EtcdClient:
 
     def __init__(self, options: EtcdOptions) -> None:
         if not options.servers:
-            raise StoreUnavailable("etcd: no servers given; give at least one, such as http://127.0.0.1:2379")
+            raise StoreUnavailable("etcd: no servers: expected at least one, such as http://127.0.0.1:2379")
         self.options = options
         self._channels: list[grpc.aio.Channel] = []
         self._current = 0

@@ -1,4 +1,4 @@
-"""Looks at a database, its log and its marker before anything is changed, and tells whether something is missing.
+"""Checks a database, its log and its marker before any change, and detects losses.
 
 A store that starts older than it was, or empty, is worse than one that does not start: clients act on what they see, and
 controllers delete what has lost its owner. Everything here only reads; what is refused is left as it was found. The checksums of

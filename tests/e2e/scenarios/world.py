@@ -6,6 +6,7 @@ Every test has a namespace and drivers of its own; what has no namespace is name
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -400,9 +401,8 @@ class World:
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         return {key: value for key, value in found.items() if key.startswith(_OWN)}
 
-    async def stays_pending(self, name: str, seconds: float) -> Object:
-        """A pod that has no container in all this time."""
-        await asyncio.sleep(seconds)
+    async def is_pending(self, name: str) -> Object:
+        """A pod that has no container."""
         pod = await self.get("pods", name)
         states = [each["state"] for each in pod["status"].get("containerStatuses") or ()]
         assert pod["status"]["phase"] == "Pending" and all("waiting" in state for state in states), pod["status"]
@@ -418,6 +418,11 @@ class World:
             return None
 
         return str(await self.until(ask, f"message {text!r} of pod {name}"))
+
+    async def agent_says(self, node: str, pattern: str) -> None:
+        """Until the log of a node's agent has a line with a pattern."""
+        agent = self.site.agents[node]
+        await self.until(lambda: re.search(pattern, agent.log), f"{pattern!r} in the log of the agent of {node}")
 
     async def gone(self, plural: str, name: str) -> None:
         """Until an object is not there any more."""

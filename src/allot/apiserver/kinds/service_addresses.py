@@ -1,7 +1,7 @@
-"""Addresses and node ports of services, given when a service that needs one has none.
+"""Assigns cluster IPs and node ports to Services that need them.
 
-Chosen at random from the range and checked against the services that are there, so that servers on one store seldom meet;
-what a client asks for by itself is not checked against others here.
+Chosen at random from the range and checked against existing Services, so that servers on one store seldom collide;
+values that a client requests are not checked against others here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ServiceAddresses:
         return writing and not subresource and (resource.group, resource.plural) == ("", "services")
 
     async def mutate(self, admission: Admission) -> None:
-        """Fill in clusterIP, clusterIPs and node ports."""
+        """Fill in clusterIP, clusterIPs, node ports and the health check node port."""
         service = admission.object
         spec = (service or {}).get("spec")
         if service is None or not isinstance(spec, dict):
@@ -44,6 +44,7 @@ class ServiceAddresses:
         changed = _without_other_types(spec, old)
         changed = await self._with_address(changed, old)
         changed = await self._with_node_ports(changed, old)
+        changed = await self._with_health_port(changed, old)
         if changed is not spec:
             admission.object = {**service, "spec": changed}
 
@@ -96,11 +97,23 @@ class ServiceAddresses:
             filled.append({**port, "nodePort": number})
         return spec if filled == ports else {**spec, "ports": filled}
 
-    async def _taken_ports(self) -> set[Any]:
-        services = await self._lookup.list("services", "")
-        return {
-            port.get("nodePort") for each in services for port in (each.get("spec") or {}).get("ports") or [] if port
-        }
+    async def _with_health_port(self, spec: Object, old: Object) -> Object:
+        """Where load balancers ask nodes whether they have endpoints, for Services that only such nodes answer for."""
+        port = spec.get("healthCheckNodePort")
+        if (spec.get("type"), spec.get("externalTrafficPolicy")) != ("LoadBalancer", "Local"):
+            if not port or port != old.get("healthCheckNodePort"):
+                return spec
+            return {name: value for name, value in spec.items() if name != "healthCheckNodePort"}
+        if port:
+            return spec
+        port = old.get("healthCheckNodePort") or self._free_port(await self._taken_ports(spec))
+        return {**spec, "healthCheckNodePort": port}
+
+    async def _taken_ports(self, *others: Object) -> set[Any]:
+        """Node ports of all Services, and of others that are not stored yet."""
+        specs = [*((each.get("spec") or {}) for each in await self._lookup.list("services", "")), *others]
+        ports = {port.get("nodePort") for each in specs for port in each.get("ports") or [] if isinstance(port, dict)}
+        return ports | {each.get("healthCheckNodePort") for each in specs}
 
     def _free_port(self, taken: set[Any]) -> int:
         start = int(self._ids.jitter() * len(NODE_PORTS))

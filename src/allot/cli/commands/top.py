@@ -1,4 +1,4 @@
-"""`allot top`: what of the devices is free, in use, by whom, and out of reach."""
+"""`allot top`: which devices are free, in use and by whom, and unavailable."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def _node_cells(row: NodeUsage) -> tuple[str, ...]:
 
 
 def _rounded(memory: str) -> str:
-    """An amount of memory in the largest unit of which there is one, with one decimal at most; JSON has all digits."""
+    """An amount of memory in the largest fitting unit, with at most one decimal; JSON has all digits."""
     amount: float = Quantity.parse(memory).value()
     for unit in _MEMORY_UNITS:
         if amount < _UNIT_STEP:

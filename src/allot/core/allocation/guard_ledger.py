@@ -16,9 +16,6 @@ from allot.core.allocation.devices import ClaimID
 from allot.core.allocation.features import Features
 from allot.core.allocation.holdings import Conflict, Held, Holdings
 
-# By which others see that a guard is asked.
-GUARD_WEBHOOK = "guard.allot.dev"
-
 
 class _Admitted(msgspec.Struct, frozen=True):
     """A write that was let through. base: the version of its claim that it replaces."""

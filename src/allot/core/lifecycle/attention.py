@@ -150,7 +150,6 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
         "spec.runningEstimate": "nothing is planned by how long jobs run",
         "spec.policies[].timeout": "policies act at once",
         "spec.tasks[].policies[].timeout": "policies act at once",
-        "spec.tasks[].dependsOn": "all tasks start together",
         "spec.tasks[].partitionPolicy": "minimums of parts are those of tasks",
         "spec.tasks[].topologyPolicy": "containers get CPUs as their node gives them",
         "spec.tasks[].maxRetry": "spec.maxRetry counts for the whole job",

@@ -26,7 +26,7 @@ _MIB = 1024 * 1024
 
 
 class ParametersError(ValueError):
-    """Parameters whose values make no sense."""
+    """Parameters with invalid values."""
 
 
 class _Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Drivers that have registered: one connection to each instance, calls over it, and which instance to use.
+"""Registered drivers: one connection to each instance, calls over it, and which instance to use.
 
 Knows: both versions of the DRAPlugin service, both of the health service, gRPC's errors as the kubelet shows them. Does not know
 how an instance came to be registered (`registration`) or what is asked of it (`claim_preparer`).
@@ -146,6 +146,8 @@ class Plugin:
             is_connected = state == grpc.ChannelConnectivity.READY
             if is_connected != self.is_connected:
                 self.is_connected = is_connected
+                level, what = (logging.INFO, "made") if is_connected else (logging.WARNING, "lost")
+                _log.log(level, "connection to driver %s at %s: %s", self.driver, self.endpoint, what)
                 changed()
             if state == grpc.ChannelConnectivity.SHUTDOWN:
                 return

@@ -227,11 +227,11 @@ class QueueBook:
                 self._set_extra(charge, EMPTY)
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
-    def tried(self, placement: Placement) -> None:
+    def tried(self, placement: Placement, cost: Amounts) -> None:
         """A placement is in force while something is tried out: it counts for what it really takes."""
         charge = self._pods.get(pod_key(placement.pod))
-        if charge is not None and charge.is_held and not charge.is_reserved and placement.claims:
-            self._set_extra(charge, self._beyond(charge, self.cost_of(placement)))
+        if charge is not None and charge.is_held and not charge.is_reserved:
+            self._set_extra(charge, self._beyond(charge, cost))
 
     @staticmethod
     def _beyond(charge: _Charge, amounts: Amounts) -> Amounts:
