@@ -92,6 +92,7 @@ class ServiceProxy:
         self._door: ApiDoor | None = None
         # Whether flows may lead to endpoints that serve no more: at first, those of whoever served before.
         self._has_stale_flows = True
+        self._told_of_flows = ""
         self._events: EventRecorder | None = None
         self._health = ServiceHealth(options.address, clock, self._tell_of_health)
 
@@ -125,9 +126,11 @@ class ServiceProxy:
                 await self._woken.wait()
                 await self._clock.sleep(_PAUSE_S)
                 self._woken.clear()
-                if not (self._look() and await self._forget_stale_flows()):
+                if not self._look():
                     await self._clock.sleep(_RETRY_S)
                     self._woken.set()
+                    continue
+                await self._forget_stale_flows()
         finally:
             for stop in stops:
                 stop()
@@ -174,10 +177,10 @@ class ServiceProxy:
         self._changed.clear()
         return True
 
-    async def _forget_stale_flows(self) -> bool:
-        """After the rules: the next packet of such a flow is sent by them. Whether the kernel took it."""
+    async def _forget_stale_flows(self) -> None:
+        """After the rules: the next packet of such a flow is sent by them. What fails is tried again with the next change."""
         if not self._has_stale_flows:
-            return True
+            return
         served = [
             Served(addresses=(each.routes.address, *each.outside), ports=each.udp)
             for each in self._known.values()
@@ -186,12 +189,14 @@ class ServiceProxy:
         try:
             forgotten = await asyncio.to_thread(_forget, served) if served else 0
         except OSError as error:
-            _log.warning("services: flows of UDP to endpoints that are gone are not forgotten: %s", _told(error))
-            return False
+            told = f"flows of UDP to endpoints that are gone are not forgotten: {_told(error)}"
+            if told != self._told_of_flows:
+                _log.warning("services: %s", told)
+            self._told_of_flows = told
+            return
         if forgotten:
             _log.info("services: %d flows of UDP led to endpoints that are gone", forgotten)
-        self._has_stale_flows = False
-        return True
+        self._has_stale_flows, self._told_of_flows = False, ""
 
     def _tell_of_health(self, key: str, text: str) -> None:
         if self._events is not None:
@@ -213,7 +218,7 @@ class ServiceProxy:
         try:
             dropping = self._rules.drops_forwarded()
         except OSError as error:
-            _log.warning("services: whether packets for pods are dropped on their way is not known: %s", _told(error))
+            _log.warning("services: cannot tell whether packets for pods are dropped: %s", _told(error))
             return
         if dropping:
             _log.warning(

@@ -145,3 +145,17 @@ def test_a_node_tells_load_balancers_how_many_of_its_endpoints_are_ready() -> No
     assert balanced(leaving, **asked).ready_here == 0
     # Every node answers for others.
     assert balanced(BOTH, **{**asked, "externalTrafficPolicy": "Cluster"}).health_port == 0
+
+
+def test_an_address_or_port_that_two_services_have_is_the_older_ones() -> None:
+    def made(name: str, at: str, endpoint: str) -> NodeService:
+        whole = service(name, type="NodePort")
+        whole["metadata"]["creationTimestamp"] = at
+        found = node_service(whole, [slice_of((endpoint, "n1"))], "n1")
+        assert found is not None
+        return found
+
+    older, newer = made("z", "2026-01-01T00:00:00Z", "10.0.0.1"), made("a", "2026-01-02T00:00:00Z", "10.0.0.2")
+    rules = packet_rules([newer, older])
+    assert rules.places["10.96.0.7", "TCP", 80] == "all/default/z/tcp/80"
+    assert rules.node_ports["TCP", 30080] == "outside/default/z/tcp/80"

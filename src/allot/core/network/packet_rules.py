@@ -74,7 +74,8 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeService(msgspec.Struct, frozen=True, kw_only=True):
     """A Service as a node sees it. local: what is behind it on the node; outside: addresses of its load balancer; sources: the networks
-    whose clients may use these, None for everybody; health_port: where the node says how many endpoints it has that are ready."""
+    whose clients may use these, None for everybody; health_port: where the node says how many endpoints it has that are ready; since: when it
+    was made, as text that sorts."""
 
     routes: ServiceRoutes
     local: ServiceRoutes
@@ -85,6 +86,7 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
     health_port: int = 0
     ready_here: int = 0
     udp: tuple[UdpPort, ...] = ()
+    since: str = ""
 
 
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
@@ -111,6 +113,7 @@ def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeServic
         health_port=(spec.get("healthCheckNodePort") or 0) if is_external_local else 0,
         ready_here=len({one["addresses"][0] for each in here for one in each["endpoints"] if _is_ready(one)}),
         udp=udp_ports(spec, slices),
+        since=service["metadata"].get("creationTimestamp") or "",
     )
 
 
@@ -158,9 +161,10 @@ class _Making:
 
 
 def packet_rules(services: Iterable[NodeService]) -> Ruleset:
-    """The rules for all Services, in an order that does not depend on theirs."""
+    """The rules for all Services, in an order that does not depend on theirs. Servers give an address or a port once; should two Services have
+    it all the same, it is the older one's."""
     making, addresses = _Making(), []
-    for service in sorted(services, key=lambda each: each.routes.key):
+    for service in sorted(services, key=lambda each: (each.since, each.routes.key)):
         addresses.append(service.routes.address)
         here = {(each.protocol, each.port): each for each in service.local.ports}
         for port in service.routes.ports:
@@ -180,22 +184,22 @@ def _add_port(making: _Making, service: NodeService, port: ServicePort, local: S
     routes, place = service.routes, f"{service.routes.key}/{port.protocol.lower()}/{port.port}"
     inside = local if service.is_internal_local else port
     if inside.endpoints:
-        making.places[routes.address, port.protocol, port.port] = _add_choice(
-            making, "local" if service.is_internal_local else "all", place, inside.endpoints, routes.affinity_s
-        )
+        kind = "local" if service.is_internal_local else "all"
+        choice = _add_choice(making, kind, place, inside.endpoints, routes.affinity_s)
+        making.places.setdefault((routes.address, port.protocol, port.port), choice)
     if not port.node_port and not service.outside:
         return
     chain = _add_outside(making, service, place, port, local)
     if not chain:
         return
     if port.node_port:
-        making.node_ports[port.protocol, port.node_port] = chain
+        making.node_ports.setdefault((port.protocol, port.node_port), chain)
     if service.outside and service.sources is not None:
         allowed = tuple(Goto(chain, source=each) for each in service.sources)
         chain = f"balancer/{place}"
         making.chains[chain] = (*allowed, Drop())
     for address in service.outside:
-        making.outside[address, port.protocol, port.port] = chain
+        making.outside.setdefault((address, port.protocol, port.port), chain)
 
 
 def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:
