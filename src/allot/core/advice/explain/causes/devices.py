@@ -1031,7 +1031,9 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
         candidates += requests.fewer_constraints(place, claim)
         for wanted in placing.wanted:
             if wanted.claim is claim:
-                candidates += requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                # The devices that are there would be enough: to ask for fewer comes last.
+                fewer = requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                candidates += [replace(each, rank=Rank.DROP + 1) for each in fewer]
     for wanted in placing.wanted:
         # Moving a pod that fits elsewhere comes before relaxing a request.
         candidates += [

@@ -191,11 +191,11 @@ def _unusable(scene: Scene, found: api.ResourceSlice, pool: Pool, *, missing: bo
 
 
 def _restart(scene: Scene, driver: str, node: str) -> str:
-    """The driver publishes anew when it starts."""
+    """The driver publishes all of its pools when it starts."""
     pods = driver_pods.plugins(scene.what_if, driver, node) if node else []
     who = named("pod", map(full_name, pods)) if pods else f"driver {driver}"
     where = f" on node {node}" if node else ""
-    return f"restart {who}{where}, so that it publishes the pool anew; its log says why it has not"
+    return f"restart {who}{where}, so that it publishes all of the pool; its log says why it has not"
 
 
 def _in_use(scene: Scene, found: api.ResourceSlice) -> int:

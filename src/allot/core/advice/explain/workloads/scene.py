@@ -278,7 +278,7 @@ def _over_quota(
         f"{each}={Quantity.from_nano(used[each].nano + lacking * asked[each].nano, limits[each].format)}"
         for each in short
     ]
-    room = f", which is enough for {count(lacking, 'pod')} more" if lacking > 1 else ""
+    room = f", which is enough for {lacking} more pods" if lacking > 1 else ""
     advice: tuple[str, ...] = (
         f"raise ResourceQuota {namespace}/{name} to {listed(enough)}{room}",
         f"ask for less in {kind} {object_.metadata.name}, or run fewer pods in namespace {namespace}",
