@@ -163,7 +163,7 @@ def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:
     before = cluster.everything()
     done = cluster.run("install", "drivers", "cpu")
     assert done.code == 1
-    assert "already exist, but not from release 'allot': DeviceClass dra.cpu (somebody else's)" in done.stderr
+    assert "already exist, but not from release 'allot': DeviceClass dra.cpu (not ours)" in done.stderr
     assert cluster.everything() == before
     cluster.caller.send("DELETE", f"{RESOURCE}/deviceclasses/dra.cpu")
 

@@ -109,7 +109,7 @@ async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> No
             if error.code not in (404, 409):
                 raise
             continue
-        _log.info("%s %s got what this version gives it besides", plural, name)
+        _log.info("%s %s got the additions of this version", plural, name)
         return
     raise conflict(_RBAC, plural, expected["metadata"]["name"], MODIFIED)
 

@@ -1,4 +1,4 @@
-"""Which labels, nodes and devices a selector, toleration or taint rule means.
+"""Which labels, nodes and devices a selector, toleration or taint rule matches.
 
 Knows label selectors (as objects and as text), node selectors, tolerations of nodes' and devices' taints, and the selectors of DeviceTaintRules.
 Does not know nodes' or pods' other affairs, and decides nothing about allocation.

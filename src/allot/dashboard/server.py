@@ -78,7 +78,7 @@ class Dashboard:
         if path in self._assets:
             return _sent(self._assets[path], request)
         if not path.startswith("/api/"):
-            raise HttpError(404, "there is no such page")
+            raise HttpError(404, "unknown page")
         self._door.check_data(request)
         if path in self._pages:
             return await self._pages[path](request)
@@ -86,7 +86,7 @@ class Dashboard:
             return await self._rows(path.removeprefix("/api/rows/"))
         if path.startswith("/api/ask/"):
             return await self._ask(path.removeprefix("/api/ask/"), request)
-        raise HttpError(404, "there is no such answer")
+        raise HttpError(404, "unknown question")
 
     # --- rows and changes ---
 

@@ -250,7 +250,7 @@ class Exchange(asyncio.Protocol):
         del data[: end + 4]
         if 100 <= status < 200:
             if status == 101:
-                raise BadHead(502, "an upgrade that nobody asked for")
+                raise BadHead(502, "an unrequested upgrade")
             return True
         self.status, self.headers = status, headers
         self._keeps_alive = is_newest and "close" not in headers.connection
@@ -431,7 +431,7 @@ async def _socket(host: str, port: int) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
-        raise UnknownHost(f"the name {host} is not known") from error
+        raise UnknownHost(f"the name {host} is unknown") from error
     failure: OSError | None = None
     for family, type_, protocol, _, address in found:
         made = socket.socket(family=family, type=type_, proto=protocol)

@@ -357,7 +357,7 @@ def _owner(object_: Object) -> str:
         return f"of Helm's release {labels.get(INSTANCE, '')!r}: use helm upgrade"
     if labels.get(MANAGED_BY):
         return f"managed by {labels[MANAGED_BY]}, release {labels.get(INSTANCE, '')!r}"
-    return "somebody else's"
+    return "not ours"
 
 
 def _result(before: Object | None, after: Object) -> str:

@@ -44,7 +44,7 @@ class ClusterNames:
         self._server = NameServer(self._directory, forward, address=address, is_client=self._is_client)
         servers = machine_resolving(machine).servers if machine is not None else ()
         if address in servers:
-            _log.warning("names: the machine asks %s itself, so that it can ask nobody for names of others", address)
+            _log.warning("names: the machine's name server is %s itself, so external names cannot be resolved", address)
         self._server.recurses = bool(servers) and address not in servers
         self._server.start()
 

@@ -218,7 +218,7 @@ class ServiceProxy:
         try:
             dropping = self._rules.drops_forwarded()
         except OSError as error:
-            _log.warning("services: whether packets for pods are dropped on their way is not known: %s", _told(error))
+            _log.warning("services: cannot tell whether packets for pods are dropped: %s", _told(error))
             return
         if dropping:
             _log.warning(

@@ -180,7 +180,7 @@ class Scheduler:
             try:
                 discovery = await self._client.discovery(refresh=True)
             except ApiError as error:
-                _log.info("what is served is not known: %s", error)
+                _log.info("discovery failed: %s", error)
                 continue
             sources.connect_custom(discovery, self._changed, self._serve_late)
 

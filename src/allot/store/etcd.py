@@ -266,7 +266,7 @@ class EtcdStore:
             return LastState(self._entries.entry(removed), outcome.answer.header.revision)
         present = _present(outcome)
         if present is None and outcome.repeated:
-            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is not known")
+            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is unknown")
         if present is None:
             raise KeyNotFound(key)
         raise RevisionConflict(key, expected, self._entries.entry(present))

@@ -184,7 +184,7 @@ class EtcdClient:
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"{self}: no answer within {self.options.call_timeout_s:g} s ({problem}); "
-                "the outcome of a write is not known; check that etcd runs, has a leader, and accepts these credentials"
+                "the outcome of a write is unknown; check that etcd runs, has a leader, and accepts these credentials"
             ) from error
         except Refused as error:
             raise self._refusal(error) from error
@@ -200,7 +200,7 @@ class EtcdClient:
         except asyncio.CancelledError as error:
             if reader_cancelled():
                 raise
-            raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is not known") from error
+            raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is unknown") from error
 
     def _refusal(self, refused: Refused) -> Exception:
         """The refusals that callers treat go on as they are; the rest is told to the operator."""

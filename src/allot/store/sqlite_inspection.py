@@ -93,14 +93,14 @@ def _loss(
 
 def _lost(path: Path, what: str, fault: Fault) -> StoreUnavailable:
     return StoreUnavailable(
-        f"store file {path}: {what}; restore what is missing, or continue with what is there with {ACCEPT_LOSS}", fault
+        f"store file {path}: {what}; restore what is missing, or continue with the rest with {ACCEPT_LOSS}", fault
     )
 
 
 def _no_marker(path: Path, what: str) -> StoreUnavailable:
     return _lost(
         path,
-        f"its marker {marker_path(path).name} {what}, so whether the store is complete is not known",
+        f"its marker {marker_path(path).name} {what}, so the store may be incomplete",
         Fault.MARKER,
     )
 

@@ -192,7 +192,7 @@ async def test_a_dropped_field_is_named_with_its_gate(server: LiveServer) -> Non
     job = {"spec": {"scheduling": {}, "template": {"spec": {"restartPolicy": "Never", **TEMPLATE["spec"]}}}}
     job["spec"]["scheduling"] = {"schedulingPolicy": {"basic": {}}}
     told = await warned(server, "/apis/batch/v1/namespaces/default/jobs", job, "train")
-    assert "spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is off" in told
+    assert "spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is disabled" in told
     pod = {"spec": {**TEMPLATE["spec"], "volumes": [{"name": "v", "emptyDir": {"mode": 448}}]}}
     told = await warned(server, PODS, pod, "p")
     assert "spec.volumes[0].emptyDir.mode: dropped: it needs feature gate EmptyDirVolumeMode" in told

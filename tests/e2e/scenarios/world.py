@@ -6,7 +6,6 @@ Every test has a namespace and drivers of its own; what has no namespace is name
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -418,11 +417,6 @@ class World:
             return None
 
         return str(await self.until(ask, f"message {text!r} of pod {name}"))
-
-    async def agent_says(self, node: str, pattern: str) -> None:
-        """Until the log of a node's agent has a line with a pattern."""
-        agent = self.site.agents[node]
-        await self.until(lambda: re.search(pattern, agent.log), f"{pattern!r} in the log of the agent of {node}")
 
     async def gone(self, plural: str, name: str) -> None:
         """Until an object is not there any more."""

@@ -276,7 +276,7 @@ class Certificates:
         key = read_secret(self.directory / f"{name}.key")
         if name == "ca" and (certificate is None) != (key is None):
             raise SecretFileError(
-                f"certificate authority in {self.directory}: only one of ca.crt and ca.key is there; "
+                f"certificate authority in {self.directory}: only one of ca.crt and ca.key exists; "
                 "restore the other, or remove both to start with a new authority (clients need new kubeconfigs then)"
             )
         return None if certificate is None or key is None else KeyPair(certificate, key)

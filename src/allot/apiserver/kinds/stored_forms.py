@@ -55,7 +55,7 @@ def read_stored(raw: bytes) -> Object:
                 fill(object_)
             return object_
         if (api_version, kind) not in _readable():
-            raise NotUnderstood(f"{kind} is stored as {api_version!r}, which is not known; expected {stored!r}")
+            raise NotUnderstood(f"{kind} is stored as {api_version!r}, which is unknown; expected {stored!r}")
         return convert_to(object_, kind, api_version, stored)
     except KeyError as error:
         raise NotUnderstood(f"it has no {error.args[0]}") from error

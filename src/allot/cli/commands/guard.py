@@ -68,7 +68,7 @@ _VALIDITY_S_MIN = 5.0
     default="",
     metavar="IP",
     help="With --webhook-service: the address of this process. The leader sets it as the only endpoint of the Service, which has no "
-    "selector, and the other processes are ready, too.",
+    "selector, and the other processes are also ready.",
 )
 @click.option(
     "--webhook-url",

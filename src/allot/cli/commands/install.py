@@ -82,7 +82,7 @@ def install(context: click.Context, dry_run: bool) -> None:
     """Install parts of allot on a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
 
     Manifests come from the templates of the Helm chart; to use Helm instead, run `allot install chart`. The command never
-    changes objects that somebody else manages. `allot up` includes all parts.
+    changes objects of other owners. `allot up` includes all parts.
 
     \b
     Examples:

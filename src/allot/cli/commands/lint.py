@@ -50,7 +50,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     names = [name for value in values for name in value.split(",") if name]
     for name in names:
         if name not in BY_NAME:
-            raise Unreadable(f"rule {name!r}: there is no such rule", did_you_mean(name, BY_NAME))
+            raise Unreadable(f"rule {name!r}: unknown rule", did_you_mean(name, BY_NAME))
     return frozenset(names)
 
 

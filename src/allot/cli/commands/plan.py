@@ -118,7 +118,7 @@ def plan(
 
     MANIFEST is a pod, a workload with a pod template (a copy is one of its pods), a PodGroup with its pods (a copy is the gang),
     or claims alone. SCHEDULED is what the scheduler would place if you created the copies now, one after another; MAXIMUM is what
-    fits with the best choice of nodes and devices: exact, or "at most" if that is not known.
+    fits with the best choice of nodes and devices: exact, or "at most" if that is unknown.
     ResourceQuotas of the namespace count, as in admission. FREE is what these pods can use: devices on nodes that
     accept them, without taints that they do not tolerate. The command never writes anything.
 

@@ -233,7 +233,7 @@ _CLAIM_KEYS: dict[str, _Key] = {
 @top.command(short_help="Show what claims hold, and since when.")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("--idle", is_flag=True, help="Only claims that hold devices that nobody uses.")
+@click.option("--idle", is_flag=True, help="Only claims that hold devices that no pod uses.")
 @_sort_option(_CLAIM_KEYS)
 @watch_option
 @snapshot_options
@@ -249,7 +249,7 @@ def claims(
 ) -> None:
     """Show what claims hold and who uses them.
 
-    A claim is pending (a pod waits for its devices), in use, idle (it holds devices that nobody uses), unused (no devices, and
+    A claim is pending (a pod waits for its devices), in use, idle (it holds devices that no pod uses), unused (no devices, and
     no pod wants any), or deleting. HELD FOR is the time since its devices were allocated.
 
     \b

@@ -58,7 +58,7 @@ class DashboardChild:
 
     async def run(self) -> None:
         """Until cancelled."""
-        assert self._socket is not None, "somebody has to listen first"
+        assert self._socket is not None, "listening has started"
         await self._visited(self._socket)
         await self._grant()
         kubeconfig = self._folder / "dashboard.kubeconfig"

@@ -1,9 +1,9 @@
-"""The scheduler as a machine: changes of objects go in, decisions come out, and what became of their writing goes in again.
+"""The scheduler as a state machine: object changes go in, decisions come out, and the results of their writes go back in.
 
     machine.apply(change, now)                 what happened in the cluster
-    machine.next(now, seconds)                 the next decision, already in force; None if there is nothing to try
-    machine.settled(placement, outcome, now)   what became of writing a placement
-    machine.next_at()                          when time alone will have brought something to try
+    machine.next(now, seconds)                 the next decision, already applied; None if there is nothing to try
+    machine.settled(placement, outcome, now)   the result of writing a placement
+    machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
 same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`

@@ -1,4 +1,4 @@
-"""How a scheduler profile wants decisions to be made: weights, strategies, plugins that are off. Plain data.
+"""Settings of a scheduler profile: weights, strategies, disabled plugins. Plain data.
 
 The defaults are those of kube-scheduler.
 """

@@ -129,7 +129,7 @@ def normalized_sharing(config: GpuConfig | MigDeviceConfig, gates: Gates) -> Sha
 
 def _gate_hint(strategy: str) -> str:
     gate = {TIME_SLICING: "TimeSlicingSettings", MPS: "MPSSupport"}.get(strategy)
-    return f" (feature gate {gate} is off)" if gate else ""
+    return f" (feature gate {gate} is disabled)" if gate else ""
 
 
 def _time_slicing(sharing: GpuSharing | MigDeviceSharing) -> Sharing:

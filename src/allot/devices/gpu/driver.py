@@ -222,7 +222,7 @@ class GpuDriver(Driver):
         for device in claim.devices:
             offer = offered.get(device.name)
             if offer is None:
-                raise PrepareError(f"device {device.name}: there is no such device on this node")
+                raise PrepareError(f"device {device.name}: does not exist on this node")
             _check_kinds(device, offer)
             gpu = by_uuid[offer.gpu_uuid]
             if offer.type == VFIO:

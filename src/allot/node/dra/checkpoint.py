@@ -30,7 +30,9 @@ class CheckpointCorrupt(Exception):
     """The record of prepared claims cannot be read. hint: what to do about it."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path}: checkpoint is corrupted: {why}; which claims are prepared on this node is not known")
+        super().__init__(
+            f"{path}: checkpoint is corrupted: {why}; the claims that are prepared on this node are unknown"
+        )
         self.hint = (
             f"drain the node, make sure that its drivers hold no claims, remove {path} and start the agent again"
         )

@@ -390,6 +390,6 @@ class ClaimPreparer:
     def _health_changed(self, pods: Sequence[str]) -> None:
         for uid in pods:
             if self._changes.full():
-                _log.warning("nobody asks for changes of health; that of pod %s is dropped", uid)
+                _log.warning("changes of health are not being read; that of pod %s is dropped", uid)
             else:
                 self._changes.put_nowait(uid)

@@ -146,8 +146,6 @@ class Plugin:
             is_connected = state == grpc.ChannelConnectivity.READY
             if is_connected != self.is_connected:
                 self.is_connected = is_connected
-                level, what = (logging.INFO, "made") if is_connected else (logging.WARNING, "lost")
-                _log.log(level, "connection to driver %s at %s: %s", self.driver, self.endpoint, what)
                 changed()
             if state == grpc.ChannelConnectivity.SHUTDOWN:
                 return

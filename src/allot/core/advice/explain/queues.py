@@ -95,4 +95,4 @@ def _at_rest(queue: QueueShares, report: QueueReport) -> str:
 def _given_back(gives: Sequence[GivesBack]) -> str:
     pods = [each.pod for each in gives]
     takers = [f"{each.job} of queue {each.queue}" for each in gives]
-    return f"{named('pod', pods)} {'has' if len(pods) == 1 else 'have'} to go for {listed(takers)}"
+    return f"{named('pod', pods)} must leave for {listed(takers)}"

@@ -108,7 +108,7 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
         yield from _waits(waits)
     if verified:
         yield ""
-        yield "What helps, smallest change first (each was tried out on this snapshot and led to a placement):"
+        yield "What helps, smallest change first (each was tried on this snapshot and led to a placement):"
         for number, change in enumerate(verified, 1):
             yield f"  {number}. {change.text}{_where(change)}"
             if change.expression:
@@ -117,7 +117,7 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
         yield from _waits(waits)
     if others:
         yield ""
-        yield "What may help (cannot be tried out on a snapshot):"
+        yield "What may help (cannot be tried on a snapshot):"
         for change in others:
             yield f"  - {change.text}"
 

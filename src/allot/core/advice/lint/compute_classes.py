@@ -124,7 +124,7 @@ def _pool_of(node: Node) -> str:
 
 
 def _report_class(context: Context, subject: Subject, path: Path, name: str, known: Iterable[str]) -> None:
-    message, severity = f'ComputeClass "{name}" is not known', Severity.WARNING
+    message, severity = f'ComputeClass "{name}" is unknown', Severity.WARNING
     if context.knowledge.is_cluster and known:
         message, severity = f'ComputeClass "{name}" does not exist: no node is added for the pod', Severity.ERROR
     elif not is_slip(name, known):

@@ -73,7 +73,7 @@ def _check_class(context: Context, subject: Subject, path: Path, name: str) -> N
     known = {*in_input, *context.knowledge.classes}
     if name in known:
         return
-    message = f'device class "{name}" is not known'
+    message = f'device class "{name}" is unknown'
     if context.knowledge.is_cluster:
         message = f'device class "{name}" does not exist: the pod would stay pending'
     elif not context.knowledge.is_given and not is_slip(name, known):

@@ -104,7 +104,7 @@ def _named(context: Context) -> Iterator[tuple[Subject, Path, str]]:
 def _check_name(context: Context, subject: Subject, path: Path, name: str, known: Mapping[str, Queue]) -> None:
     if name in known:
         return
-    message = f'queue "{name}" is not known'
+    message = f'queue "{name}" is unknown'
     severity = Severity.WARNING
     if context.knowledge.is_cluster:
         message = f'queue "{name}" does not exist: pods that refer to it wait'

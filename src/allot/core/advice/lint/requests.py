@@ -132,7 +132,7 @@ def _check_admin_access(context: Context, claim: Claim, request: Request) -> Non
     fix = f'label the namespace: {ADMIN_ACCESS_LABEL}: "true"'
     known = labels is not None
     message = f"admin access is allowed only in namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
-        f"and {namespace} lacks it" if known else f"and whether {namespace} has it is not known"
+        f"and {namespace} lacks it" if known else f"and the labels of {namespace} are unknown"
     )
     severity = Severity.ERROR if known else Severity.NOTE
     context.report(

@@ -185,7 +185,7 @@ def check_driver(context: Context, subject: Subject, path: Path, driver: str) ->
         return
     meant = nearest(driver, _DRIVER_NAMES, likeness_min=_SLIP)
     if meant is not None:
-        context.report(subject, "unknown-driver", path, f'driver "{driver}" is not known', f'did you mean "{meant}"?')
+        context.report(subject, "unknown-driver", path, f'driver "{driver}" is unknown', f'did you mean "{meant}"?')
 
 
 def _check_read(context: Context, selector: Located, read: Read, *, told: bool) -> None:

@@ -1,4 +1,4 @@
-"""Groups that hold something, but less than they need: how long they may, and that they give it back.
+"""Incomplete groups that hold resources: how long they may, and their release.
 
 A scheduler ended between the writes of a group's members, a write failed, or members went for good. What is left keeps others from
 running. It goes when the group has been so for its grace period: with the refusal of those of its pods that wait, if they are tried, else

@@ -1,4 +1,4 @@
-"""What every node answered to equal pods, as far as the node alone decides, brought up to date for nodes that changed."""
+"""Cached filter results of every node for equal pods, as far as they depend on the node alone, updated for changed nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be there before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
+"""What must exist before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
 
 The only place that knows: the queue asks before it lets a unit in and again when it is taken out, and meanwhile of what has changed;
 `explain` asks to tell why a pod is not tried.

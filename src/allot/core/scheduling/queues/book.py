@@ -1,4 +1,4 @@
-"""Who is in which queue, and what that costs: pods and queues come in, the tree of queues is kept up to date.
+"""Which pods are in which queue, and their charges: follows pods and queues, and updates the tree of queues.
 
 A pod names its queue by label (or, for dialects that do so, by annotation); pods that name none take no part, and without queues
 nothing is counted. A claim that several pods use is charged once, for the pod that came first. What a pod holds is counted while

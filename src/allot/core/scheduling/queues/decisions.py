@@ -1,4 +1,4 @@
-"""Decisions where there are queues: what a queue lets in, and room for what it does not have yet.
+"""Decisions with queues: what a queue admits, and making room for its jobs.
 
 A unit of a queue is held against its limits, placed like any other, and never preempts by itself. When nothing is left to
 try, a round over all jobs that wait (`rounds`) says who has to move or go for whom; a job that would fit once those that are
@@ -170,7 +170,7 @@ class QueueDecisions:
             with self._cluster.trying() as tried:
                 self._put_kept(unit, robbed, tried, settings, now)
                 found = decide(self._cluster, unit, settings, now)
-        kept = "what it could have is kept for others, for whom pods leave"
+        kept = "the room is reserved for other jobs, for which pods are leaving"
         return Decision(
             refusals=tuple(
                 Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=kept, plugins=frozenset((PLUGIN,)))

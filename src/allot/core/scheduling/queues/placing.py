@@ -1,4 +1,4 @@
-"""Places for pods of a job, all or none, where its parts want them: beside each other in a rack, in one zone, anywhere.
+"""Places pods of a job, all or none, as its parts require: in one rack, in one zone, anywhere.
 
 Pods are placed one after the other, each with those before it in force. Where that fails and another arrangement could help, all of
 them are one search (`groups.joint`). A part that is bound to a domain is tried in one domain after the other, within that of the part

@@ -171,7 +171,7 @@ class Takeovers:
     def consolidate(self, job: Job) -> Takeover | Nothing:
         """Others move so that it fits; nobody has to go."""
         if not job.is_preemptible:
-            return Nothing("a job that cannot be preempted moves nobody")
+            return Nothing("a job that cannot be preempted moves no other job")
         mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
         order = steps(
             self._movable,
@@ -186,7 +186,7 @@ class Takeovers:
         def judge(tried: _Tried) -> str:
             return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
-        return self._search(job, order, _Way(CONSOLIDATE, judge, "nobody can move", lambda _: False, moves=True))
+        return self._search(job, order, _Way(CONSOLIDATE, judge, "no job can move", lambda _: False, moves=True))
 
     def reclaim(self, job: Job) -> Takeover | Nothing:
         """Its queue gets back what others hold beyond their share."""

@@ -42,7 +42,7 @@ _OPTIONS_MAX = 8
 # For a counted capacity without a requested amount.
 _SOME_AMOUNT = "1"
 # For a pod that would fit elsewhere.
-FITS_TOO = "it fits on"
+FITS_TOO = "it also fits on"
 _NODES_MAX = 64
 
 
@@ -199,7 +199,7 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         text = f"delete {listed(patches, 4)}, {why}"
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = f" ({FITS_TOO} {named('node', option.goes_to)}, too)" if option.goes_to else ""
+        other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
     unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
     rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
