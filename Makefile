@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls real nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -26,10 +26,11 @@ help:
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
 	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS)"
-	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, fuzz"
+	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, real, fuzz"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
 	@echo "make crashes kill controllers of workloads and schedulers of gangs between any two writes, 200 seeds of each law; and agents, drivers, control planes"
 	@echo "make kubectls  every test of the kubectl suite with every kubectl on every store"
+	@echo "make real    contests of 100 pods each beside a real kube-scheduler, and the whole on a real node (KUBEBUILDER_ASSETS, root; ALLOT_IMAGE)"
 	@echo "make bench   measure speed and memory"
 	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
@@ -141,7 +142,17 @@ crashes: $(READY)
 kubectls: $(READY)
 	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) tests/e2e
 
-nightly: steady escapes crashes kubectls fuzz
+# Beside Kubernetes' own components, where KUBEBUILDER_ASSETS names their folder. The real node takes the image that `make image` wrote.
+ALLOT_IMAGE ?= $(abspath $(firstword $(wildcard dist/allot-image-*.oci.tar)))
+real: $(READY)
+ifdef KUBEBUILDER_ASSETS
+	ALLOT_CONTEST_PODS=100 ALLOT_IMAGE=$(ALLOT_IMAGE) $(BIN)/pytest --quiet --timeout 0 -rs -s \
+		tests/e2e/test_guard.py tests/e2e/test_components.py tests/e2e/test_real_node.py
+else
+	@echo "note: KUBEBUILDER_ASSETS is not set, so nothing is tried beside Kubernetes' own components" >&2
+endif
+
+nightly: steady escapes crashes kubectls real fuzz
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

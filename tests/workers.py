@@ -33,7 +33,14 @@ def add_option(parser: pytest.Parser) -> None:
     """`-n`, which is what people know it by."""
     group = parser.getgroup("workers", "tests in several processes")
     # pytest keeps small letters for itself; this one is pytest-xdist's.
-    group._addoption("-n", "--workers", type=_count, default=0, metavar="N", help="processes to run tests in; auto: one per processor")
+    group._addoption(
+        "-n",
+        "--workers",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="processes to run tests in; auto: one per processor",
+    )
 
 
 def _count(text: str) -> int:
@@ -42,7 +49,9 @@ def _count(text: str) -> int:
 
 def run_pieces(session: pytest.Session, count: int, pieces: Iterable[Sequence[int]]) -> None:
     """Run all tests. pieces: numbers of tests that one process has to run one after the other, in the order in which they are given away."""
-    assert threading.active_count() == 1, f"a module has started a thread when it was collected: {threading.enumerate()}"
+    assert threading.active_count() == 1, (
+        f"a module has started a thread when it was collected: {threading.enumerate()}"
+    )
     _Run(session, pieces).run(count)
 
 

@@ -60,8 +60,8 @@ def test_what_a_dump_lacks_is_noted_and_not_taken_for_deleted_without_a_word(tmp
     path.write_text(listed([made for made in CLUSTER if made["kind"] == "Pod"]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == (
-        "default/train is pending because its claim default/train-gpu-x is not there, "
-        "nor is ResourceClaimTemplate default/train-template, from which it was made"
+        "default/train is pending because its claim default/train-gpu-x does not exist, "
+        "nor does ResourceClaimTemplate default/train-template, from which it was created"
     )
     assert result.stderr == (
         "note: the dump has no Node and no DeviceClass and no ResourceSlice: "

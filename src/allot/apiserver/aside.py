@@ -1,10 +1,10 @@
-"""Work beside the event loop: large requests are worked on by a thread, so that everybody else is served meanwhile.
+"""Work beside the event loop: a thread processes large requests, so that others are served meanwhile.
 
 There is one such thread. It takes turns with the event loop every half millisecond (`process.interpreter`), so that a
-request of megabytes makes others slower but does not stop them. What is small is done at once: handing it over would cost
+request of megabytes slows others down but does not block them. Small requests are processed directly: handing them over would cost
 more than it takes.
 
-What runs here runs while the event loop goes on. It may use nothing but its arguments, which nobody else changes, and caches
+Code here runs concurrently with the event loop. It may use only its arguments, which no one else changes, and caches
 whose every step is whole: one look, one insertion, one clearing, or one assignment of everything that belongs together.
 Nothing of it may iterate over what the event loop changes, nor wait, nor write.
 """

@@ -1,7 +1,7 @@
-"""What is there from the first start on: namespaces, default roles, priority classes, the service of the API itself.
+"""Bootstrap objects: namespaces, default roles, priority classes, the Service of the API itself.
 
-What is missing is made; what an administrator has changed stays, but for default roles and bindings, which get at every start
-what this version of them has more (`core.access.reconciling`): a store may come from an older version or from fewer feature
+Missing ones are created; an administrator's changes stay, except that default roles and bindings get at every start
+what this version adds (`core.access.reconciling`): a store may come from an older version or have had fewer feature
 gates. Written through the server's own handlers, as the server itself, so that these objects look like all others.
 """
 
@@ -109,7 +109,7 @@ async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> No
             if error.code not in (404, 409):
                 raise
             continue
-        _log.info("%s %s got what this version gives it besides", plural, name)
+        _log.info("%s %s got the additions of this version", plural, name)
         return
     raise conflict(_RBAC, plural, expected["metadata"]["name"], MODIFIED)
 

@@ -1,4 +1,4 @@
-"""Errors as Kubernetes tells them: a Status object with code, reason, details and causes."""
+"""Errors as in Kubernetes: a Status object with code, reason, details and causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server does for its store from time to time: forget old history, and events that nobody needs any more."""
+"""Periodic maintenance of the store: compacts history, and deletes expired events."""
 
 from __future__ import annotations
 

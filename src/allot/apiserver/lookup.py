@@ -1,4 +1,4 @@
-"""What the server reads and writes on its own account: for admission, authentication and controllers inside it."""
+"""The server's own reads and writes: for admission, authentication and internal controllers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the server serves at this moment: rows of kinds with all that handlers need to treat their objects.
+"""The kinds that the server currently serves: rows with everything that handlers need.
 
-Built-in kinds are there from the start; custom resources come and go. Knows keys, versions and schemas; reads and writes
+Built-in kinds are static; custom resources change. Knows keys, versions and schemas; reads and writes
 nothing.
 """
 

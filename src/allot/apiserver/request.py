@@ -1,7 +1,7 @@
-"""The values that handlers take and give: a request without HTTP, a response without sockets.
+"""The values of handlers: a request without HTTP, a response without sockets.
 
 HTTP is one adapter around them, the in-process transport another; both get the same validation, authorization and watch
-behaviour because both come through here.
+behaviour because both use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the API server knows about a kind: one row of a table, and how its objects are treated.
+"""What the API server knows about a kind: one row of a table, and its strategy.
 
-A row says what discovery, routing and printing need. A Strategy says what happens to an object on its way in; most kinds
-get the generic one made from their schema, some have a module of their own.
+A row has what discovery, routing and printing need. A Strategy defines how objects are prepared and validated; most kinds
+get the generic one from their schema, some have their own module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What handlers work with: the store, what is served, who may do what, and the sources of time and names."""
+"""The context of handlers: the store, the registry, authorization, and the sources of time and names."""
 
 from __future__ import annotations
 

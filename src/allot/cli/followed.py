@@ -1,4 +1,4 @@
-"""The cluster or dump that a view shows: what the command line names, followed."""
+"""Follows the cluster or dump that the command line names, for a view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.process.clock import Clock
 from allot.reading.listener import Listener
 from allot.reading.snapshots import SnapshotSource
 
-# The one that knows machines which could be added.
+# The analyst that knows machines which could be added.
 ANALYST = (sys.executable, "-m", "allot.cli.analyst")
 
 if TYPE_CHECKING:

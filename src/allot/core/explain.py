@@ -1,4 +1,4 @@
-"""Reasons as data: why a request got nothing, per device and summed up for people.
+"""Reasons as data: why a request got nothing, per device and as a summary.
 
 The allocator makes them, events, `allot explain` and the dashboard show them. Nothing here knows how an allocation
 is made.

@@ -1,4 +1,4 @@
-"""The cluster that is shown: one that runs, followed change by change, or a dump, which stays as it is."""
+"""The displayed cluster: a live one, followed change by change, or a static dump."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from allot.reading.live import Troubles, hearing_troubles, watching
 from allot.reading.snapshots import snapshot_and_values
 from allot.yaml_values.reader import NotYAML, read_yaml
 
-# Changes come in bursts, and nobody can read faster.
+# Changes come in bursts, and no one reads faster.
 PAUSE_S = 0.2
 _AT_ONCE = 500
 _LATE_KINDS_EVERY_S = 15.0
@@ -38,18 +38,18 @@ BY_KIND = {kind.name: kind for kind in reversed(KINDS)}
 
 
 class Unknown(Exception):
-    """An object that is not there, or may not be seen."""
+    """An object that does not exist, or may not be read."""
 
 
 async def wait_for_news(news: asyncio.Event, seconds: float) -> None:
-    """Until there are some, but not longer than that."""
+    """Wait for changes, up to a timeout."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await news.wait()
 
 
 class Followed:
-    """The cluster, and who waits for news of it. title: what to call it; origin: where it is; analyst: how the process is started that
+    """The cluster, and listeners for its changes. title: its name; origin: where it is; analyst: the command of the process that
     answers questions."""
 
     def __init__(self, model: Model, clock: Clock, title: str, origin: str, analyst: Sequence[str] = ()) -> None:
@@ -69,25 +69,25 @@ class Followed:
 
     @property
     def stale(self) -> str:
-        """What to tell if it is out of date."""
+        """A message if it is out of date."""
         return self.troubles.text if self.troubles is not None else ""
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
-        """An object as it was written. Unknown."""
+        """An object as written. Unknown."""
         raise NotImplementedError
 
     async def autoscaler_status(self) -> Any:
-        """What the autoscaler says of its pools; None if it says nothing, or may not be asked."""
+        """The autoscaler's status of its pools; None if there is none, or it may not be read."""
         return None
 
     def told(self) -> None:
-        """There are news for all who wait."""
+        """Notify all listeners."""
         self._news.set()
         self._news = asyncio.Event()
 
     @property
     def next_news(self) -> asyncio.Event:
-        """Is set when there are some. Who looks at the cluster takes it before: what happens meanwhile is news, too."""
+        """An event that is set at the next change. Take it before reading the cluster, so that no change is missed."""
         return self._news
 
     def look(self, at: float) -> None:
@@ -103,7 +103,7 @@ class _Dump(Followed):
         self, model: Model, clock: Clock, title: str, values: Sequence[Object], analyst: Sequence[str]
     ) -> None:
         super().__init__(model, clock, title, "", analyst)
-        # Types name only parts of some kinds, so what was written is kept, too; compressed, as it is seldom looked at.
+        # Types cover only part of some kinds, so the original is also kept; compressed, because it is rarely needed.
         self._written = {_place(value): zlib.compress(msgspec.json.encode(value), 1) for value in values}
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
@@ -130,7 +130,7 @@ async def dump_followed(
     """A dump. Unreadable."""
     snapshot, values = snapshot_and_values(files, listener)
     followed = _Dump(Model(snapshot), clock, ", ".join(files), values, analyst)
-    # A dump does not say when it was made: not before the newest time in it.
+    # A dump does not say when it was taken: not before the newest time in it.
     past = held_before(followed.model.what_if.claims.claims())
     followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
     try:
@@ -216,7 +216,7 @@ async def _follow(followed: Followed, seen: list[Change], changed: asyncio.Event
         batch = seen[:]
         del seen[: len(batch)]
         if batch:
-            # Whoever tells of changes is there again.
+            # The watch is connected again.
             troubles.since = ""
         for first in range(0, len(batch), _AT_ONCE):
             part = batch[first : first + _AT_ONCE]

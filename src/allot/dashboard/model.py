@@ -1,7 +1,7 @@
-"""The cluster as the pages know it: objects in, changed rows out. Pure: told of changes, asked for rows.
+"""The cluster as the pages see it: objects in, changed rows out. Pure.
 
-A change marks what it touches: a claim its devices, a pod its node and its claims. `refresh` makes the rows of what was marked, so
-a change costs what it touches and not what the cluster has.
+A change marks what it affects: a claim its devices, a pod its node and its claims. `refresh` rebuilds the marked rows, so
+the cost depends on the change, not on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Model:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = 1
-        # Counts changes on which an answer may depend: everything but events.
+        # Counts changes that may affect answers: everything except events.
         self.decisive = 0
         self.tables: Mapping[str, Table] = {name: Table() for name in ("nodes", "pods", "claims", "gangs", "events")}
         self._events: dict[str, Event] = {}
@@ -51,7 +51,7 @@ class Model:
 
     def _begin(self, snapshot: Snapshot) -> None:
         """From nothing: the first time, and when the cluster turns out to use what it did not use before."""
-        # Events come and go by the thousand and decide nothing.
+        # Events change by the thousand and decide nothing.
         lasting = tuple(each for each in snapshot.objects if each.__class__ is not Event)
         self.what_if = WhatIfCluster(Snapshot(lasting, snapshot.taken_at, snapshot.unread))
         self._reach: Reach | None = None
@@ -64,13 +64,13 @@ class Model:
         self._claims_of: dict[str, tuple[ClaimID, ...]] = {}
         self._gang_of: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
-        # What is said against devices, by who says it: claims' drivers and pods' nodes; and in one sentence each.
+        # Complaints about devices, by source: claims' drivers and pods' nodes; and one sentence per device.
         self._said: dict[str, Mapping[DeviceID, str]] = {}
         self._sick: dict[DeviceID, str] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._waiting: set[str] = set()
         self._running: set[str] = set()
-        # What rows say, for counting: of claims and gangs.
+        # States of claims and gangs, for counting.
         self._states: dict[str, dict[str, str]] = {"claims": {}, "gangs": {}}
         self._dirty: dict[str, set[Any]] = {name: set() for name in (*self.tables, "pools")}
         for object_ in snapshot.objects:
@@ -94,7 +94,7 @@ class Model:
 
     def _begin_again(self, object_: APIStruct) -> None:
         known = self.what_if.snapshot()
-        # Rows that are the same stay as they are, and nobody is told.
+        # Unchanged rows cause no update.
         keys = {name: set(table) for name, table in self.tables.items() if name != "events"}
         self._begin(Snapshot((*known.objects, object_), known.taken_at, known.unread))
         for name, kept in keys.items():
@@ -181,7 +181,7 @@ class Model:
             self._mark_health(f"{claim.metadata.namespace}/{name}")
 
     def _mark_health(self, key: str) -> None:
-        """Of the devices of a pod, which may have come before or after it."""
+        """Mark the devices of a pod, which may arrive before or after it."""
         namespace, _, name = key.partition("/")
         pod = self.what_if.get(Pod, name, namespace)
         claims = (self.what_if.claims.claim(*id_) for id_ in self._claims_of.get(key, ()))
@@ -189,7 +189,7 @@ class Model:
         self._hear(f"pod {key}", sick_devices(pod, held) if pod is not None else {})
 
     def _hear(self, who: str, said: Mapping[DeviceID, str]) -> None:
-        """Somebody says this of devices, and nothing of what they said before."""
+        """Replace a source's complaints about devices."""
         before = self._said.pop(who, {})
         if said:
             self._said[who] = said
@@ -244,7 +244,7 @@ class Model:
     # --- rows ---
 
     def refresh(self) -> bool:
-        """Make the rows of what was marked; whether one of them is new."""
+        """Rebuild the marked rows; returns whether one has changed."""
         revision, news = self.revision + 1, False
         for id_ in self._dirty["pools"]:
             self._refresh_pool(id_)
@@ -297,7 +297,7 @@ class Model:
             for cell in pool["d"]:
                 counts[cell["s"]] = counts.get(cell["s"], 0) + 1
         self._counts[name] = counts
-        # A node may be unknown, because it is gone or may not be read, and its devices still published.
+        # A node may be unknown because it is gone or may not be read, while its devices are still published.
         if (info is None or info.node is None) and not devices:
             self._counts.pop(name, None)
             return None
@@ -351,7 +351,7 @@ class Model:
         return sorted(found, key=lambda row: str(row["at"]), reverse=True)
 
     def counts(self) -> dict[str, int]:
-        """Pods, claims and gangs that somebody should look at."""
+        """Pods, claims and gangs that need attention."""
         claims, gangs = (Counter(states.values()) for states in self._states.values())
         return {
             "waiting": len(self._waiting),
@@ -361,7 +361,7 @@ class Model:
         }
 
     def sample(self, at: float) -> Sample:
-        """How much is held, and who waits."""
+        """Devices in use, and what waits."""
         totals: dict[str, int] = {}
         for counts in self._counts.values():
             for state, count in counts.items():
@@ -385,7 +385,7 @@ class Model:
 
 
 def _is_heartbeat(before: APIStruct | None, after: APIStruct | None) -> bool:
-    """Whether all that has changed is when a node was last heard of."""
+    """Whether only a node's heartbeat has changed."""
     if not isinstance(before, Node) or not isinstance(after, Node):
         return False
     return (

@@ -1,6 +1,6 @@
-"""Questions that take long, answered from a cluster: why something waits, what fits, who owes whom. Pure.
+"""Answers slow questions from a cluster: why something waits, what fits, which queue owes which. Pure.
 
-Answers are plain values: what the commands print as JSON, and what pages need besides.
+Answers are plain values: the JSON of the commands, and what pages need in addition.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ Arguments = Mapping[str, str]
 COPIES_MAX = 2000
 NODES_MAX = 500
 _DEVICES_MAX = 64
-# In front of a machine that nodes are to be like; names of nodes have no colon.
+# A prefix for machines as node templates; node names have no colon.
 _MACHINE = "machine:"
 _WAITING_MAX = 300
 _EVERY_FIELD = EnvironmentOptions(list_type_attributes=True, consumable_capacity=True, stored=False)
 
 
 class BadQuestion(ValueError):
-    """A question that makes no sense, or is about something that is not there."""
+    """An invalid question, or about an object that does not exist."""
 
 
 class Machines(Protocol):
-    """Machines that could be added. Who knows drivers knows them, and that is not the dashboard."""
+    """Machines that could be added. The dashboard does not know drivers, so they are passed in."""
 
     def offered(self) -> Sequence[tuple[str, str]]:
         """Their names, and what they have."""
@@ -68,7 +68,7 @@ class Machines(Protocol):
 
 
 class NoMachines:
-    """Where nobody offers any."""
+    """No machines."""
 
     def offered(self) -> Sequence[tuple[str, str]]:
         """None."""
@@ -112,7 +112,7 @@ def _explain(what_if: WhatIfCluster, arguments: Arguments, _machines: Machines) 
             removed["sentence"] = numbered(removed["count"], removed["text"])
     for change, shown in zip(found.changes, value["changes"], strict=True):
         shown["command"] = command_of(change)
-    # The whole text, too: it is what `allot explain` prints, and what people paste into tickets.
+    # Also the full text of `allot explain`, which users paste into tickets.
     return {**value, "text": "\n".join(lines(found))}
 
 
@@ -194,7 +194,7 @@ def _plan(what_if: WhatIfCluster, arguments: Arguments, machines: Machines) -> A
 
         def outcome(cluster: Snapshot) -> PlanResult:
             fresh = WhatIfCluster(cluster, what_if.gates)
-            # A gang starts as a whole or not at all, which placing its pods one by one would not say.
+            # A gang starts completely or not at all, which placing its pods one by one would not show.
             waiting = [
                 pod for pod in fresh.all(Pod) if waits(pod) and not pod.spec.node_name and fresh.group_of(pod) is None
             ]
@@ -230,7 +230,7 @@ def _short(result: PlanResult) -> Any:
 
 
 def _copied(what_if: WhatIfCluster, arguments: Arguments) -> dict[str, Any]:
-    """What a copy is: a pod like one that is there, or a claim for some devices of a class."""
+    """A copy: a pod like an existing one, or a claim for devices of a class."""
     pod_name = arguments.get("pod", "")
     if pod_name:
         namespace, _, name = pod_name.partition("/")

@@ -1,4 +1,4 @@
-"""What the dashboard has to be allowed in a cluster: to look at what its pages show, and nothing else."""
+"""The dashboard's RBAC rules: read what its pages show, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from allot.core.advice.snapshot import KINDS
 
 ROLE = "allot-dashboard"
 _READ = ("get", "list", "watch")
-# What an autoscaler says of its pools.
+# The status of an autoscaler's pools.
 _STATUS_OF_AUTOSCALER = "cluster-autoscaler-status"
 
 
@@ -33,7 +33,7 @@ def cluster_role() -> dict[str, Any]:
 
 
 def cluster_role_binding(subject: dict[str, str]) -> dict[str, Any]:
-    """Who has the role. subject: as RBAC names users and service accounts."""
+    """The binding of the role. subject: an RBAC user or service account."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

@@ -1,6 +1,6 @@
-"""What browsers are answered: the files of the page, rows of tables, a stream of changes, answers to questions.
+"""The HTTP server: static files, rows of tables, a stream of changes, answers to questions.
 
-Every answer is a read. The only POST exchanges a token for a cookie (`door`); whoever has none gets the files of the page and nothing else.
+Every request is a read. The only POST exchanges a token for a cookie (`door`); without one, browsers get only the static files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class Dashboard:
-    """Answers requests. door: who may ask; notes: what was said when the cluster was read."""
+    """Answers requests. door: access control; notes: messages from reading the cluster."""
 
     def __init__(self, followed: Followed, door: Door, *, notes: tuple[str, ...] = ()) -> None:
         self._followed = followed
@@ -59,7 +59,7 @@ class Dashboard:
         }
 
     async def answer(self, request: Request) -> Response:
-        """For `http1.requests.serving`: whatever is said, the browser is told what it may do with it."""
+        """For `http1.requests.serving`: adds security headers to every answer."""
         try:
             found = await self._answer(request)
         except HttpError as error:
@@ -78,7 +78,7 @@ class Dashboard:
         if path in self._assets:
             return _sent(self._assets[path], request)
         if not path.startswith("/api/"):
-            raise HttpError(404, "there is no such page")
+            raise HttpError(404, "unknown page")
         self._door.check_data(request)
         if path in self._pages:
             return await self._pages[path](request)
@@ -86,7 +86,7 @@ class Dashboard:
             return await self._rows(path.removeprefix("/api/rows/"))
         if path.startswith("/api/ask/"):
             return await self._ask(path.removeprefix("/api/ask/"), request)
-        raise HttpError(404, "there is no such answer")
+        raise HttpError(404, "unknown question")
 
     # --- rows and changes ---
 
@@ -249,7 +249,7 @@ class Dashboard:
         kinds = (("Node", "nodes"), ("Pod", "pods"), ("ResourceClaim", "claims"), ("Gang", "gangs"))
         found = [(kind, key, "") for kind, table in kinds for key in model.tables[table] if text in key.lower()]
         found += [("Device", name, node) for name, node in model.device_names() if text in name.lower()]
-        # Where a name begins with what was typed, it is probably meant.
+        # Names that begin with the search text come first.
         found.sort(key=lambda each: (not each[1].rpartition("/")[2].lower().startswith(text), len(each[1]), each))
         rows = [{"kind": kind, "name": name, "node": node} for kind, name, node in found[:_FOUND_MAX]]
         return _json({"found": rows, "more": max(0, len(found) - _FOUND_MAX)})

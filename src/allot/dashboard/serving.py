@@ -1,4 +1,4 @@
-"""Where browsers come to: an address, TLS unless nobody else can reach it, and the link that lets one in."""
+"""Serves the dashboard: an address, TLS unless it is loopback, and the login link."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CERTIFICATE_LASTS = timedelta(days=365)
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """hosts: further names of the server; external_url: where browsers find it behind a proxy; certificate, key: files of PEM, both or
-    none; link_file: where the link for the next browser is kept; one that is in there holds. handle: of a socket on which somebody
+    """hosts: further names of the server; external_url: its address behind a proxy; certificate, key: PEM files, both or
+    none; link_file: the file with the next login link; an existing one stays valid. handle: of a socket on which another process
     listens already, in place of address and port."""
 
     address: str = "127.0.0.1"
@@ -49,7 +49,7 @@ async def dashboard_serving(
     announce: Callable[[str], None],
     notes: tuple[str, ...] = (),
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the first link. announce: told that and each later link. OSError, ssl.SSLError."""
+    """Serve until the block ends; yields the first link. announce: receives each link. OSError, ssl.SSLError."""
     context = _context(options, clock)
     bound = 0
     links: list[str] = []
@@ -91,14 +91,14 @@ def _host(options: ServingOptions) -> str:
 
 
 def _names(options: ServingOptions) -> tuple[str, ...]:
-    """What browsers may call the server besides the names of this machine."""
+    """Names of the server besides those of this machine."""
     proxy = urlsplit(options.external_url).hostname
     own = () if is_loopback(options.address) else (_host(options),)
     return (*options.hosts, *own, *((proxy,) if proxy else ()))
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine gets there."""
+    """Whether only this machine can reach the address."""
     return ipaddress.ip_address(address).is_loopback
 
 

@@ -1,6 +1,6 @@
-"""Heads of HTTP/1.1 messages: from bytes to what a request says about itself, and the head of an answer to bytes.
+"""Heads of HTTP/1.1 messages: parses request heads, and encodes answer heads.
 
-Strict where leniency would let two readers see two different requests: line ends, names of headers, lengths of bodies. Knows
+Strict where leniency would allow request smuggling: line ends, names of headers, lengths of bodies. Knows
 nothing about sockets.
 """
 
@@ -33,7 +33,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class HttpError(Exception):
-    """An answer that is no success; code: its status."""
+    """An unsuccessful answer; code: its status."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class Headers:
 
 
 class Head:
-    """What comes before the body of a request."""
+    """The head of a request."""
 
     __slots__ = ("chunked", "get", "headers", "keep_alive", "length", "method", "path", "query", "version_minor")
 

@@ -1,5 +1,5 @@
-"""Where a process tells how it is: /healthz, /livez and /readyz, and what it counts in /metrics. Plain HTTP, as the kubelet's probes
-and Prometheus ask.
+"""Health and metrics endpoints: /healthz, /livez, /readyz and /metrics. Plain HTTP, as the kubelet's probes
+and Prometheus expect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[], Awaitable[str]]
 
 
 async def runs() -> str:
-    """Whoever can answer is well."""
+    """A process that can answer is healthy."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Accepts connections, over TLS or not, and watches over them: how many there are and of whom, how long they may take, and that
+"""Accepts connections, with or without TLS, and enforces limits: how many in total and per client, how long they may take, and that
 all of them end.
 """
 
@@ -83,7 +83,7 @@ class Listener:
         return connection
 
     def opened(self, connection: Connection) -> None:
-        """A connection is there."""
+        """A connection was accepted."""
         self._shaking.discard(connection)
         if self.stopping.is_set():
             connection.abort()
@@ -100,7 +100,7 @@ class Listener:
         task.add_done_callback(self._running.discard)
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended. May be told twice."""
+        """A connection has ended. May be called twice."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._open.give_back(connection.remote)
@@ -125,7 +125,7 @@ class Listener:
         self._refused = 0
 
     async def _stop(self) -> None:
-        """Let what is being answered end, for a while."""
+        """Wait a while for running answers."""
         self.stopping.set()
         for connection in tuple(self._connections):
             connection.stop()

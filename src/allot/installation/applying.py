@@ -1,7 +1,7 @@
-"""Rendered objects to a cluster and away again, without Helm.
+"""Applies rendered objects to a cluster and removes them, without Helm.
 
-Objects are known by labels: the release, who manages it, and the part. What has a name of ours and other labels is somebody else's:
-nothing is changed then. What an earlier version made and the present one does not is removed.
+Labels identify objects: the release, its manager, and the part. An object with one of our names but other labels belongs to someone else:
+then nothing is changed. Objects of an earlier version that the current one no longer has are removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INSTANCE, MANAGED_BY, PART = "app.kubernetes.io/instance", "app.kubernetes.io/ma
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _DEFINITION = "CustomResourceDefinition"
 _LOOK_EVERY_S = 0.5
-# What containers say at their end is in the status of their pods.
+# The last messages of containers are in the status of their pods.
 _WORDS_MAX = 300
 
 
@@ -34,15 +34,15 @@ class NotOurs(Exception):
 
 
 class NotReady(Exception):
-    """What was applied does not run in time; why, as far as pods tell."""
+    """The applied parts do not run in time, with the reason from pods if known."""
 
 
 class InUse(Exception):
-    """What is to be removed is needed."""
+    """The parts to remove are in use."""
 
 
 class Cluster:
-    """Where a release is, or is to be."""
+    """The name and namespace of a release."""
 
     def __init__(self, client: Client, clock: Clock, release: Release, tell: Tell) -> None:
         self._client = client
@@ -77,7 +77,13 @@ class Cluster:
         try:
             resource = await self._client.of_kind(object_["apiVersion"], object_["kind"])
         except UnknownResource as error:
-            raise NotOurs(f"{named(object_)}: {error}; is this cluster older than Kubernetes 1.34?") from None
+            is_monitor = (object_["apiVersion"], object_["kind"]) == _SERVICE_MONITOR
+            why = (
+                "does the cluster have Prometheus Operator?"
+                if is_monitor
+                else "is this cluster older than Kubernetes 1.34?"
+            )
+            raise NotOurs(f"{named(object_)}: {error}; {why}") from None
         try:
             return await resource.get(object_["metadata"]["name"], object_["metadata"].get("namespace", ""))
         except NotFound:
@@ -122,7 +128,7 @@ class Cluster:
                 self._tell(f"{named(object_)}: removed, because it is no longer needed")
 
     async def present(self, parts: Iterable[str]) -> list[tuple[ResourceClient, Object]]:
-        """All objects of these parts of the release, in the order in which they can be removed."""
+        """All objects of these parts of the release, in order of removal."""
         selector = f"{INSTANCE}={self._release.name},{MANAGED_BY}={SERVICE},{PART} in ({','.join(parts)})"
         found: list[tuple[ResourceClient, Object]] = []
         for api_version, kind in KINDS:
@@ -191,7 +197,7 @@ class Cluster:
         return count
 
     async def _remove_made(self, parts: Sequence[str]) -> int:
-        """What programs made themselves: leases, and the autoscaler's status."""
+        """Objects that programs created themselves: leases, and the autoscaler's status."""
         count = 0
         for api_version, kind, name in made_by_programs(self._release, parts):
             resource = await self._client.of_kind(api_version, kind)
@@ -207,7 +213,7 @@ class Cluster:
         return 1
 
     async def _remove_definitions(self, with_definitions: bool) -> int:
-        """Roles go; kinds only if asked for, as all objects of a kind go with it, and priority classes with them if they are ours."""
+        """Remove roles; kinds only on request, because all their objects are deleted too, and with them our priority classes."""
         count = 0
         for object_ in definitions.objects():
             kind = object_["kind"]
@@ -247,7 +253,7 @@ class Cluster:
         return 1
 
     async def check_unused(self, parts: Sequence[str]) -> None:
-        """InUse if pods have devices of drivers that are to go, or a scheduler relies on the guard."""
+        """InUse if pods use devices of drivers to remove, or a scheduler relies on the guard."""
         found = await self.present(parts)
         if "guard" in parts and "scheduler" not in parts:
             for _, object_ in await self.present(("scheduler",)):
@@ -285,7 +291,8 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "dashboard": ("dashboard",),
 }
 PARTS = tuple(COMPONENTS)
-# Every kind that the chart makes (`tests/installation/test_chart.py`).
+_SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
+# Every kind in the chart (`tests/installation/test_chart.py`).
 KINDS = (
     ("v1", "ServiceAccount"),
     ("v1", "ConfigMap"),
@@ -304,6 +311,7 @@ KINDS = (
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"),
+    _SERVICE_MONITOR,
 )
 
 
@@ -313,7 +321,7 @@ def _prefix(release: Release) -> str:
 
 
 def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """apiVersion, kind and name of what running programs made in the namespace."""
+    """apiVersion, kind and name of what running programs created in the namespace."""
     for part in parts:
         if part in ("scheduler", "guard", "queues", "autoscaler"):
             yield "coordination.k8s.io/v1", "Lease", f"{_prefix(release)}-{part}"
@@ -324,7 +332,7 @@ def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[s
 
 
 def namespace_object(release: Release, *, needs_privileges: bool) -> Object:
-    """The namespace of a release, as we make it if nobody has."""
+    """The namespace of a release, created unless it exists."""
     labels = {INSTANCE: release.name, MANAGED_BY: SERVICE}
     if needs_privileges:
         labels[POD_SECURITY] = "privileged"
@@ -349,7 +357,7 @@ def _owner(object_: Object) -> str:
         return f"of Helm's release {labels.get(INSTANCE, '')!r}: use helm upgrade"
     if labels.get(MANAGED_BY):
         return f"managed by {labels[MANAGED_BY]}, release {labels.get(INSTANCE, '')!r}"
-    return "somebody else's"
+    return "not ours"
 
 
 def _result(before: Object | None, after: Object) -> str:
@@ -385,7 +393,7 @@ def _is_used(claim: Object, drivers: set[str]) -> bool:
 
 
 def shortfall(workload: Object) -> str:
-    """What a Deployment or DaemonSet lacks until it runs as its spec says; empty if nothing."""
+    """What a Deployment or DaemonSet lacks to match its spec; empty if nothing."""
     status, generation = workload.get("status") or {}, workload["metadata"].get("generation", 0)
     if status.get("observedGeneration", 0) < generation:
         return "waiting for its controller"
@@ -405,7 +413,7 @@ def shortfall(workload: Object) -> str:
 
 
 def why_not_running(pod: Object) -> Iterator[str]:
-    """What keeps a pod from running, in its status' words."""
+    """Why a pod does not run, from its status."""
     status = pod.get("status") or {}
     name = pod["metadata"]["name"]
     for condition in status.get("conditions") or ():
@@ -422,7 +430,7 @@ def why_not_running(pod: Object) -> Iterator[str]:
 
 
 def _last_words(text: str) -> str:
-    """The lines that say what is wrong, or the last one."""
+    """The lines with errors, or the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("error:", "hint:"))]
     return " ".join(errors or lines[-1:])[-_WORDS_MAX:]

@@ -1,6 +1,6 @@
 """Messages with descriptors over a unix socket, for both sides of the border of a network namespace.
 
-A message is a JSON value; one that is too large for a packet is sent as memory. Who does not read is cut off.
+A message is a JSON value; one that is too large for a packet is sent as shared memory. A peer that does not read is disconnected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The way into a cluster's network for those outside of it: agents, the API server, whoever serves names and Services.
+"""The client of a cluster's network for processes outside it: agents, the API server, and the servers of names and Services.
 
-Asks the process inside (`inside`) over a unix socket. It may be started anew at any time; then everything that lasts is asked for again.
+Talks to the process inside (`inside`) over a Unix socket. It may be restarted at any time; then all lasting requests are repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAUSE_S = 0.2
 
 
 class NetworkFailure(OSError):
-    """The network does not do what it was asked for; the text says why."""
+    """A network request failed, with the reason."""
 
 
 def connect_unix(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
@@ -188,7 +188,7 @@ class PodNetwork:
             self._again = None
 
     async def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._is_closed = True
         if self._again is not None:
             self._again.cancel()

@@ -1,8 +1,8 @@
-"""The process inside of a cluster's network namespace: `python -m allot.network.inside SOCKET USERS NETWORK`, all of them descriptors.
+"""The process inside a cluster's network namespace: `python -m allot.network.inside SOCKET USERS NETWORK`, all of them descriptors.
 
-Connects pods to the bridge, makes connections to them for those outside who ask (never to anything but a pod), and answers in the place of
-placeholders by handing their visitors to the agent whose block it is. Serves the Services and names that it is told of. It can be killed at any time: the namespace stays, and those who ask
-say again what they want.
+Connects pods to the bridge, opens connections to them for clients outside (only ever to pods), and answers for
+placeholders by passing their connections to the agent of their block. Serves the Services and names that it receives. It can be killed at any time: the namespace stays, and clients
+repeat their requests.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Inside:
 
     async def _ask_control(self, message: Message) -> tuple[Message, list[int]]:
         if self.control is None:
-            raise ConnectionRefusedError("nobody is outside")
+            raise ConnectionRefusedError("no client is connected")
         return await self.control.ask(message)
 
     def open_doors(self, ports: list[int]) -> None:
@@ -209,7 +209,7 @@ class _Session:
             each.close()
         for asked in self._asked.values():
             if not asked.done():
-                asked.set_exception(ConnectionResetError("nobody is outside"))
+                asked.set_exception(ConnectionResetError("no client is connected"))
         for task in tuple(self._tasks):
             task.cancel()
 

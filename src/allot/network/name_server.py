@@ -1,4 +1,4 @@
-"""Answers questions for names inside of the network namespace, over UDP and TCP. Names of others go to whoever is outside, if anybody does that."""
+"""The DNS server inside the network namespace, over UDP and TCP. External names go to a resolver outside, if there is one."""
 
 from __future__ import annotations
 

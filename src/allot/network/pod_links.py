@@ -1,4 +1,4 @@
-"""The cables between pods and the bridge. Which addresses are taken is known to the kernel alone: a link has the name of its address."""
+"""The links between pods and the bridge. Only the kernel knows which addresses are in use: a link is named after its address."""
 
 from __future__ import annotations
 

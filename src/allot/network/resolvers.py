@@ -1,4 +1,4 @@
-"""Asks the machine's name servers what pods want to know of names that are not the cluster's: a message in, a message out."""
+"""Forwards pods' DNS queries for external names to the machine's name servers."""
 
 from __future__ import annotations
 

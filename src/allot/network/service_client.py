@@ -1,4 +1,4 @@
-"""The side of a cluster's network that says which Services there are, and that answers for what is outside: the API server, other names."""
+"""The client that sends Services to a cluster's network, and answers for the outside: the API server, external names."""
 
 from __future__ import annotations
 

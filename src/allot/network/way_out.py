@@ -1,4 +1,4 @@
-"""The way out of the pod network, where slirp4netns is installed: a process beside each pod that relays what is for the world outside.
+"""External connectivity of pods, if slirp4netns is installed: a process beside each pod that relays external traffic.
 Run by the `launcher`; imports next to nothing.
 
 Never to the machine's loopback. It ends with the process that has the pod's namespaces.

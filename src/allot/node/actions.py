@@ -1,4 +1,4 @@
-"""What probes and hooks do: a command in a container, a request, a connection, a pause."""
+"""The actions of probes and hooks: a command in a container, a request, a connection, a pause."""
 
 from __future__ import annotations
 

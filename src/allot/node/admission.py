@@ -1,4 +1,4 @@
-"""What the nodes of an agent have taken on: asks the core about each new pod and each resize, with the Node as the API has it."""
+"""Admission of pods by an agent's nodes: the core decides about each new pod and each resize, with the Node from the API."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The agent of one node: registers it, watches the pods that are bound to it, and gives each a worker.
+"""The agent of one node: registers it, watches its pods, and starts a worker for each.
 
-Puts the parts together; what happens to a pod is `pods`' business, the Node object `registration`'s, HTTP `server`'s.
+Combines the parts: `pods` handles a pod, `registration` the Node object, `server` HTTP.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class NodeAgent:
                 tasks.create_task(self._follow_health())
                 tasks.create_task(self._relist())
                 tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
-                if self._proxy is not None:
-                    tasks.create_task(supervise("services", self._proxy.run, self._clock))
+                if (proxy := self._proxy) is not None:
+                    tasks.create_task(supervise("services", lambda: proxy.run(self._events), self._clock))
                 if self._names is not None:
                     tasks.create_task(supervise("names", self._names.run, self._clock))
                 await self._variables.wait()

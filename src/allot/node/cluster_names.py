@@ -1,7 +1,7 @@
-"""The cluster's names for the pods of a node, where a container runtime gives them addresses: what CoreDNS does elsewhere, in the agent.
+"""Cluster DNS for the pods of a node with a container runtime: what CoreDNS does elsewhere, in the agent.
 
-Names of others are asked of the machine's own name servers, for pods alone: who is not on this node gets no answer, so that the node is
-no resolver for everybody.
+External names are resolved by the machine's name servers, only for pods of this node, so that the node is
+not an open resolver.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClusterNames:
         self._server = NameServer(self._directory, forward, address=address, is_client=self._is_client)
         servers = machine_resolving(machine).servers if machine is not None else ()
         if address in servers:
-            _log.warning("names: the machine asks %s itself, so that it can ask nobody for names of others", address)
+            _log.warning("names: the machine's name server is %s itself, so external names cannot be resolved", address)
         self._server.recurses = bool(servers) and address not in servers
         self._server.start()
 

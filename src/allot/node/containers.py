@@ -1,4 +1,4 @@
-"""From a container of a pod to what a runtime is told to make: environment, mounts, user, limits.
+"""Builds the runtime's configuration of a container: environment, mounts, user, limits.
 
 Fetches what the environment refers to; everything else follows from the pod.
 """

@@ -1,4 +1,4 @@
-"""What pod workers need of device management: `node.dra` has it for a node, `node.simulated_devices` for many."""
+"""The port to device management for pod workers: `node.dra` implements it for a node, `node.simulated_devices` for many."""
 
 from __future__ import annotations
 

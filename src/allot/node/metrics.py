@@ -1,4 +1,4 @@
-"""What a node, its pods and its containers use: by the names that metrics-server reads, and as the kubelet's summary."""
+"""Resource usage of a node, its pods and its containers: in metrics-server's format, and as the kubelet's summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods refer to, fetched when it is needed: config maps, secrets, volumes, tokens of service accounts.
+"""Fetches objects that pods refer to on demand: ConfigMaps, Secrets, volumes, tokens of service accounts.
 
 A node may read only what its pods refer to, object by object (the node authorizer), so nothing is listed or watched.
 """

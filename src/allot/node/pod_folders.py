@@ -1,4 +1,4 @@
-"""The folder of each pod, below one that nobody but the agent can enter: containers get to what is theirs by mounts."""
+"""The directory of each pod, below one that only the agent can enter: containers reach their files by mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pods find names where a runtime is told: name servers, and the hosts file that containers have mounted."""
+"""DNS settings of pods for runtimes: name servers, and the mounted hosts file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources service: which devices the pods of this node use, for those who watch devices (DCGM exporters).
+"""The kubelet's PodResources service: which devices the pods of this node use, for device monitors (DCGM exporters).
 
 Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; devices of
 device plugins and exclusive processors there are none.

@@ -1,12 +1,12 @@
-"""What pods serve on their Prometheus endpoints, fetched by the agent of their node, by the usual annotations:
+"""Scrapes the Prometheus endpoints of pods on this node, by the usual annotations:
 
     prometheus.io/scrape: "true"
     prometheus.io/port: "8000"       default: the first port that a container names
     prometheus.io/path: "/metrics"
-    prometheus.io/scheme: "http"     or https; whose certificate it is, is not asked
+    prometheus.io/scheme: "http"     or https; the certificate is not verified
 
-The way is the runtime's into the pod (that of port-forward), so a pod can only be asked about itself, whatever address it has or
-says to have. No redirect is followed. Time, size and number of samples are bounded, and so is how often a pod is asked.
+Connections use the runtime's port-forward, so they can only reach the pod itself, whatever address it has or
+claims. Redirects are not followed. Time, size, number of samples and scrape frequency are limited.
 """
 
 from __future__ import annotations

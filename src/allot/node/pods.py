@@ -1,7 +1,7 @@
-"""One worker per pod: looks, decides (`core.lifecycle.pods`), acts, tells, and waits for the next change.
+"""One worker per pod: observes, decides (`core.lifecycle.pods`), acts, reports, and waits for the next change.
 
-A worker lives from the moment a pod is bound here until nothing of it is left. Everything that it must remember over a restart
-of the agent is in the API, the runtime or the checkpoint of prepared claims; back-offs and probes begin anew.
+A worker lives from the binding of a pod until nothing of it is left. All state that must survive a restart
+of the agent is in the API, the runtime or the checkpoint of prepared claims; backoffs and probes start over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The node in the API: its Node object, its status, and the lease that says that the agent lives.
+"""The node in the API: its Node object, its status, and the agent's lease.
 
 The numbers are the kubelet's: the lease is renewed every 10 s, the status written when it changes and every 5 minutes.
 """

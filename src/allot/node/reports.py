@@ -1,4 +1,4 @@
-"""What the agent tells about pods: their status in the API, and events in the kubelet's name."""
+"""The agent's reports about pods: their status in the API, and events in the kubelet's name."""
 
 from __future__ import annotations
 

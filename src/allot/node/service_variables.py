@@ -1,4 +1,4 @@
-"""The Services that containers learn of by their environment: those of their namespace, and the API server's own."""
+"""Environment variables for Services: those of the pod's namespace, and the API server's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices of simulated nodes: real drivers and a claim preparer for each node, but only while somebody needs them.
+"""The devices of simulated nodes: real drivers and a claim preparer for each node, but only while needed.
 
 What a node's drivers publish is known without them, so a node costs nothing but its objects in the API until the first claim on it
 is to be prepared. Then its drivers are started, register on sockets below the node's folder and are called as on any other node. They

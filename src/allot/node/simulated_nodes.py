@@ -1,4 +1,4 @@
-"""Many nodes that exist only here, in one process: what `agent` is for one machine, with everything shared that can be.
+"""Many simulated nodes in one process: like `agent` for one machine, with everything shared that can be.
 
 One watch of the pods of all nodes, one runtime, one recorder of events, and one loop each for leases and states, whatever the
 number of nodes; what happens to a pod is the business of the same workers (`pods`) as on a real node. Slices are published at once

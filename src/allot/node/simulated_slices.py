@@ -1,6 +1,6 @@
-"""The slices of all simulated nodes: published before any driver runs, and changed when a driver says something else.
+"""The slices of all simulated nodes: published before any driver runs, and updated when a driver reports changes.
 
-One watch for all nodes notices slices that somebody has deleted; they come back after a pause, as a driver would bring them. Changes by
+One watch for all nodes notices deleted slices; they are recreated after a pause, as by a driver. Changes by
 others are left alone.
 """
 

@@ -1,6 +1,6 @@
-"""What pods of simulated nodes are said to use (`core.metrics.declared_usage`), added up as time goes by.
+"""The declared usage of pods on simulated nodes (`core.metrics.declared_usage`), accumulated over time.
 
-Processor time is a counter: what is said may change, and what was used stays used.
+Processor time is a counter: the declared rate may change, but past usage stays.
 """
 
 from __future__ import annotations

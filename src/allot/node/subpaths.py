@@ -1,4 +1,4 @@
-"""Parts of volumes (subPath) for runtimes that are told paths: mounted in a folder of the agent first, as the kubelet does.
+"""subPath mounts for runtimes that take paths: mounted in a directory of the agent first, as by the kubelet.
 
 A container that can write to a volume could otherwise move a link there between the agent's look and the runtime's mount. What is
 mounted here is what was looked at. The process runtime needs none of this: its shim looks and mounts in one step.

@@ -1,4 +1,4 @@
-"""What of a pod's volumes a container has mounted, where and how: from what the pod says to what a runtime is told."""
+"""The volume mounts of a container: from the pod's spec to the runtime's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volumes of pods: folders that are made, filled, kept up to date and removed.
+"""Volumes of pods: creates, fills, updates and removes directories.
 
 emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes, and the volumes of claims as far as they are folders of
 the machine (hostPath, local). Files change all at once: a new folder is filled and a

@@ -1,8 +1,8 @@
-"""Files in folders that somebody else writes to at the same time: whatever they do, nothing outside of the folder is touched.
+"""Safe file access below directories that others may write to concurrently: nothing outside the directory is ever touched.
 
-Every step is taken from the descriptor of the folder before, and links are read and not followed by the kernel, so that there is no
-moment between looking and doing. `openat2` would save the steps, but cannot make the folders that are missing on the way, and is not
-everywhere; one way that works everywhere was preferred. Imports next to nothing: the shim beside each container uses it too.
+Every step starts from the descriptor of the previous directory, and links are read, not followed by the kernel, so there is no
+window between check and use. `openat2` would save the steps, but cannot create missing directories on the way, and is not
+available everywhere; one way that works everywhere is better. Imports next to nothing: the shim beside each container uses it too.
 """
 
 from __future__ import annotations

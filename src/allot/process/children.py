@@ -1,4 +1,4 @@
-"""Programs that run beside this process: started again when they end, ended when it ends, what they say handed on line by line."""
+"""Child programs: restarted when they end, stopped with this process, their output passed on line by line."""
 
 from __future__ import annotations
 

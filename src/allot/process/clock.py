@@ -1,4 +1,4 @@
-"""Time as the processes see it. Everything that needs the time is given a Clock, so that tests and the simulator can steer it.
+"""The clock. Everything that needs the time gets a Clock, so that tests and the simulator can control it.
 
 The only module that reads the machine's clocks.
 """

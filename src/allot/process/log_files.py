@@ -1,6 +1,6 @@
-"""Log files of a process: lines are appended, and a file that has become too large is set aside.
+"""Log files of a process: appends lines, and rotates large files.
 
-`ContainerLog` writes the format of the container runtime interface, which is what agents read when somebody asks for the log of a pod.
+`ContainerLog` writes the CRI format, which agents read for pod logs.
 `OwnersLogs` keeps the logs of several such programs that share a process.
 """
 

@@ -1,4 +1,4 @@
-"""The kernel's namespaces: making them, entering them, and whose ids count as whose. Imports next to nothing, as `mounts`."""
+"""Kernel namespaces: creates and enters them, and maps user ids. Imports next to nothing, like `mounts`."""
 
 from __future__ import annotations
 

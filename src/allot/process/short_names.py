@@ -1,6 +1,6 @@
-"""Short names of folders: a socket's path may have 107 bytes, and a user's folder may be deep in others.
+"""Short names for directories: a socket path may have at most 107 bytes, and a user's directory may be deeply nested.
 
-A folder that is too deep is reached through a link in a folder for temporary files as long as somebody needs it. What is in it stays
+A deep directory is reached through a temporary link while needed. Its contents stay
 where it is.
 """
 

@@ -1,6 +1,6 @@
-"""Keeps a background task of a process alive: when it fails, it is reported and started again after a pause.
+"""Keeps a background task alive: logs a failure and restarts the task after a pause.
 
-The one place besides `cli/main.py` that catches every exception; elsewhere the narrowest class is caught, or none.
+The only place besides `cli/main.py` that catches every exception; elsewhere the narrowest class is caught, or none.
 """
 
 from __future__ import annotations

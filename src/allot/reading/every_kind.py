@@ -1,4 +1,4 @@
-"""All objects of a cluster that runs, whatever their kind: each resource once, in the version that its server prefers."""
+"""All objects of a live cluster, of every kind: each resource once, in the server's preferred version."""
 
 from __future__ import annotations
 

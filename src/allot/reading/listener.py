@@ -1,4 +1,4 @@
-"""Who hears of what happens during reading: what was left out, and how far it has got. Never part of an answer."""
+"""Listens to the progress of reading: what was left out, and how far it is. Never part of an answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Snapshots of a cluster that runs: once, or again after every change.
+"""Snapshots of a live cluster: once, or again after every change.
 
-Reading needs no more than the right to list, and to watch for the second. A kind that the server does not have is left out. One that may
-not be listed is read in the namespace of the connection alone, or else left out: both with a note, and the snapshot knows it. Only
-who may list nothing that matters is refused.
+Reading needs only permission to list, and to watch for the second. A kind that the server does not have is left out. A kind that may
+not be listed is read only in the namespace of the connection, or else left out: both with a note, and recorded in the snapshot. Only
+a user who may list nothing relevant is refused.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ async def _watch_late(
                 if version and await _may_list(client, kind, version, ""):
                     start(kind, version)
         except ApiError as error:
-            _CLIENT_LOG.warning("kinds that may have come: %s", error)
+            _CLIENT_LOG.warning("cannot check for new kinds: %s", error)
 
 
 class ReadOnly:

@@ -1,6 +1,6 @@
 """Snapshots of a cluster: from a live cluster, or from files that `kubectl get -o yaml` or `allot snapshot` wrote.
 
-Dumps are taken as they are: what people cut away or added is no error.
+Dumps are used as they are: missing or additional fields are not errors.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""From a placement to a bound pod: the writes, in an order in which a crash between any two loses nothing.
+"""From a placement to a bound pod: the writes, in an order such that a crash between any two loses nothing.
 
 1. volumes that waited for the pod, and the wait until they are bound (`volume_writes`);
 2. each claim: finalizer, then allocation and reservation in one write, guarded by its resourceVersion;
 3. the claim for extended resources, if there is one, and the pod's status that names it;
-4. the pod's account of node resources behind devices;
-5. the wait for devices that have to become ready;
+4. the pod's status of node resources that devices provide;
+5. the wait for devices to become ready;
 6. the binding.
 
-All state is in the API, so nothing has to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
-Claims that were written hold their devices and say by their node selector where the pod has to go: the pod is decided again
-with them, and bound. If it cannot go there any more, they are deallocated as part of that decision's refusal. A claim for
-extended resources that was made but not named in the pod's status is found by its annotation and owner, deleted, and made
-anew. If the pod is gone, the claim controller takes its reservations and deallocates.
+All state is in the API, so nothing needs to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
+Written claims hold their devices, and their node selectors determine the pod's node: the pod is decided again
+with them, and bound. If it can no longer run there, they are deallocated as part of that refusal. A claim for
+extended resources that was created but not named in the pod's status is found by its annotation and owner, deleted, and
+recreated. If the pod is gone, the resource claim controller removes its reservations and deallocates.
 
-On a server that does not check what claims hold, two schedulers may have given away one device. Before a pod is bound there,
-everything written up to the own allocation must have been seen; whose allocation came later gives it up.
+On a server without a check for double allocation, two schedulers may have allocated one device. Before a pod is bound there,
+everything written up to its own allocation must have been seen; the later allocation is given up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The scheduler around its machine: feeds it with changes, writes what it decides, and tells it what became of that.
+"""The scheduler around its machine: feeds it with changes, writes its decisions, and reports the results back.
 
 Deciding is plain computation on what is in memory (`core.scheduling.machine`); several units are decided per tick of the event
-loop. Writing takes time, so every placed pod has a task of its own, a bounded number of them at once; until its writes are
+loop. Writing takes time, so every placed pod has its own task, a limited number at once; until its writes are
 done the machine counts the pod as placed.
 """
 
@@ -180,7 +180,7 @@ class Scheduler:
             try:
                 discovery = await self._client.discovery(refresh=True)
             except ApiError as error:
-                _log.info("what is served is not known: %s", error)
+                _log.info("discovery failed: %s", error)
                 continue
             sources.connect_custom(discovery, self._changed, self._serve_late)
 

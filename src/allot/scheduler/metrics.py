@@ -1,4 +1,4 @@
-"""What the scheduler measures, under kube-scheduler's names."""
+"""The scheduler's metrics, under kube-scheduler's names."""
 
 from __future__ import annotations
 

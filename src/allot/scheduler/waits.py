@@ -1,4 +1,4 @@
-"""Waiting for what watches bring: for devices and volumes to become ready, and for an own write to be seen."""
+"""Waits for watch events: until devices and volumes are ready, or an own write is seen."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The store on etcd 3.5 or newer: keys as kube-apiserver has them, and JSON values, which it reads whatever it writes itself.
+"""The store on etcd 3.5 or newer: kube-apiserver's keys, and JSON values, which kube-apiserver can always read.
 
-Holds no state of its own but a cache of decoded objects, so several API servers can share one etcd. The resourceVersion is not in
+Has no state except a cache of decoded objects, so several API servers can share one etcd. The resourceVersion is not in
 the stored text: it is etcd's revision, known only afterwards, and is put into objects as they are read.
 """
 
@@ -266,7 +266,7 @@ class EtcdStore:
             return LastState(self._entries.entry(removed), outcome.answer.header.revision)
         present = _present(outcome)
         if present is None and outcome.repeated:
-            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is not known")
+            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is unknown")
         if present is None:
             raise KeyNotFound(key)
         raise RevisionConflict(key, expected, self._entries.entry(present))

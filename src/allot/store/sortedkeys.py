@@ -53,7 +53,7 @@ class SortedKeys:
         index = bisect_left(self._lasts, key)
         block = self._blocks[index]
         position = bisect_left(block, key)
-        assert block[position] == key, f"key {key!r} is not there"
+        assert block[position] == key, f"key {key!r} does not exist"
         del block[position]
         self._count -= 1
         if block:

@@ -274,7 +274,7 @@ class SqliteStore(TimelineReads):
         self._closed = True
         self._waiting = []
         error = StoreUnavailable(
-            f"store file {self._path}: the writer stopped ({why}); the outcome of the write is not known; restart the server"
+            f"store file {self._path}: the writer stopped ({why}); the outcome of the write is unknown; restart the server"
         )
         self._finish(list(self._pending.values()), error)
         self._checked(error)

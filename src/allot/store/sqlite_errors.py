@@ -53,7 +53,7 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return _not_writable(path, error)
     # A failed write to the log can still come to light when the file is opened next.
     return StoreUnavailable(
-        f"store file {path}: {error} ({name}); the outcome of the write is not known; check the disk and its quota",
+        f"store file {path}: {error} ({name}); the outcome of the write is unknown; check the disk and its quota",
         Fault.DISK_ERROR,
     )
 

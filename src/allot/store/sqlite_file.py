@@ -92,7 +92,7 @@ class SqliteFile:
         state = found.state or FileState("", 0, 0)
         mark = found.mark or Mark(store=state.store or SystemIds().new_uid())
         if found.mark is None and found.state is not None and not state.store:
-            _log.warning("store file %s: had no marker yet; whether it is complete is not known", self._path)
+            _log.warning("store file %s: had no marker yet; it may be incomplete", self._path)
         now = Mark(
             store=state.store or mark.store,
             starts=max(state.starts, mark.starts) + 1,
@@ -164,7 +164,7 @@ class SqliteFile:
             contents.revision = max(contents.revision, revision)
             if value is None:
                 if before is None:
-                    raise damaged(self._path, f"revision {revision} deletes key {key!r}, which is not there")
+                    raise damaged(self._path, f"revision {revision} deletes key {key!r}, which does not exist")
                 event = Event(EventType.DELETED, LastState(before, revision), before, revision)
                 del entries[key]
             else:

@@ -1,4 +1,4 @@
-"""Looks at a database, its log and its marker before anything is changed, and tells whether something is missing.
+"""Checks a database, its log and its marker before any change, and detects losses.
 
 A store that starts older than it was, or empty, is worse than one that does not start: clients act on what they see, and
 controllers delete what has lost its owner. Everything here only reads; what is refused is left as it was found. The checksums of
@@ -93,14 +93,14 @@ def _loss(
 
 def _lost(path: Path, what: str, fault: Fault) -> StoreUnavailable:
     return StoreUnavailable(
-        f"store file {path}: {what}; restore what is missing, or continue with what is there with {ACCEPT_LOSS}", fault
+        f"store file {path}: {what}; restore what is missing, or continue with the rest with {ACCEPT_LOSS}", fault
     )
 
 
 def _no_marker(path: Path, what: str) -> StoreUnavailable:
     return _lost(
         path,
-        f"its marker {marker_path(path).name} {what}, so whether the store is complete is not known",
+        f"its marker {marker_path(path).name} {what}, so the store may be incomplete",
         Fault.MARKER,
     )
 

@@ -1,4 +1,4 @@
-"""Looks at SQLite's write-ahead log before SQLite does, to tell a log that ends early from one that is damaged.
+"""Checks SQLite's write-ahead log before SQLite does, to distinguish a log that ends early from a damaged one.
 
 SQLite reads its log up to the first frame whose checksum is wrong and takes that for the end. After a crash that is right: the
 last commit may be there in part. But if a frame further up was damaged later, SQLite would drop all commits behind it without a

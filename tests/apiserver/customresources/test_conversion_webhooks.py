@@ -33,6 +33,7 @@ def definition(webhook: Webhook, storage: str = "v1") -> Object:
                 }
             },
             "subresources": {"status": {}},
+            "selectableFields": [{"jsonPath": f".spec.{field}"} for field in properties],
         }
         for name, properties in texts.items()
     ]
@@ -169,6 +170,37 @@ async def test_watches_tell_objects_in_their_version(server: LiveServer, webhook
         failed = await anext(events)
         assert (failed["type"], failed["object"]["code"]) == ("ERROR", 500)
         assert failed["object"]["message"].endswith("out of order")
+
+
+async def test_objects_are_selected_by_the_fields_of_the_version_of_the_request(
+    server: LiveServer, webhook: Webhook
+) -> None:
+    await defined(server, webhook)
+    for name, host, port in (("p", "a", "1"), ("q", "a", "2"), ("r", "b", "1")):
+        assert (await server.post(path("v2"), pair("v2", name, host=host, port=port))).status == 201
+
+    async def names(query: str) -> list[str]:
+        answer = await server.get(query)
+        assert answer.status == 200, answer.json
+        return [each["metadata"]["name"] for each in answer.json["items"]]
+
+    assert await names(f"{path('v2')}?fieldSelector=spec.host=a") == ["p", "q"]
+    assert await names(f"{path('v2')}?fieldSelector=spec.host=a,spec.port=2&limit=1") == ["q"]
+    assert await names(f"{path('v2')}?fieldSelector=metadata.name=p,spec.host=b") == []
+    assert await names(f"{path('v1')}?fieldSelector=spec.hostPort=b:1") == ["r"]
+    first = (await server.get(f"{path('v2')}?fieldSelector=spec.port=1&limit=1")).json
+    rest = f"{path('v2')}?fieldSelector=spec.port=1&limit=1&continue={first['metadata']['continue']}"
+    assert ([each["metadata"]["name"] for each in first["items"]], await names(rest)) == (["p"], ["r"])
+    async with server.watch(f"{path('v2')}?watch=1&fieldSelector=spec.host=b") as events:
+        told = [await anext(events)]
+        for name, text in (("p", "c:1"), ("p", "b:1"), ("r", "a:1")):
+            assert (await server.patch(path("v1", name), {"spec": {"hostPort": text}})).status == 200
+        told += [await anext(events), await anext(events)]
+        assert [(each["type"], each["object"]["metadata"]["name"], each["object"]["spec"]) for each in told] == [
+            ("ADDED", "r", {"host": "b", "port": "1"}),
+            ("ADDED", "p", {"host": "b", "port": "1"}),
+            ("DELETED", "r", {"host": "b", "port": "1"}),
+        ]
 
 
 async def test_a_webhook_that_fails_is_named_and_its_storage_version_still_served(

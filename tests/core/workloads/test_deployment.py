@@ -318,6 +318,22 @@ def test_a_deployment_that_goes_only_counts() -> None:
     assert world.sizes() == {"app:1": 3}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("3546343826724305832", "3546343826724305833"), ("9" * 19, "1"), ("9" * 5000, "1"), ("many", "1")],
+)
+def test_numbers_of_templates_have_64_bits(before: str, after: str) -> None:
+    world = World()
+    world.settle()
+    (first,) = world.sets.values()
+    first["metadata"]["annotations"][REVISION] = before
+    world.set(template=template("app:2"))
+    world.settle()
+    second = next(each for each in world.sets.values() if image_of(each) == "app:2")
+    assert second["metadata"]["annotations"][REVISION] == after
+    assert world.deployment["metadata"]["annotations"][REVISION] == after
+
+
 def test_an_orphan_is_adopted_as_the_new_replica_set() -> None:
     world = World()
     world.look()

@@ -1,8 +1,8 @@
-"""Who asks: the user behind a client certificate or a bearer token.
+"""Authentication: the user behind a client certificate or a bearer token.
 
-Credentials are tried in Kubernetes' order, and the first that holds decides: certificate, bearer token, token of a WebSocket.
-A request whose credentials do not hold is refused, however little it asks for; one without any is system:anonymous's. What a
-user may do is not known here.
+Credentials are tried in Kubernetes' order, and the first valid one decides: certificate, bearer token, token of a WebSocket.
+A request with invalid credentials is always refused; one without any is from system:anonymous. Does not know what a
+user may do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a request may be made: system:masters, then the node authorizer, then RBAC; the first that allows decides.
+"""Authorization of requests: system:masters, then the node authorizer, then RBAC; the first that allows decides.
 
-Fed with the changes of the store (`apply_change`), so that a decision is made from memory. Refusals become the Status that
-Kubernetes answers: 403, for somebody without a credential too.
+Follows the changes of the store (`apply_change`), so that decisions need only memory. Refusals become the Status that
+Kubernetes returns: 403, also without credentials.
 """
 
 from __future__ import annotations

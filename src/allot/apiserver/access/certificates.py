@@ -1,9 +1,9 @@
-"""The server's own certificate authority: made at first start, kept in the data directory, used for server and clients.
+"""The server's certificate authority: created at the first start, stored in the data directory, used for server and clients.
 
-Keys are ECDSA P-256. The authority lives ten years, what it signs one; a certificate is replaced when less than a month is
+Keys are ECDSA P-256. The authority is valid for ten years, certificates for one; a certificate is replaced when less than a month is
 left or when the names it is for have changed. All files are readable by their owner only.
 
-Also verifies client certificates and says which user they make. Does not know what such a user may do.
+Also verifies client certificates and returns their user. Does not know what such a user may do.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Certificates:
         key = read_secret(self.directory / f"{name}.key")
         if name == "ca" and (certificate is None) != (key is None):
             raise SecretFileError(
-                f"certificate authority in {self.directory}: only one of ca.crt and ca.key is there; "
+                f"certificate authority in {self.directory}: only one of ca.crt and ca.key exists; "
                 "restore the other, or remove both to start with a new authority (clients need new kubeconfigs then)"
             )
         return None if certificate is None or key is None else KeyPair(certificate, key)

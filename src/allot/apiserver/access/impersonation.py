@@ -1,4 +1,4 @@
-"""Acting as somebody else: the answers to requests with Impersonate headers."""
+"""Impersonation: answers requests with Impersonate headers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Files that only their owner may read: keys, tokens, kubeconfigs.
 
-A file is written beside its place and moved there, so that nobody ever sees half of it or sees it with other modes. Modes of
-our own files are put right when they are read; files that users name are theirs, and they are only told.
+A file is written beside its place and moved there, so that no reader sees a part of it or other modes. Modes of
+our own files are corrected when they are read; for files that users name, there is only a warning.
 """
 
 from __future__ import annotations

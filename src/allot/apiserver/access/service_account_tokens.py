@@ -1,7 +1,7 @@
-"""Tokens of service accounts: what they claim, and whether that still holds.
+"""Tokens of service accounts: their claims, and whether they are still valid.
 
-A token is good while the service account it names exists with the same uid, and while the pod, secret or node that it is
-bound to does. Tokens in Secrets of type kubernetes.io/service-account-token never end, but die with their Secret.
+A token is valid while its service account exists with the same uid, and while the pod, secret or node that it is
+bound to does. Tokens in Secrets of type kubernetes.io/service-account-token never expire, but end with their Secret.
 """
 
 from __future__ import annotations

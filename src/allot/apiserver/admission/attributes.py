@@ -1,7 +1,7 @@
 """What an admission plugin sees: the request, the object before and after, and what it may look up.
 
-Objects are JSON values in the storage version of their kind and shared with whoever else holds them. A plugin that wants
-another object puts a new one into `object`; it never changes the one that is there.
+Objects are JSON values in the storage version of their kind, and shared. A plugin that wants
+another object puts a new one into `object`; it never changes the existing one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admission policies and the bindings that put them into force: which of them mean a request, and with which parameters."""
+"""Admission policies and their bindings: which of them apply to a request, and with which parameters."""
 
 from __future__ import annotations
 

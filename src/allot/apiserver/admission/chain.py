@@ -1,4 +1,4 @@
-"""The chain of admission plugins: those that change the object first, then those that only judge it.
+"""The chain of admission plugins: mutating ones first, then validating ones.
 
 A request passes `mutate` before its object is prepared and validated, and `judge` around the write to the store: what was
 charged for an object (quota) is given back if the write fails.

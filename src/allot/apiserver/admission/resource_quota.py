@@ -1,4 +1,4 @@
-"""ResourceQuota: charges what is created to the quotas of its namespace, and refuses what does not fit.
+"""ResourceQuota: charges new objects to the quotas of their namespace, and refuses excess ones.
 
 A charge is a compare-and-swap on the quota's status, so several servers can share a store and none goes over. Within this
 process charges of one namespace queue up behind a lock instead of colliding.

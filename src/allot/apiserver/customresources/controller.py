@@ -1,6 +1,6 @@
 """Follows definitions: accepts names, serves and stops serving kinds, and deletes what belonged to a deleted definition.
 
-Every server that shares a store runs one. What they write is the same, and a write that another server made first is not
+Every server that shares a store runs one. They write the same, and a write that another server did first is not
 repeated.
 """
 

@@ -1,4 +1,4 @@
-"""What happens to definitions themselves on their way in."""
+"""The strategy of CustomResourceDefinitions themselves."""
 
 from __future__ import annotations
 

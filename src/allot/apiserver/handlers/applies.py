@@ -1,4 +1,4 @@
-"""Server-side apply: a client says what it wants of an object, and owns the fields that it names."""
+"""Server-side apply: a client sends the fields that it wants, and owns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists: which revision, which objects, how many at a time.
+"""Lists: revision, selection and paging.
 
 A list is consistent: all pages show the objects as of the revision of the first. The continue token holds that revision and
 where the next page starts; it is Kubernetes' own format, so that tokens mean the same to every server on one store.
@@ -65,25 +65,35 @@ async def list_objects(
     start = await _start(store, prefix, options)
     if selection.name and start == _Start() and (namespace or not served.resource.namespaced):
         page = await _single(store, served.key(namespace, selection.name))
+        page = msgspec.structs.replace(page, entries=await chosen(page.entries, selection, served))
     else:
-        page = await _read(store, prefix, start, options, selection)
-    entries = page.entries if selection.everything else await selected(page.entries, selection)
-    if served.convert_needed:
-        entries = await presented(entries, served)
+        page = await _read(store, served, prefix, start, options, selection)
     token = encode_token(page.revision, page.continue_key, prefix) if page.continue_key else ""
     resource = served.resource
     return ApiList(
         api_version=resource.api_version,
         kind=resource.list_kind,
-        entries=entries,
+        entries=page.entries,
         resource_version=str(page.revision),
         continue_token=token,
         remaining=page.remaining if token and selection.everything else None,
     )
 
 
-async def selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entry, ...]:
-    """The entries that are selected, with room for other requests in between."""
+async def chosen(entries: Sequence[Entry], selection: Selection, served: Served) -> tuple[Entry, ...]:
+    """The entries that are selected, in the version of the row, with room for other requests in between."""
+    if selects_by_version(selection, served):
+        return await _selected(await _presented(entries, served), selection)
+    found = tuple(entries) if selection.everything else await _selected(entries, selection)
+    return await _presented(found, served) if served.convert_needed else found
+
+
+def selects_by_version(selection: Selection, served: Served) -> bool:
+    """Whether entries have to be in the version of the row to be judged: a version of a custom resource has fields of its own."""
+    return served.custom and served.convert_needed and selection.by_content
+
+
+async def _selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entry, ...]:
     found: list[Entry] = []
     for few in in_steps(entries, max(_CHUNK_MIN // selection.terms, 1)):
         found += filter(selection.matches_entry, few)
@@ -91,8 +101,7 @@ async def selected(entries: Sequence[Entry], selection: Selection) -> tuple[Entr
     return tuple(found)
 
 
-async def presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, ...]:
-    """The entries in the version of the row, with room for other requests in between."""
+async def _presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, ...]:
     shown: list[Entry] = []
     for few in in_steps(entries, _CHUNK_MIN):
         shown += await run_for(served, served.present_entries, few)
@@ -137,18 +146,23 @@ async def _single(store: Store, key: str) -> Page:
     return Page((entry,) if entry is not None else (), max(revision, entry.revision) if entry is not None else revision)
 
 
-async def _read(store: Store, prefix: str, start: _Start, options: ListOptions, selection: Selection) -> Page:
+async def _read(
+    store: Store, served: Served, prefix: str, start: _Start, options: ListOptions, selection: Selection
+) -> Page:
     try:
-        if not options.limit or selection.everything:
-            return await store.list(prefix, limit=options.limit, continue_key=start.key, revision=start.revision)
-        return await _read_selected(store, prefix, start, options.limit, selection)
+        if options.limit and not selection.everything:
+            return await _read_chosen(store, served, prefix, start, options.limit, selection)
+        page = await store.list(prefix, limit=options.limit, continue_key=start.key, revision=start.revision)
     except Compacted:
         raise _expired(prefix, start) from None
     except FutureRevision as error:
         raise too_large_resource_version(start.revision or 0, error.current) from None
+    return msgspec.structs.replace(page, entries=await chosen(page.entries, selection, served))
 
 
-async def _read_selected(store: Store, prefix: str, start: _Start, limit: int, selection: Selection) -> Page:
+async def _read_chosen(
+    store: Store, served: Served, prefix: str, start: _Start, limit: int, selection: Selection
+) -> Page:
     """A full page of selected objects, however many are passed over."""
     found: list[Entry] = []
     key, revision = start.key, start.revision
@@ -156,10 +170,10 @@ async def _read_selected(store: Store, prefix: str, start: _Start, limit: int, s
         chunk = max(_CHUNK_MIN, limit)
         page = await store.list(prefix, limit=chunk, continue_key=key, revision=revision)
         revision = page.revision
-        for entry in await selected(page.entries, selection):
+        for entry in await chosen(page.entries, selection, served):
             found.append(entry)
             if len(found) == limit:
-                last = entry is page.entries[-1]
+                last = entry.key == page.entries[-1].key
                 if last and not page.continue_key:
                     return Page(tuple(found), revision)
                 return Page(tuple(found), revision, page.continue_key if last else entry.key + "\0")

@@ -1,4 +1,4 @@
-"""The last step of every write, and its answer: what the store is given, and what the client is shown of it."""
+"""The last step of every write: stores the object and builds the answer."""
 
 from __future__ import annotations
 

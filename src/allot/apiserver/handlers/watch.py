@@ -1,7 +1,7 @@
-"""Watches: the changes of the objects that a request means, after a revision, as they happen.
+"""Watches: the changes of the selected objects after a revision, as they happen.
 
-A change that makes an object match the selectors is told as ADDED, one that makes it stop matching as DELETED. Whoever
-cannot be told everything is told so (410 Expired) and lists again. Bookmarks tell how far a watcher is when nothing that it
+A change that makes an object match the selectors is reported as ADDED, one that makes it stop matching as DELETED. A client
+that falls too far behind gets 410 Expired and lists again. Bookmarks report progress while nothing that a watch
 selects has changed.
 """
 
@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Any
 
 from allot.apiserver.errors import StatusError, expired, too_large_resource_version, unavailable
-from allot.apiserver.handlers.lists import parse_resource_version, presented, selected
+from allot.apiserver.handlers.lists import chosen, parse_resource_version, selects_by_version
 from allot.apiserver.objects.options import ListOptions
 from allot.apiserver.objects.selection import Selection
 from allot.apiserver.registry import Served
@@ -63,12 +63,9 @@ async def open_watch(
         initial, revision = page.entries, page.revision
     elif revision == 0:
         revision = await store.revision()
-    if not selection.everything:
-        initial = await selected(initial, selection)
+    initial = await chosen(initial, selection, served)
     duration = options.timeout_seconds or int(TIMEOUT_MIN_S * (1 + ids.jitter()))
     watch = ObjectWatch(served, selection, clock, duration, bookmarks=options.allow_watch_bookmarks)
-    if served.convert_needed:
-        initial = await presented(initial, served)
     watch.begin(store, prefix, revision, initial, marks_end=bool(wanted))
     return watch
 
@@ -79,6 +76,7 @@ class ObjectWatch:
     def __init__(self, served: Served, selection: Selection, clock: Clock, duration: float, *, bookmarks: bool) -> None:
         self._served = served
         self._selection = selection
+        self._selects_by_version = selects_by_version(selection, served)
         self._clock = clock
         self._ends = clock.monotonic() + duration
         self._bookmarks = bookmarks
@@ -173,6 +171,10 @@ class ObjectWatch:
         entry, before = change.entry, change.before
         if self._selection.everything:
             return self._told(change.type, entry)
+        if self._selects_by_version:
+            # In one go, as somebody else may have to be asked.
+            entry, *earlier = self._served.present_entries((entry,) if before is None else (entry, before))
+            before = earlier[0] if earlier else None
         is_selected = change.type is not EventType.DELETED and self._selection.matches(entry.object)
         was_selected = before is not None and self._selection.matches(before.object)
         if is_selected:

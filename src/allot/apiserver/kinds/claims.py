@@ -1,4 +1,4 @@
-"""Claims and their templates: what a claim keeps from others like it, and who may ask for devices that others use."""
+"""Claims and their templates: fields that depend on feature gates, and who may request admin access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods: JSON with rules of their own and typed checks; they end gracefully if they may be running."""
+"""Pods: JSON with special rules and typed checks; they terminate gracefully if they may be running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discovery: what this server serves, for clients that ask before they act. In the classic form and aggregated."""
+"""Discovery: what this server serves, in the classic and the aggregated form."""
 
 from __future__ import annotations
 

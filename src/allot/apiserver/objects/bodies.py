@@ -1,7 +1,7 @@
 """Request bodies: from bytes in one of the known formats to a JSON value, and to an object of the right kind.
 
-Bounds everything that a body could do to the server: size is the adapter's business, depth, aliases and duplicates are
-judged here. In process a body is a JSON value already; it is not read again.
+Limits what a body can cost the server: the adapter limits its size, this module depth, aliases and duplicates.
+An in-process body is already a JSON value and not parsed again.
 """
 
 from __future__ import annotations

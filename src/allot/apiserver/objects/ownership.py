@@ -1,4 +1,4 @@
-"""Who set which fields: metadata.managedFields of writes that are no applies."""
+"""Field ownership: metadata.managedFields of writes other than apply."""
 
 from __future__ import annotations
 

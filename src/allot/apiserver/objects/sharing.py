@@ -1,7 +1,7 @@
-"""Updates mostly repeat what is there: which parts of an object are those of the stored one.
+"""Finds the parts of an updated object that equal the stored one, because updates mostly repeat it.
 
-ServerContext that are the same are made to be the very same objects, so that every later step can see with one look what it may pass
-over: it was checked, filled in and validated when it was stored.
+Equal parts are made identical objects, so that every later step can tell with one comparison what it may
+skip: they were checked, defaulted and validated when they were stored.
 """
 
 from __future__ import annotations

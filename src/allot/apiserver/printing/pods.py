@@ -1,4 +1,4 @@
-"""The row of a pod: the one word that says how it is, out of phase, conditions and the states of its containers."""
+"""The row of a pod, with its status word from phase, conditions and container states."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows of tables as bytes, kept with the revision of their object: most of what `kubectl get` shows does not change between
-two looks at it.
+"""Rows of tables as bytes, cached by the revision of their object: most of what `kubectl get` shows does not change between
+two requests.
 
-What does change are the times since something happened. A kept row has gaps for them, which are filled in when it is told.
+Only ages change. A cached row has gaps for them, which are filled in when it is sent.
 The object's metadata is not kept but cut out of its JSON.
 """
 

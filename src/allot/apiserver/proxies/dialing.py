@@ -1,8 +1,8 @@
-"""Connections that the server opens because an object says where: to kubelets, with the server's own client certificate, and to
-pods, services and other ports of nodes, with no credential at all.
+"""Connections to addresses from objects: to kubelets, with the server's own client certificate, and to
+pods, Services and other ports of nodes, without credentials.
 
-Whoever can write an address into an object must not be able to send the server to this machine, its links, or itself. So
-addresses are judged here, right before they are dialled, and the address that was judged is the one that is dialled: names are
+A user who can write an address into an object must not be able to make the server connect to this machine, its links, or itself. So
+addresses are checked here, right before they are dialled, and the checked address is the one that is dialled: names are
 resolved once.
 """
 

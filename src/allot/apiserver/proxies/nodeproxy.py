@@ -1,7 +1,7 @@
-"""What only the node of a pod can answer: logs, exec, attach, port-forward, and proxied requests.
+"""Requests that only a pod's node can answer: logs, exec, attach, port-forward, and proxied requests.
 
-Finds the kubelet's endpoint in the node's status, or the address of a pod. Decides who is asked and with which parameters;
-whether an address may be dialled is `dialing`'s business, moving the bytes is `tunnel`'s.
+Finds the kubelet's endpoint in the node's status, or the address of a pod. Decides the target and its parameters;
+`dialing` checks addresses, `tunnel` moves the bytes.
 """
 
 from __future__ import annotations

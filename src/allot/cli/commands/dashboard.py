@@ -1,4 +1,4 @@
-"""`allot dashboard`: a cluster or a dump in the browser."""
+"""`allot dashboard`: shows a cluster or a dump in the browser."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def dashboard(
 
 
 class _Listener(Notes):
-    """What is said while the cluster is read is talk for the terminal, and is kept for the page."""
+    """Messages while the cluster is read go to the terminal, and are kept for the page."""
 
     def note(self, text: str) -> None:
         super().note(text)

@@ -1,4 +1,4 @@
-"""`allot validate`: would the API server take these objects?"""
+"""`allot validate`: checks whether the API server would accept objects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from allot.reading.manifests import Manifest, manifests_in, read_sources
 
 EXIT_REFUSED = 1
 
-# Kinds of the core that only their device parts are typed of: the server's rules for all built-in kinds say more about them.
+# Core kinds of which only the device parts are typed: the server's rules for all built-in kinds cover more.
 _UNTYPED = frozenset(("Pod", "Node", "Namespace", "PriorityClass"))
 
 
 class ValidationResult(msgspec.Struct, frozen=True):
-    """What is wrong with one object, and what its author should know although it is not wrong."""
+    """The errors and warnings of one object."""
 
     manifest: Manifest
     errors: tuple[FieldError, ...] = ()
@@ -134,7 +134,7 @@ def _verdict(
             return ValidationResult(manifest, warnings=(warning,), checked=False)
     except UnknownKind:
         if (manifest.group, manifest.version, manifest.kind) not in server.kinds():
-            # A custom resource may be meant, but a slip is more likely.
+            # It may be a custom resource, but a misspelling is more likely.
             text = f'no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
             return ValidationResult(manifest, (FieldError("kind", NOT_SUPPORTED, text),))
         errors, warnings, unknown = _checked_by_server(manifest, server)
@@ -158,12 +158,12 @@ def _is_status_only(manifest: Manifest) -> bool:
     return kind.has_status and "status" in manifest.value and "spec" not in manifest.value
 
 
-# Errors, warnings (of which some are about unknown fields) and unknown fields.
+# Errors, warnings (some about unknown fields) and unknown fields.
 _Checked = tuple[tuple[FieldError, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def _checked_by_server(manifest: Manifest, server: ServerAnswers) -> _Checked:
-    """Kinds whose rules are about JSON values."""
+    """Kinds whose rules apply to JSON values."""
     schema = server.schema(manifest.group, manifest.version, manifest.kind)
     report = check_fields(manifest.value, schema) if schema is not None else FieldReport()
     if report.wrong:

@@ -1,4 +1,4 @@
-"""The screen: tabs of pages, a table with a cursor, and beside it the answer about the row that was chosen."""
+"""The screen: tabs of pages, a table with a cursor, and the details of the selected row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from allot.dashboard.analysis import TooMany
 from allot.dashboard.following import BY_KIND, Followed, Unknown, wait_for_news
 from allot.yaml_values.writer import yaml_text
 
-# More rows than anybody reads; a filter finds the others.
+# More rows than a user can read; a filter finds the others.
 LINES_MAX = 1000
 _CELL_MAX = 160
 # How long to wait for news before ages are drawn again.
@@ -79,7 +79,7 @@ class Screen(App[None]):
         self._words = ""
         self._lines: dict[str, Line] = {}
         self._rows: dict[str, Row] = {}
-        # What is open beside the table, so that an answer that comes late does not open it again.
+        # The open details, so that a late answer does not reopen them.
         self._open = 0
 
     def compose(self) -> ComposeResult:
@@ -94,7 +94,7 @@ class Screen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to follow the cluster."""
+        """Start to follow the cluster."""
         self.query_one(Tabs).can_focus = False
         self.query_one(DataTable).focus()
         self.run_worker(self._follow(), exclusive=True, group="follow")
@@ -164,7 +164,7 @@ class Screen(App[None]):
         return LEGEND if page.name == "cluster" else ""
 
     def _fill(self, page: Page, lines: list[Line]) -> None:
-        """Put rows into the table: cells that changed where the rows are the same, else all of them, with the cursor where it was."""
+        """Update the table: only changed cells if the rows are the same, else all of them; the cursor stays."""
         table = self.query_one(DataTable)
         keys = [line.key for line in lines]
         if list(self._lines) == keys and len(table.ordered_columns) == len(page.columns):
@@ -188,7 +188,7 @@ class Screen(App[None]):
         if style == "devices":
             signs = signs_of(self._rows[line.key])[: len(text)]
             return Text.assemble(*signs, "…" if text.endswith("…") else "", no_wrap=True)
-        # What comes last pushes nothing out of sight.
+        # The last column pushes no other out of view.
         shown = text if len(text) <= _CELL_MAX or cell is line.cells[-1] else f"{text[: _CELL_MAX - 1]}…"
         return Text(shown.replace("\n", " "), style, no_wrap=True, overflow="ellipsis")
 
@@ -205,7 +205,7 @@ class Screen(App[None]):
         self.query_one(Tabs).active = name
 
     def action_turn(self, steps: int) -> None:
-        """The next page, or the one before."""
+        """The next or previous page."""
         place = (PAGES.index(self._page) + steps) % len(PAGES)
         self.query_one(Tabs).active = PAGES[place].name
 
@@ -220,13 +220,13 @@ class Screen(App[None]):
             self.run_worker(self._draw(), exclusive=True, group="draw")
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Open the filter."""
         words = self.query_one("#filter", Input)
         words.add_class("open")
         words.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Rows that do not have the words go as they are typed."""
+        """Filter rows while typing."""
         self._words = event.value
         self.run_worker(self._draw(), exclusive=True, group="draw")
 
@@ -235,7 +235,7 @@ class Screen(App[None]):
         self.query_one(DataTable).focus()
 
     def action_close(self) -> None:
-        """What is open beside the table, or else the filter."""
+        """Close the details, or else the filter."""
         detail, words = self.query_one("#detail"), self.query_one("#filter", Input)
         self._open += 1
         if detail.has_class("open"):
@@ -246,7 +246,7 @@ class Screen(App[None]):
         self.query_one(DataTable).focus()
 
     async def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
-        """Enter: the explanation, or what there is to see of an object that has none."""
+        """Enter: the explanation, or the object itself if it has none."""
         key = self._chosen()
         question = question_of(self._page, key) if key else {}
         if question:
@@ -279,7 +279,7 @@ class Screen(App[None]):
             self._show(await asyncio.to_thread(yaml_text, found), opened)
 
     def _show(self, text: str, opened: int | None = None) -> int:
-        """Open the part below the table. opened: what this is the answer to; it comes too late if something else was opened or closed."""
+        """Show details below the table. opened: what they belong to; ignored if something else was opened or closed since."""
         if opened is None:
             self._open += 1
         elif opened != self._open:

@@ -1,4 +1,4 @@
-"""The pages: which columns they have, and the cells of a row. Pure: rows of the dashboard's model in, texts out."""
+"""The pages: their columns and the cells of a row. Pure: rows of the dashboard's model in, texts out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 # A text, and the style that it is drawn in.
 Cell = tuple[str, str]
 _GI = 1 << 30
-# A sign for each state of a device, so that colour is never all there is to tell them apart.
+# A symbol for each state of a device, so that states differ in more than color.
 SIGNS: Mapping[str, Cell] = {
     "f": ("□", "green"),
     "p": ("◪", "cyan"),
@@ -35,12 +35,12 @@ class Line(msgspec.Struct, frozen=True):
     key: str
     cells: tuple[Cell, ...]
     order: tuple[Any, ...]
-    # What is searched: all that the row says.
+    # The searchable text: everything in the row.
     text: str = ""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page. table: of the model, or the question whose answer it shows; about: the kind that a row is of, in words of `explain` and of the API."""
+    """A page. table: of the model, or the question whose answer it shows; about: the kind of a row, in the words of `explain` and of the API."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def matches(line: Line, words: str) -> bool:
-    """Whether a row says all of these words."""
+    """Whether a row contains all of these words."""
     return all(word in line.text or word in line.key.lower() for word in words.lower().split())
 
 
@@ -91,7 +91,7 @@ def _devices(row: Row) -> Iterator[Row]:
 
 
 def signs_of(row: Row) -> list[Cell]:
-    """A sign for each device of a node, those of one NUMA node together."""
+    """A symbol for each device of a node, grouped by NUMA node."""
     found: list[Cell] = []
     before: object = None
     for device in _devices(row):
@@ -198,7 +198,7 @@ def _event_cells(_key: str, row: Row, now: float) -> tuple[Cell, ...]:
 
 
 def queue_rows(answer: Row) -> Iterator[tuple[str, Row]]:
-    """One row for each resource of each queue that somebody uses or wants."""
+    """One row for each resource of each queue that is used or requested."""
     for place, queue in enumerate(answer.get("queues", ())):
         shown = [each for each in queue["resources"] if each["resource"] in answer.get("resources", ())]
         for number, each in enumerate(shown):
@@ -275,7 +275,7 @@ PAGES: tuple[Page, ...] = (
 
 
 class _Newest(str):
-    """Sorts behind what is later."""
+    """Sorts in reverse time order."""
 
     __slots__ = ()
 
@@ -284,7 +284,7 @@ class _Newest(str):
 
 
 def object_of(page: Page, key: str, row: Row) -> tuple[str, str, str]:
-    """Kind, namespace and name of what a row is about; empty if that cannot be looked at."""
+    """Kind, namespace and name of a row's object; empty if it cannot be shown."""
     if page.name == "events":
         return str(row.get("kind", "")), str(row.get("ns", "")), str(row.get("name", ""))
     if page.kind in ("", "Node"):
@@ -294,7 +294,7 @@ def object_of(page: Page, key: str, row: Row) -> tuple[str, str, str]:
 
 
 def question_of(page: Page, key: str) -> Mapping[str, str]:
-    """What to ask `explain` about a row; empty if there is nothing to explain."""
+    """The `explain` argument of a row; empty if there is nothing to explain."""
     if not page.explains:
         return {}
     if page.name == "queues":

@@ -1,6 +1,6 @@
-"""Who asks for what: the values that every access decision is made from, and the words of a refusal.
+"""The attributes of a request for access decisions, and the texts of refusals.
 
-Knows nothing about how a user proved to be one, and nothing about rules.
+Knows nothing about authentication, and nothing about rules.
 """
 
 from __future__ import annotations

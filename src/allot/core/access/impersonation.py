@@ -1,4 +1,4 @@
-"""Acting as somebody else: what the Impersonate headers ask for, and whether the asker may.
+"""Impersonation: what the Impersonate headers request, and whether the client may.
 
 Five modes are tried in turn, as in Kubernetes 1.37: four that are bound to what is done as the other user (for the node that a
 service account runs on, for nodes, for service accounts, for other users), and the old verb `impersonate`, which is not.

@@ -1,6 +1,6 @@
 """What a node may do: its own Node, its pods, and what these refer to; the rest by fixed rules.
 
-Only users `system:node:<name>` in the group system:nodes are nodes. Who is none gets no opinion here.
+Only users `system:node:<name>` in the group system:nodes are nodes. There is no opinion about other users.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Default roles and bindings of a cluster that exists already: what a start adds to them.
+"""Reconciles default roles and bindings of an existing cluster at each start.
 
 The rules are Kubernetes': permissions and subjects that are missing are added, those that an administrator added stay, and an
 object with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.

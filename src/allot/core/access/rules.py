@@ -1,6 +1,6 @@
 """Policy rules of RBAC: what a rule allows, and whether rules cover other rules.
 
-Knows one rule at a time or lists of them; which rules a user has is the matter of `rbac`.
+Knows one rule at a time or lists of them; `rbac` knows which rules a user has.
 """
 
 from __future__ import annotations

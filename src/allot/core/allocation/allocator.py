@@ -47,7 +47,7 @@ class Unallocatable(msgspec.Struct, frozen=True):
         """What a person needs first, a sentence per problem."""
         if self.undecided:
             return [
-                f"gave up after {self.steps} search steps: it is not known whether the claims fit",
+                f"gave up after {self.steps} search steps: the claims may or may not fit",
                 *summarize(self.reasons),
             ]
         return summarize(self.reasons)

@@ -1,4 +1,4 @@
-"""Which earlier decisions of a search keep a device from being taken now.
+"""Which earlier decisions of a search prevent choosing a device now.
 
 Decisions are numbered by depth; a set of them is a bit mask. A set that is too large costs time, one that is too small loses
 solutions: where the cause is not known exactly, everything that could matter is in it.

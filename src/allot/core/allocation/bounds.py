@@ -1,4 +1,4 @@
-"""Proofs that requests cannot be met, without trying.
+"""Proves without a search that requests cannot be met.
 
 Requests compete for devices: a flow from requests through groups of like devices must be large enough. The flow
 leaves things out (that is what makes it quick), so "may fit" means nothing more than that; "cannot" is a proof.

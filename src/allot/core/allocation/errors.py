@@ -1,4 +1,4 @@
-"""What ends an allocation attempt, as opposed to "does not fit", which is an answer."""
+"""Errors that end an allocation attempt, unlike "does not fit", which is an answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a guard that cannot see writes happen knows: what is stored, and what it has let through since.
+"""The ledger of a guard that cannot see writes happen: what is stored, and what it has admitted since.
 
-A webhook is asked before a write and never told what became of it; a watch tells later what was stored. In between, what was
+A webhook is called before a write and never learns its result; a watch shows later what was stored. In between, what was
 admitted counts as held. A write is based on a version of its claim, and the server stores it only if the claim still has that
 version. So the first newer version that is seen, whatever it says, ends all writes that were based on an older one.
 
@@ -15,9 +15,6 @@ import msgspec
 from allot.core.allocation.devices import ClaimID
 from allot.core.allocation.features import Features
 from allot.core.allocation.holdings import Conflict, Held, Holdings
-
-# By which others see that a guard is asked.
-GUARD_WEBHOOK = "guard.allot.dev"
 
 
 class _Admitted(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Who holds what, as an API server keeps it: enough to refuse an allocation of what others hold already.
+"""Which claims hold which devices, for an API server: enough to refuse a double allocation.
 
 Reads claims and slices as the JSON values that the server stores, and only the few fields that matter; the allocator has its
 own, richer ledger. A check or a change costs what the claim's own devices cost, not what the cluster holds. Devices that no

@@ -1,4 +1,4 @@
-"""All that allocation needs to know about a cluster, updated change by change.
+"""Everything that allocation needs to know about a cluster, updated change by change.
 
 Feed it classes, slices, claims and taint rules as they come and go; ask it for the view of a node, the plan of a claim, or
 the nodes that are worth trying. A change costs what it touches: the slice's devices, the views of the nodes that see its

@@ -1,7 +1,7 @@
-"""Why claims do not fit on a node: made after the search has failed, so that it costs nothing when they fit.
+"""Why claims do not fit on a node: computed after the search has failed, so that success costs nothing.
 
-Each request is looked at on its own first (what stands between it and each device). A request whose own devices would be enough
-is stopped by the others: they compete for the same devices, or a constraint keeps the free ones apart.
+Each request is examined alone first (its obstacle for each device). A request whose own devices would be enough
+conflicts with others: they compete for the same devices, or a constraint separates the free ones.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Survey:
 
     def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
         if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
-            text = "have binding conditions, but feature gate DRADeviceBindingConditions is off"
+            text = "have binding conditions, but feature gate DRADeviceBindingConditions is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         found = self._rejections.of(entry)
         if found is None:
@@ -307,7 +307,7 @@ class Survey:
     def _taint(self, entry: DeviceEntry) -> DeviceReason | None:
         features = self.inventory.features
         if entry.device.consumes_counters and not features.partitionable_devices:
-            text = "draw on shared counters, but feature gate DRAPartitionableDevices is off"
+            text = "draw on shared counters, but feature gate DRAPartitionableDevices is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         if not features.device_taints:
             return None

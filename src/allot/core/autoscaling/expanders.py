@@ -1,4 +1,4 @@
-"""Which of several sets of nodes is bought, if each lets the same pods run: as Cluster Autoscaler's expanders, but of whole sets.
+"""Chooses between sets of nodes that let the same pods run: Cluster Autoscaler's expanders, for whole sets.
 
 `least-waste` counts devices, which upstream's does not. An expander gives a key: the smallest is the best; expanders in a row decide
 where the ones before are equal, and in the end the fewest nodes and the names of the pools do.

@@ -1,4 +1,4 @@
-"""New nodes filled one after the other, for more pods and pools than can be tried exhaustively.
+"""Fills new nodes one by one, for more pods and pools than can be tried exhaustively.
 
 The most important unit that has no place leads: nodes of the pools that it could have are filled with it and with what else fits, and
 the one that gives most for its price (or that the expander likes best) is taken. Pods that are alike fill the next nodes in the

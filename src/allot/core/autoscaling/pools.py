@@ -1,4 +1,4 @@
-"""Pools of nodes that can be had, as a decision sees them: what a node is, what it costs, and how many more there may be."""
+"""Node pools for decisions: the node template, its price, and how many more nodes are allowed."""
 
 from __future__ import annotations
 

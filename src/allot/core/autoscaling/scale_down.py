@@ -1,4 +1,4 @@
-"""Which nodes can go, with proof: every pod that has to leave has another place, claims included, found by the scheduler's machine.
+"""Which nodes can be removed, with proof: the scheduler's machine finds another place for every evicted pod, including its claims.
 
 The places of those that leave one node are taken for the next, so that two removals never count on the same device; so are the places
 of pods that wait and will find one. A node is a candidate if little of it is used; the proof is what decides.

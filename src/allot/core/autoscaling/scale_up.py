@@ -1,4 +1,4 @@
-"""Which nodes to ask for, so that the most important pods run for the least money; and for each pod that waits, what it can expect.
+"""Which nodes to add so that the most important pods run at the lowest cost; and what each waiting pod can expect.
 
 What runs is decided first, in the order of importance, and what it costs after that. First all units are placed on what there is and what is
 coming, as the scheduler would: nobody buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in

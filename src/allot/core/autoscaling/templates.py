@@ -1,4 +1,4 @@
-"""What a node of a pool would be: the Node, its slices, and the pods that come with every node. Copies of a live node, too."""
+"""Node templates of pools: the Node, its slices, and its DaemonSet pods. Also copies of a live node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster on which nodes are tried out: template nodes come, units are placed as the scheduler would, all is taken back."""
+"""Tries nodes on a cluster: adds template nodes, places units as the scheduler would, and reverts everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion webhooks of custom resources: what they are asked, and what their answer has to be.
+"""Conversion webhooks of custom resources: their requests, and checks of their answers.
 
 A webhook changes what an object says and may change its labels and annotations; the rest of its metadata is the server's.
 """

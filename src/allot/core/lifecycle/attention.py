@@ -1,6 +1,6 @@
-"""Who has to run so that something happens to an object of a kind, and what its writer is told when nobody does.
+"""Which component acts on objects of a kind, and the warning to their writer if it does not run.
 
-Whoever runs controllers or a scheduler says so in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
+allot's controllers and schedulers announce themselves in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
 known by the leases that they hold. Names are kube-controller-manager's.
 """
 
@@ -150,7 +150,6 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
         "spec.runningEstimate": "nothing is planned by how long jobs run",
         "spec.policies[].timeout": "policies act at once",
         "spec.tasks[].policies[].timeout": "policies act at once",
-        "spec.tasks[].dependsOn": "all tasks start together",
         "spec.tasks[].partitionPolicy": "minimums of parts are those of tasks",
         "spec.tasks[].topologyPolicy": "containers get CPUs as their node gives them",
         "spec.tasks[].maxRetry": "spec.maxRetry counts for the whole job",
@@ -211,7 +210,7 @@ def _has(value: Any, path: list[str]) -> bool:
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
     """Why nothing will happen to an object; empty if something will."""
     if needs.gate and needs.gate not in gates:
-        return f"nothing acts on this {kind}: feature gate {needs.gate} is off"
+        return f"nothing acts on this {kind}: feature gate {needs.gate} is disabled"
     missing = [name for name in needs.controllers if not runs(name)]
     if needs.lacking:
         return needs.lacking if missing or not needs.controllers else ""

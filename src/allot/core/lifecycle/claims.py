@@ -1,4 +1,4 @@
-"""Releases claims: drops the reservations of pods that are done, gives devices back, removes what nobody needs any more.
+"""Releases claims: removes the reservations of finished pods, deallocates devices, and deletes claims that are no longer needed.
 
 A claim is released when its last consumer goes, not because it has none: one that was allocated and never reserved stays
 so. A claim that was made for a pod goes with that pod, in two writes: it is deleted first, after which nobody can reserve

@@ -1,4 +1,4 @@
-"""What becomes of new pods where there are ComputeClasses, as GKE does it: the class of their namespace, and the toleration of its nodes.
+"""Changes to new pods for ComputeClasses, as in GKE: the class of their namespace, and the toleration for its nodes.
 
 Works on pods as they were written. Other taints, such as nvidia.com/gpu, are for the pod to tolerate.
 """

@@ -1,4 +1,4 @@
-"""Which pods have to go because a device that they use has a NoExecute taint, and when; and what an eviction consists of.
+"""Which pods to evict because one of their devices has a NoExecute taint, and when; and the steps of an eviction.
 
 Taints are those that drivers publish in slices, of the newest generation of a pool, and those of DeviceTaintRules, which
 count for allocated devices that are no longer published too. Only tolerations in the allocation with the very effect

@@ -1,4 +1,4 @@
-"""Whom objects belong to, and what becomes of those whose owners go: the decisions of the garbage collector.
+"""Owners of objects, and what happens when owners are deleted: the decisions of the garbage collector.
 
 The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
 what to do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or somebody has asked the

@@ -1,4 +1,4 @@
-"""What the garbage collector does about an object, as actions: `garbage` decides, this module words the requests."""
+"""The garbage collector's decisions as actions: `garbage` decides, this module builds the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that must leave a node because of its NoExecute taints, at once or after as long as they tolerate it.
+"""Evicts pods from nodes with NoExecute taints, at once or after their toleration time.
 
 Kubernetes counts the time from when its controller notices the taint, so that a controller which is restarted often enough
 never evicts; here it counts from the taint's own time, or from the pod's creation if that came later.

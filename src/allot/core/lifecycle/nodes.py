@@ -1,4 +1,4 @@
-"""Nodes that fall silent: when that is believed, what their conditions say then, and which taints follow.
+"""Nodes that stop reporting: when they count as unreachable, their conditions, and their taints.
 
 A node is alive as long as its Ready condition or its lease is renewed, seen on our own clock: times of different machines are
 never compared. When too many nodes of a zone are unhealthy at once, the fault is more likely here or in between, so tainting

@@ -1,4 +1,4 @@
-"""What the agent of a node does next for a pod: from the pod, what the runtime says, and the time.
+"""The node agent's next step for a pod: from the pod, the runtime's state, and the time.
 
 Knows: the order of init containers, sidecars and containers, restart policies with their back-off, the way to the end. Does not
 know: how a container is started or stopped, or how any of it is told (`pod_status`). The rules are the kubelet's.

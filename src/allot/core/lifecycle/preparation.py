@@ -1,4 +1,4 @@
-"""Which claims of a pod have to be prepared or unprepared on its node, by which drivers, and what its containers get of them.
+"""Which claims of a pod to prepare or unprepare on its node, by which drivers, and what its containers get.
 
 Knows: the rules and texts of the kubelet (pkg/kubelet/cm/dra, 1.37). Does not know how a driver is called, where the records are
 kept, or which drivers are registered.

@@ -1,6 +1,6 @@
-"""What ResourceSlices a driver must have so that its pools of devices are known, and which writes make it so.
+"""The ResourceSlices that publish a driver's pools, and the writes that create them.
 
-A driver names devices and counters; here they are cut into slices that the API accepts, compared with the slices that exist,
+A driver names devices and counters; here they are split into slices that the API accepts, compared with existing slices,
 and turned into deletes, updates and creates. Names and generations follow Kubernetes' Go helper (resourceslice controller,
 1.37), so that either can take over the slices of the other: the index of a slice is the beginning of its name, a pool keeps
 its generation while one write is enough, and otherwise all its slices get the next one.

@@ -1,4 +1,4 @@
-"""Makes claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated
+"""Creates claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated
 claims for pods that have a node without the scheduler's help.
 
 The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: whoever

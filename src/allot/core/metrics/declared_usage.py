@@ -1,4 +1,4 @@
-"""What a simulated pod is said to use: by its annotations, else half of what its containers request.
+"""The declared usage of a simulated pod: from its annotations, else half of what its containers request.
 
 allot.dev/cpu-usage: "250m"          of the whole pod
 allot.dev/memory-usage: "1Gi"

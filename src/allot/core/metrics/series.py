@@ -1,4 +1,4 @@
-"""Values that pods tell about themselves, or that are told about them: by namespace, name of the metric, pod and labels.
+"""Metric values of pods: by namespace, metric name, pod and labels.
 
 Counters become rates per second, under the name without `_total`, as prometheus-adapter has it. Several values of a pod are
 one: their average where they are parts of a whole (utilization, temperatures), else their sum. What is no number, and what was

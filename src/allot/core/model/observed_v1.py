@@ -1,4 +1,4 @@
-"""What only people and advice read: events and quotas of core/v1, autoscalers of autoscaling/v2, and what queue managers say."""
+"""Kinds that only advice reads: events and quotas of core/v1, autoscalers of autoscaling/v2, and queue managers' kinds."""
 
 from __future__ import annotations
 

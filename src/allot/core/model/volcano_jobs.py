@@ -19,6 +19,13 @@ class VolcanoPolicy(PartialStruct, frozen=True, kw_only=True):
     exit_code: Int32 | None = None
 
 
+class VolcanoDependsOn(PartialStruct, frozen=True, kw_only=True):
+    """The tasks after which a task starts. iteration: `any`: one of them will do."""
+
+    name: tuple[str, ...] = ()
+    iteration: str = ""
+
+
 class VolcanoTask(PartialStruct, frozen=True, kw_only=True):
     """Pods that are alike."""
 
@@ -27,6 +34,7 @@ class VolcanoTask(PartialStruct, frozen=True, kw_only=True):
     min_available: Int32 | None = None
     template: Mapping[str, Any] = EMPTY
     policies: tuple[VolcanoPolicy, ...] = ()
+    depends_on: VolcanoDependsOn | None = None
 
 
 class VolcanoJobSpec(PartialStruct, frozen=True, kw_only=True):

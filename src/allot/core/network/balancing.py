@@ -1,4 +1,4 @@
-"""Which endpoint of a Service the next connection goes to: one after the other, or where the client was before."""
+"""Chooses the endpoint of a Service for the next connection: round robin, or by session affinity."""
 
 from __future__ import annotations
 

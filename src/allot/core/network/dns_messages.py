@@ -198,5 +198,5 @@ def name_of(text: str) -> Name:
     """The labels of a name, with or without a dot at its end; ValueError if it cannot be one."""
     labels = tuple(each.encode("ascii") for each in text.removesuffix(".").split(".")) if text not in ("", ".") else ()
     if any(not 0 < len(each) <= _LABEL_MAX for each in labels) or sum(len(each) + 1 for each in labels) >= _NAME_MAX:
-        raise ValueError(f"{text[:80]!r} is no name")
+        raise ValueError(f"{text[:80]!r} is not a name")
     return labels

@@ -1,4 +1,4 @@
-"""What a container finds in /etc/hosts and /etc/resolv.conf, and what its pod is called, as the kubelet has it."""
+"""A container's /etc/hosts and /etc/resolv.conf, and its pod's host name, as in the kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How elements of lists are told apart: by their keys, or by themselves if the list is a set."""
+"""The identity of list elements: by their keys, or by value if the list is a set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fields there are in a value that appears, or goes, as a whole.
+"""The fields of a value that is added or removed as a whole.
 
 This is what a create costs, so it is planned: objects of one kind mostly have the same members, and which elements those make
 is the same every time. A plan is kept with the node of the schema, per names of members, and with it the trees that it led

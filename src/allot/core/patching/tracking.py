@@ -1,4 +1,4 @@
-"""Ownership after a write that is no apply: create, update, and patches of all other types.
+"""Ownership after a write other than apply: create, update, and patches of all other types.
 
 The writer becomes the manager of every field that it changed or added; the managers of those fields before lose them, as
 everybody loses fields that are gone.

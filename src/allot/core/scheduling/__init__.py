@@ -1,9 +1,9 @@
 """From changes of objects to decisions: which pod is next, which node and devices it gets, or why not.
 
-Knows: filters, scores, claims of pods, preemption, gates, the order in which pods wait. Does not know: how objects are read or
-written, what time it is (it is told). `Machine` is the door: whoever decides or asks what would be decided drives it. What
-else is named here is what its questions and answers are made of, and single filters for those who explain refusals; the
-modules behind are nobody else's business.
+Knows: filters, scores, claims of pods, preemption, gates, the order in which pods wait. Does not know how objects are read or
+written, or the time (it is an argument). `Machine` is the entry point for decisions and what-if questions. What
+else is exported here are its arguments and results, and single filters for explanations; the
+other modules are internal.
 """
 
 from allot.core.scheduling.attempt import looks_around

@@ -1,7 +1,7 @@
-"""The cluster as the scheduler sees it: nodes, the pods on them, and all that a decision depends on, kept change by change.
+"""The cluster as the scheduler sees it: nodes, their pods, and everything that a decision depends on, updated change by change.
 
-Whoever watches the API feeds it; `assume` puts a decision into force before the API confirms it, and `forget` takes it
-back. Nothing else changes it: a decision that has to try something out does so inside `without` or with `assume` and
+The watches feed it; `assume` applies a decision before the API confirms it, and `forget` reverts
+it. Nothing else changes it: a decision that needs to try something does so inside `without` or with `assume` and
 `forget`, and leaves no trace. Devices are behind `devices`, and tell here which nodes they change.
 """
 

@@ -1,7 +1,7 @@
 """The decision: for every pod of a unit a node and its devices, or why not.
 
-A lone pod is a unit of one. Nothing is changed: what is tried out for a group is taken back before the answer. The caller
-puts placements into force with `Cluster.assume`.
+A single pod is a unit of one. Nothing is changed: attempts for a group are reverted before the answer. The caller
+applies placements with `Cluster.assume`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The scheduler as a machine: changes of objects go in, decisions come out, and what became of their writing goes in again.
+"""The scheduler as a state machine: object changes go in, decisions come out, and the results of their writes go back in.
 
     machine.apply(change, now)                 what happened in the cluster
-    machine.next(now, seconds)                 the next decision, already in force; None if there is nothing to try
-    machine.settled(placement, outcome, now)   what became of writing a placement
-    machine.next_at()                          when time alone will have brought something to try
+    machine.next(now, seconds)                 the next decision, already applied; None if there is nothing to try
+    machine.settled(placement, outcome, now)   the result of writing a placement
+    machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
 same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
@@ -68,7 +68,7 @@ from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
 from allot.core.scheduling.queues.takeover import TRIALS_MAX
-from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, AddedAffinity, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 _FINISHED = ("Succeeded", "Failed")
@@ -166,7 +166,7 @@ class Machine:
         self._halves = Halves(self.cluster, settings)
         beneath = order if order is not None else PriorityOrder()
         self.queue = Queue(
-            self.gates.closed,
+            self.gates,
             self._helps,
             backoff,
             order=FairOrder(self.book, beneath),
@@ -266,7 +266,7 @@ class Machine:
     def _pod_changed(self, change: Change, now: float) -> Applied:
         """A pod that has finished is as good as gone."""
         applied = self._pod_changed_itself(change, now)
-        if self.cluster.groups:
+        if self.cluster.groups and _may_have_held(change):
             applied = self._look_at_group(change.new if change.new is not None else change.old, applied, now)
         return self._charged(change, applied) if self.book else applied
 
@@ -770,6 +770,10 @@ class Machine:
         """Whether every claim of the pod exists and may be used by it."""
         return self.claims.gate(pod) is None
 
+    def added_affinity(self, pod: Pod) -> AddedAffinity | None:
+        """What its profile asks of nodes for it."""
+        return self._settings_of(pod).added_affinity
+
     def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
         """What the pod asks of a node."""
         profile = self.cluster.profile(pod)
@@ -819,6 +823,14 @@ def _is_other_capacity(old: Any, new: Any) -> bool:
     if not isinstance(old, core_v1.Node) or not isinstance(new, core_v1.Node):
         return True
     return old.status.allocatable != new.status.allocatable or old.spec != new.spec
+
+
+def _may_have_held(change: Change) -> bool:
+    """Whether what a group holds may have changed: pods that only wait hold nothing, whatever becomes of them."""
+    old, new = change.old, change.new
+    if new is None or new.spec.node_name or new.status.phase in _FINISHED:
+        return True
+    return old is not None and bool(old.spec.node_name or old.status.phase in _FINISHED)
 
 
 def _began_to_end(old: Pod, new: Pod) -> bool:

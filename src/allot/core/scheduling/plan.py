@@ -1,4 +1,4 @@
-"""What a decision consists of: placements to be written, or refusals to be told, and what to clear away."""
+"""The parts of a decision: placements to write, or refusals to report, and what to clean up."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from allot.core.selectors import (
     Requirements,
     SelectorError,
     label_requirements,
+    matches_if_valid,
     node_matcher,
 )
 
@@ -170,12 +171,7 @@ class Profile:
         self.required_nodes: NodeMatcher | None = None if required is None else node_matcher(required)
         # The only nodes that required terms name, if every term names some; None if any node may be meant.
         self.node_names: frozenset[str] | None = None if required is None else _named_nodes(required)
-        preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
-        self.preferred_nodes = tuple(
-            (wish.weight, node_matcher(core_v1.NodeSelector(node_selector_terms=(wish.preference,))))
-            for wish in preferred
-            if wish.weight and (wish.preference.match_expressions or wish.preference.match_fields)
-        )
+        self.preferred_nodes = preferences(affinity) if affinity is not None else ()
 
     def _set_terms(self, affinity: core_v1.Affinity | None) -> None:
         near = affinity.pod_affinity if affinity is not None else None
@@ -215,12 +211,16 @@ class Profile:
         for key, value in self.node_selector.items():
             if labels.get(key) != value:
                 return False
-        if self.required_nodes is None:
-            return True
-        try:
-            return self.required_nodes.matches(name, labels)
-        except SelectorError:
-            return False
+        return self.required_nodes is None or matches_if_valid(self.required_nodes, name, labels)
+
+
+def preferences(affinity: core_v1.NodeAffinity) -> tuple[tuple[int, NodeMatcher], ...]:
+    """Nodes that are wished for, with weights; a wish that is empty means none."""
+    return tuple(
+        (wish.weight, node_matcher(core_v1.NodeSelector(node_selector_terms=(wish.preference,))))
+        for wish in affinity.preferred_during_scheduling_ignored_during_execution
+        if wish.weight and (wish.preference.match_expressions or wish.preference.match_fields)
+    )
 
 
 class PodInfo:

@@ -1,4 +1,4 @@
-"""A node of a schema: what one value may look like, how it merges, and who can own which part of it.
+"""A node of a schema: what one value may look like, how it merges, and the granularity of its ownership.
 
 A node is made from raw OpenAPI, or from a structural schema, and reads it when the first attribute is asked for: an API
 server knows some hundred kinds of which a process touches a few. Nodes never change after that and are shared.

@@ -68,7 +68,7 @@ def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str,
     for each in off:
         place = first_use(given, each.path)
         if place and not first_use(kept, each.path):
-            why = "is off" if each.gate in GATES else "allot does not have"
+            why = "is disabled" if each.gate in GATES else "allot does not have"
             told.append(f"{place}: dropped: it needs feature gate {each.gate}, which {why}")
     return tuple(told)
 

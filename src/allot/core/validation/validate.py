@@ -1,4 +1,4 @@
-"""Entry points of validation: from a JSON value to an object that may be stored, or to everything wrong with it.
+"""Entry points of validation: from a JSON value to an object that may be stored, or to all its errors.
 
 An API server calls `prepare_*` and then `validate_*` for a write; `check_object` is the short form for tools. Preparing
 reads, fills in and drops, and raises only for values that cannot be read (DecodeError, UnknownKind) or whose priority

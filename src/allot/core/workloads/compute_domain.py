@@ -1,4 +1,4 @@
-"""ComputeDomains: what is made for each, which nodes are in it and how they are, and that nothing of it stays behind.
+"""ComputeDomains: the objects of each, its nodes and their state, and cleanup.
 
 A domain gets a template for the channels of its pods, and a DaemonSet whose pods are the IMEX daemons. The driver labels a node when the first pod
 with a channel comes to it; the DaemonSet follows the label. What the daemons are like is the domain's status. The label and the uid in names are what

@@ -1,4 +1,4 @@
-"""Cron jobs: jobs by the clock.
+"""CronJobs: jobs on a schedule.
 
 The name of a job says for which minute it is, so that one time never makes two jobs, whoever died in between. The status is
 written from the jobs that are there: a new job comes with the annotation that says when it was due, and that is when the cron

@@ -1,4 +1,4 @@
-"""DaemonSets: one pod on each node that they mean, replaced node by node when their template changes."""
+"""DaemonSets: one pod on each matching node, replaced node by node when their template changes."""
 
 from __future__ import annotations
 

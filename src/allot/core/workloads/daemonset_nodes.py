@@ -1,4 +1,4 @@
-"""Where pods of a DaemonSet run: which nodes it means, and how a pod is bound to one of them.
+"""Where pods of a DaemonSet run: its matching nodes, and how a pod is bound to one of them.
 
 Resources and devices are not looked at: a pod that does not fit waits on its node.
 """

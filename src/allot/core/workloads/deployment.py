@@ -29,6 +29,7 @@ from allot.core.workloads.rollout import (
     Draft,
     is_scaling,
     new_size,
+    number_in,
     scale,
     scale_down_old,
     wanted_replicas,
@@ -115,10 +116,10 @@ class _Look:
         self._note_revision()
         if self._spec.paused:
             self._scale()
-            if _rollback_revision(self._annotations) is None:
+            if number_in(self._annotations, ROLLBACK_TO) is None:
                 self._clean_up()
             return self._written(self._counted())
-        revision = _rollback_revision(self._annotations)
+        revision = number_in(self._annotations, ROLLBACK_TO)
         if revision is not None:
             return self._roll_back(revision)
         if is_scaling(self._spec, self._sets):
@@ -387,11 +388,6 @@ def _key_of(replica_set: Whole[ReplicaSet]) -> bytes:
     return b"" if template is None else template_key(template, POD_TEMPLATE_HASH)
 
 
-def _rollback_revision(annotations: Mapping[str, str]) -> int | None:
-    text = annotations.get(ROLLBACK_TO, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
-
-
 def _copy_annotations(source: Mapping[str, str], target: dict[str, str]) -> None:
     target.update({key: value for key, value in source.items() if key not in _NOT_COPIED})
 
@@ -399,9 +395,8 @@ def _copy_annotations(source: Mapping[str, str], target: dict[str, str]) -> None
 def _raise_revision(annotations: dict[str, str], revision: int) -> None:
     """Give a ReplicaSet a higher number and remember the one that it had. One that is no number stays."""
     text = annotations.get(REVISION, "")
-    if text and not (text.isascii() and text.isdigit()):
-        return
-    if int(text or 0) >= revision:
+    number = number_in(annotations, REVISION) if text else 0
+    if number is None or number >= revision:
         return
     annotations[REVISION] = str(revision)
     if not text:

@@ -1,4 +1,4 @@
-"""EndpointSlices of a Service: who is behind it, in slices of at most 100, kept up to date by as few writes as possible.
+"""EndpointSlices of a Service: its endpoints in slices of at most 100, updated with as few writes as possible.
 
 An endpoint stays in the slice in which it is; one that goes leaves a gap, which new ones fill. Services and slices are JSON
 values. Not here: hints by the annotation `service.kubernetes.io/topology-mode`, which trafficDistribution has replaced.

@@ -1,4 +1,4 @@
-"""Volume claims of pods' ephemeral volumes: made with the pod, owned by it, gone with it."""
+"""Volume claims of pods' ephemeral volumes: created with the pod, owned by it, deleted with it."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _request(share: Share, classes: Iterable[DeviceClass], slices: Iterable[Reso
         (each for each in classes if SHARES_LABEL in each.metadata.labels), key=lambda each: each.metadata.name
     )
     if not named:
-        return f"no DeviceClass has the label {SHARES_LABEL}, so it is not known which devices are shared"
+        return f"no DeviceClass has the label {SHARES_LABEL}, so the shared devices are unknown"
     class_ = named[0]
     capacity = class_.metadata.labels[SHARES_LABEL] or "memory"
     exactly: dict[str, Any] = {"deviceClassName": class_.metadata.name}

@@ -1,4 +1,4 @@
-"""Failed pods of a job: what its policy says about them, when they failed, and how long their successors wait."""
+"""Failed pods of a job: its failure policy, when they failed, and the backoff of their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who controls whom: which objects a controller's owner has, takes over and lets go.
+"""Controller references: which objects an owner has, adopts and releases.
 
 An object belongs to the owner that its one ownerReference with `controller: true` names. Objects that match the owner's
 selector and belong to nobody are adopted, those that it has and that match no more are released. Both are patches guarded

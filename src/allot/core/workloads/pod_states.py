@@ -1,4 +1,4 @@
-"""What controllers of workloads see in a pod: whether it counts, works, and has worked long enough."""
+"""The state of a pod for workload controllers: whether it is active, ready, and available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods from a template, and which templates are the same."""
+"""Pods from a template, and comparison of templates."""
 
 from __future__ import annotations
 

@@ -21,6 +21,8 @@ MAX_REPLICAS = f"{_PREFIX}max-replicas"
 ROLLING_UPDATE = "RollingUpdate"
 RECREATE = "Recreate"
 _INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_INT64_DIGITS_MAX = 19
 
 
 class Draft:
@@ -72,7 +74,7 @@ class Draft:
     @property
     def revision(self) -> int:
         """The number of its template; 0 if it has none."""
-        return _number(self.annotations, REVISION) or 0
+        return number_in(self.annotations, REVISION) or 0
 
     @property
     def sure_available(self) -> int:
@@ -97,16 +99,18 @@ class Draft:
         self.annotations[MAX_REPLICAS] = str(wanted + max_surge(spec))
 
 
-def _number(annotations: Mapping[str, str], name: str) -> int | None:
+def number_in(annotations: Mapping[str, str], name: str) -> int | None:
+    """The number in an annotation; None if there is none, or more than 64 bits of it."""
     text = annotations.get(name, "")
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+    if not (text.isascii() and text.isdigit()) or len(text) > _INT64_DIGITS_MAX:
         return None
-    return int(text)
+    number = int(text)
+    return number if number <= _INT64_MAX else None
 
 
 def size_note(draft: Draft, name: str) -> int | None:
     """A number of replicas in an annotation."""
-    number = _number(draft.annotations, name)
+    number = number_in(draft.annotations, name)
     return number if number is not None and number <= _INT32_MAX else None
 
 
@@ -207,7 +211,8 @@ def scale(spec: DeploymentSpec, new: Draft | None, old: Sequence[Draft], replica
 
 def _is_saturated(new: Draft, wanted: int) -> bool:
     return (
-        new.replicas == wanted == new.status.available_replicas and _number(new.annotations, DESIRED_REPLICAS) == wanted
+        new.replicas == wanted == new.status.available_replicas
+        and number_in(new.annotations, DESIRED_REPLICAS) == wanted
     )
 
 

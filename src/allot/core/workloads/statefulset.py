@@ -1,4 +1,4 @@
-"""StatefulSets: pods with a number, a name and volumes of their own, made, updated and removed in order.
+"""StatefulSets: pods with an ordinal, a stable name and their own volumes, created, updated and deleted in order.
 
 With policy OrderedReady everything waits for the pod before it; with Parallel nothing does.
 """

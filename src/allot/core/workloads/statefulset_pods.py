@@ -1,4 +1,4 @@
-"""Pods of StatefulSets: who they are, which volumes they have, and to whom their volume claims belong."""
+"""Pods of StatefulSets: their identity, their volumes, and the owners of their volume claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volume claims and volumes find each other: by class, size, access and labels, by name, or because one is made for the other.
+"""Binds volume claims to volumes: by class, size, access and labels, by name, or because one was provisioned for the other.
 
 A binding is four writes: the volume names the claim, is Bound, the claim names the volume, is Bound. It can end after any of
 them and is completed by the next look. What nobody claims any more is Released, and kept or given up by its policy. Claims and

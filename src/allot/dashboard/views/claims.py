@@ -1,4 +1,4 @@
-"""Claims: what they ask for, what they hold, who uses them."""
+"""Claims: what they request, what they hold, which pods use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allot.core.model.resource_v1 import ResourceClaim
 
 
 def claim_row(claim: ResourceClaim, named_by: Collection[str]) -> dict[str, Any]:
-    """A claim as lists show it. named_by: pods that name it and have not ended."""
+    """A claim in lists. named_by: pods that name it and have not ended."""
     users = users_of(claim)
     waiting = sorted(set(named_by) - set(users))
     allocation = claim.status.allocation
@@ -43,7 +43,7 @@ def held_by(claim: ResourceClaim | None) -> Iterator[DeviceID]:
 
 
 def problems_of(claim: ResourceClaim) -> Iterator[tuple[DeviceID, str]]:
-    """What drivers say against devices of the claim."""
+    """Complaints of drivers about devices of the claim."""
     if claim.status.allocation is not None and claim.status.devices:
         for result in claim.status.allocation.devices.results:
             problem = reported_of(claim, result)

@@ -1,4 +1,4 @@
-"""Events, as lists and time lines show them."""
+"""Events for lists and time lines."""
 
 from __future__ import annotations
 

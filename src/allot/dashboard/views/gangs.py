@@ -1,4 +1,4 @@
-"""Gangs: how many pods they need, have, and have placed, and what was said of them."""
+"""Gangs: how many pods they need, have, and have placed, and their last message."""
 
 from __future__ import annotations
 

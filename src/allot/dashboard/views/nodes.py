@@ -1,6 +1,6 @@
-"""Nodes with their devices: what the heat map draws, and what the list of nodes says.
+"""Nodes with their devices, for the heat map and the list of nodes.
 
-A *cell* is what can be handed out by itself: a device, or a GPU with all its partitions. Keys are short and defaults are left out: a
+A *cell* can be allocated by itself: a device, or a GPU with all its partitions. Keys are short and defaults are omitted: a
 large cluster has tens of thousands of cells.
 """
 
@@ -33,7 +33,7 @@ SEVERAL = "(several nodes)"
 _NUMA = ("resource.kubernetes.io/numaNode", "numaNode", "numa", "numaNodeID", "dra.net/numaNode")
 _PCIE_ROOT = ("resource.kubernetes.io/pcieRoot", "pcieRoot")
 _STATES = {State.FREE: "f", State.PARTLY: "p", State.IN_USE: "u", State.BLOCKED: "b", State.UNAVAILABLE: "x"}
-# Labels by which nodes are put together: where they are, what they are, and whose.
+# Labels for grouping nodes: location, type and owner.
 _PLACES = (
     "rack",
     "zone",
@@ -53,7 +53,7 @@ _PARTS_MAX = 64
 
 
 def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str]) -> dict[str, list[dict[str, Any]]]:
-    """The cells of a pool by the node that can use them, in the order in which they are drawn. sick: what drivers and nodes say against
+    """The cells of a pool by the node that can use them, in display order. sick: complaints of drivers and nodes about
     devices."""
     found: dict[str, list[dict[str, Any]]] = {}
     for unit in units_of(pool, pool.entries):
@@ -70,7 +70,7 @@ def _place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=4096)
 def _ordered(text: str) -> str:
-    """A text by which gpu-9 comes before gpu-10."""
+    """A sort key that puts gpu-9 before gpu-10."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(12), text)
 
 
@@ -136,7 +136,7 @@ def _share(unit: Unit, users: list[DeviceEntry]) -> float:
         return 1.0
     capacities = entry.capacity.items()
     taken = [entry.state.consumed.get(name, 0) / each.value.nano for name, each in capacities if each.value.nano]
-    # A device that several claims share without any amounts has room as long as it is offered.
+    # A device that claims share without amounts always has room.
     return max(0.05, *taken) if taken else 0.5
 
 
@@ -146,19 +146,19 @@ def _taint(taint: Any) -> str:
 
 
 def pool_facts(pool: PublishedPool, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """The devices of a pool on one node. A model that all cells have is said once."""
+    """The devices of a pool on one node. A common model is given once."""
     models = {cell["m"] for cell in cells}
     facts: dict[str, Any] = {"driver": pool.id.driver, "pool": pool.id.pool}
     if len(models) == 1:
         facts["m"] = models.pop()
         cells = [{key: value for key, value in cell.items() if key != "m"} for cell in cells]
     if not pool.is_complete:
-        facts["incomplete"] = f"{pool.slices} of {pool.slices_expected} slices are there"
+        facts["incomplete"] = f"{pool.slices} of {pool.slices_expected} slices exist"
     return {**facts, "d": cells}
 
 
 def node_facts(info: NodeInfo) -> dict[str, Any]:
-    """What there is to say of a node but for its devices. CPU in millicores, memory in bytes: asked for, and allocatable."""
+    """Facts about a node except its devices. CPU in millicores, memory in bytes: requested and allocatable."""
     node = info.node
     labels = node.metadata.labels
     shown = sorted(name for name in labels if any(place in name for place in _PLACES))[:_LABELS_MAX]

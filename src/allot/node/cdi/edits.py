@@ -1,4 +1,4 @@
-"""How the edits of several devices add up to what one container gets. Pure."""
+"""Combines the edits of several devices for one container. Pure."""
 
 from __future__ import annotations
 

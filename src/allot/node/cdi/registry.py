@@ -1,7 +1,7 @@
-"""The CDI devices of this machine: what the files in some folders say, read again when they change.
+"""The CDI devices of this machine, from files in some directories, read again when they change.
 
-A bad file makes only its own devices unknown. A device in two folders is that of the later folder; twice in one folder, it is
-nobody's.
+An invalid file affects only its own devices. Of a device in two directories the later directory counts; twice in one directory, it is
+unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes the claims of pods ready on this node and gives them back: the one thing of this package that the agent calls.
+"""Prepares and unprepares the claims of pods on this node: the entry point of this package.
 
-Order is what makes it safe to be killed at any moment: everything is checked before anything is recorded; a claim is recorded on
-disk before its driver is asked for the first time, and forgotten on disk after the driver has given it back. Whether a claim is
-prepared is known for this run only: after a restart drivers are asked again, which they have to bear.
+The order of steps makes it safe to be killed at any moment: everything is checked before anything is recorded; a claim is recorded on
+disk before its driver is first called, and removed after the driver has unprepared it. Whether a claim is
+prepared is known for this run only: after a restart drivers are called again, which must be idempotent.
 """
 
 from __future__ import annotations
@@ -390,6 +390,6 @@ class ClaimPreparer:
     def _health_changed(self, pods: Sequence[str]) -> None:
         for uid in pods:
             if self._changes.full():
-                _log.warning("nobody asks for changes of health; that of pod %s is dropped", uid)
+                _log.warning("changes of health are not being read; that of pod %s is dropped", uid)
             else:
                 self._changes.put_nowait(uid)

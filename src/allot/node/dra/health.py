@@ -1,6 +1,6 @@
-"""Listens to what drivers say about their devices and keeps it, also on disk; tells which pods are concerned when it changes.
+"""Watches and stores drivers' device health reports, also on disk; reports which pods a change affects.
 
-Reports that are too old count as Unknown. Nothing is done about an unhealthy device here: its pods' status says so, no more.
+Outdated reports count as Unknown. An unhealthy device is only reported in the status of its pods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drivers that have registered: one connection to each instance, calls over it, and which instance to use.
+"""Registered drivers: one connection to each instance, calls over it, and which instance to use.
 
 Knows: both versions of the DRAPlugin service, both of the health service, gRPC's errors as the kubelet shows them. Does not know
 how an instance came to be registered (`registration`) or what is asked of it (`claim_preparer`).

@@ -1,8 +1,8 @@
-"""Plugins announce themselves by a socket in a folder; the agent asks each who it is, takes it on or refuses, and says so.
+"""Plugin registration: plugins create a socket in a directory; the agent queries each, accepts or refuses it, and reports that.
 
-Follows the kubelet's plugin watcher: what should be registered (sockets that are there) is compared with what is, once a second;
-what has gone or was made anew is unregistered first. A socket that fails is tried again after a pause that grows. The folder is
-looked through and not watched: that is a system call per socket and second, and no event can be lost.
+Follows the kubelet's plugin watcher: the desired state (existing sockets) is compared with the registered plugins, once a second;
+removed or recreated sockets are unregistered first. A failing socket is retried with backoff. The directory is
+polled and not watched: that is a system call per socket and second, and no event can be lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ResourceSlices of this node that nobody stands for any more are deleted: all when the agent starts, since no driver has
-registered then, and those of a driver that has been away for a while.
+"""Deletes ResourceSlices of this node without a driver: all when the agent starts, since no driver has
+registered yet, and those of a driver that has been unregistered for a while.
 
-Only slices with this node's name are touched. Drivers publish theirs again when they see that they have gone.
+Touches only slices with this node's name. Drivers publish theirs again when they notice.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class CriRuntime:
         self._specs[made.pod_sandbox_id] = spec
         status = await self._sandbox_status(made.pod_sandbox_id)
         if status is None:
-            raise RuntimeFailure(reason, f"sandbox {made.pod_sandbox_id} vanished right after it was made")
+            raise RuntimeFailure(reason, f"sandbox {made.pod_sandbox_id} vanished right after it was created")
         ips = messages.ips_of(status)
         return Sandbox(
             id=made.pod_sandbox_id,
@@ -286,7 +286,7 @@ class CriRuntime:
             reason = "CreateContainerError"
             answer = await self._calls.runtime("ListPodSandbox", request, pb.ListPodSandboxResponse, reason)
             if not answer.items:
-                raise RuntimeFailure(reason, f"sandbox {sandbox_id} is not there")
+                raise RuntimeFailure(reason, f"sandbox {sandbox_id} does not exist")
             self._specs[sandbox_id] = messages.sandbox_spec(answer.items[0])
         return self._specs[sandbox_id]
 
@@ -410,7 +410,7 @@ class CriRuntime:
         request = pb.ListContainersRequest(filter=pb.ContainerFilter(id=container_id))
         found = await self._calls.runtime("ListContainers", request, pb.ListContainersResponse, "AttachError")
         if not found.containers:
-            raise RuntimeFailure("AttachError", f"container {container_id} is not there")
+            raise RuntimeFailure("AttachError", f"container {container_id} does not exist")
         streams = found.containers[0].annotations[messages.STREAMS].split(",")
         tty, stdin = "tty" in streams, "stdin" in streams
         attach = pb.AttachRequest(container_id=container_id, stdin=stdin, tty=tty, stdout=True, stderr=not tty)

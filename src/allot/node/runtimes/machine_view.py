@@ -1,4 +1,4 @@
-"""What sandboxed containers see of this machine: its programs, wherever they lie, and nothing that is somebody's own.
+"""What sandboxed containers see of this machine: its programs, but no user data.
 
 Only what is named here is shown, so that homes, sockets, data and secrets need no list of their own: folders that hold the system's
 programs, what PATH names, and the interpreter that runs this. Masks are for what lies inside of those.

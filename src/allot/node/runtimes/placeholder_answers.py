@@ -1,4 +1,4 @@
-"""What a placeholder answers on its ports: HTTP that says what it stands for. One request per connection."""
+"""The HTTP answers of placeholders on their ports, which name the pod. One request per connection."""
 
 from __future__ import annotations
 

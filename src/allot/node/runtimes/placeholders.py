@@ -1,4 +1,4 @@
-"""Placeholders: containers that are only entries here, and what the annotations of a pod say about them."""
+"""Placeholders: containers that exist only in memory, configured by annotations of their pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent needs of whatever runs containers, in the words of the container runtime interface.
+"""The agent's port to container runtimes, in the words of the container runtime interface.
 
 A sandbox is what the containers of a pod share; a runtime without sandboxes keeps them as names. Calls are idempotent:
 stopping or removing what is not there succeeds. A runtime remembers what it runs over a restart of the agent, so that `list`

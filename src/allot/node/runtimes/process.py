@@ -312,7 +312,7 @@ class ProcessRuntime:
         return Isolation(
             is_on=True,
             reason="Namespaces",
-            message="containers see this machine's programs, and write to a layer of their own",
+            message="containers see this machine's programs, and write to their own layer",
         )
 
     async def ensure_image(
@@ -390,11 +390,11 @@ class ProcessRuntime:
     async def _create(self, sandbox_id: str, spec: ContainerSpec) -> _Held:
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None or not sandbox.sandbox.ready:
-            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} does not exist")
         if sandbox.holder is not None and not sandbox.holder.is_there:
             await self.stop_sandbox(sandbox_id)
             self._changed.put_nowait(spec.pod.uid)
-            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} was ended by somebody")
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} was ended externally")
         if not spec.command:
             text = f'container "{spec.name}" has no command and image "{spec.image}" is not read: {_HINT}'
             raise RuntimeFailure("CreateContainerError", text)
@@ -500,7 +500,7 @@ class ProcessRuntime:
         """Start the shim and wait for its word."""
         held = self._containers.get(container_id)
         if held is None:
-            raise RuntimeFailure("RunContainerError", f"container {container_id} is not there")
+            raise RuntimeFailure("RunContainerError", f"container {container_id} does not exist")
         await self._run_hooks(held, BEFORE, "creating")
         await self._launch(held)
         self._changed.put_nowait(held.file.spec.pod.uid)
@@ -677,7 +677,7 @@ class ProcessRuntime:
         """A connection to a port of the pod; of this machine, if the pod has its network."""
         file = self._sandboxes.get(sandbox_id)
         if file is None:
-            raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} is not there")
+            raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} does not exist")
         return await self._network.connect(file.sandbox.ips, file.holder.pid if file.holder is not None else 0, port)
 
     async def usage(self) -> Sequence[ContainerUsage]:
@@ -743,7 +743,7 @@ def _check_sysctls(spec: SandboxSpec, *, has_namespaces: bool, has_network: bool
     """RuntimeFailure if a setting of a pod would be one of the machine."""
     for name in spec.sysctls:
         if not has_namespaces or (name.startswith("net.") and not has_network):
-            text = f'sysctl "{name}": the pod has no namespace of its own for that on this node'
+            text = f'sysctl "{name}": the pod has no separate namespace for that on this node'
             raise RuntimeFailure("CreatePodSandboxError", text)
 
 

@@ -231,7 +231,7 @@ class SimulatedRuntime:
         """A program if this machine has it, a placeholder otherwise."""
         room = self._rooms.get(sandbox_id)
         if room is None or not room.made.ready:
-            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} does not exist")
         course = course_of(room.spec.annotations) if room.spec is not None else None
         spec = with_stand_in(spec, self._path)
         brought = self._brought(spec)

@@ -1,4 +1,4 @@
-"""Who may ask the agent: client certificates of the cluster's authority and tokens, and what the API server says they may do."""
+"""Authorization of the agent's clients: certificates of the cluster's authority and tokens, with access reviews by the API server."""
 
 from __future__ import annotations
 

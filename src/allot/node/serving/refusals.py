@@ -1,4 +1,4 @@
-"""Callers of the agent that are not let in, in its log: an API server does not pass on to people why it was refused."""
+"""Logs refused callers of the agent, because an API server does not pass the reason on to users."""
 
 from __future__ import annotations
 

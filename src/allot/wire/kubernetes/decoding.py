@@ -75,7 +75,7 @@ def _check_says_nothing(message: Message, number: int, form: int, first: int, se
     """Fields that Kubernetes once had are still sent by older clients; empty ones can be left out without a loss."""
     if first != (0 if form == VARINT else second):
         short = message.name.rpartition(".")[2]
-        raise Malformed(f"field {number} of {short} is not known in the version of Kubernetes that is served")
+        raise Malformed(f"field {number} of {short} is unknown in the version of Kubernetes that is served")
 
 
 def _put(told: Object, field: Field, wire: Wire, form: int, first: int, second: int, depth: int) -> None:

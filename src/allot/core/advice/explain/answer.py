@@ -1,4 +1,4 @@
-"""The question and the answer: finds what is asked about in a snapshot and explains it."""
+"""Finds the object in question in a snapshot and explains it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
 
 
 def _of_many(line: str) -> str:
-    """What is said of one pod, said of several."""
+    """A sentence about one pod, in the plural."""
     for one, many in _PLURALS:
         if line.startswith(one):
             return many + line.removeprefix(one)
@@ -43,7 +43,7 @@ def _of_many(line: str) -> str:
 
 
 class NotFound(Exception):
-    """What is asked about is not in the snapshot."""
+    """The object in question is not in the snapshot."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class NotFound(Exception):
 
 
 class Explainer:
-    """A snapshot that questions are asked about."""
+    """A snapshot that answers questions."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Explainer:
         *,
         pools: Sequence[Pool] = (),
     ) -> None:
-        """snapshot: or a cluster that was made of one, whose gates count then. pools: what an autoscaler could buy nodes of; without
-        them, what the cluster's own has said is told."""
+        """snapshot: or a cluster made from one, whose gates then count. pools: what an autoscaler could add nodes from; without
+        them, the last events of the cluster's own autoscaler are shown."""
         self._pools = pools
         self._what_if = snapshot if isinstance(snapshot, WhatIfCluster) else WhatIfCluster(snapshot, gates)
         self._scene = Scene(self._what_if, self._pod_of_workload)
@@ -111,7 +111,7 @@ class Explainer:
         return self._served(explain_gang(self._what_if, group, briefly=False))
 
     def queue(self, name: str) -> Explanation:
-        """Why jobs of a queue wait, and who has to give back what."""
+        """Why jobs of a queue wait, and who must give back what."""
         tree = self._what_if.machine.book.tree
         self._what_if.machine.book.settle_total()
         queue = tree.get(name)
@@ -121,7 +121,7 @@ class Explainer:
         return explain_queue(self._what_if, queue, self.pod)
 
     def claim(self, namespace: str, name: str) -> Explanation:
-        """Why a claim has no devices, or which it has."""
+        """Why a claim has no devices, or which ones it has."""
         claim = self._what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
             raise self._not_found("claim", namespace, name, api.ResourceClaim)
@@ -149,7 +149,7 @@ class Explainer:
         return explain_workload(self._scene, kind, object_, briefly=False)
 
     def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
-        """Every workload that is not as wanted, only its cause. None: of all namespaces."""
+        """Every workload that is not as wanted, with its cause only. None: all namespaces."""
         return wrong_workloads(self._scene, namespace)
 
     def _pod_of_workload(self, pod: core_v1.Pod, briefly: bool) -> Explanation:
@@ -163,8 +163,8 @@ class Explainer:
         return said("ResourceClaim", claim, State.PLACED, Reason.PLACED, cause)
 
     def overview(self, namespace: str | None) -> Iterator[str]:
-        """A line for every workload that is not as wanted, and for every pod of none that does not run; for all of a gang, or with
-        the same cause, one line with their names."""
+        """A line for every workload that is not as wanted, and for every other pod that does not run. Pods of one gang, or with
+        the same cause, share a line."""
         told = set()
         for found in self.wrong_workloads(namespace):
             told.add((found.kind, f"{found.namespace}/{found.name}"))
@@ -188,7 +188,7 @@ class Explainer:
             yield f"{listed(pods)} {_of_many(line) if len(pods) > 1 else line}"
 
     def pending(self, namespace: str | None) -> list[tuple[str, str]]:
-        """Pods that do not run, by namespace and name. None: of all namespaces."""
+        """Pods that do not run, by namespace and name. None: all namespaces."""
         return sorted(
             (pod.metadata.namespace, pod.metadata.name)
             for pod in self._what_if.all(core_v1.Pod)

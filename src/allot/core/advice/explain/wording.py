@@ -1,4 +1,4 @@
-"""Words that all explanations share."""
+"""Phrases that all explanations share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack", "publishes"
 
 
 def of_several(text: str) -> str:
-    """What is said of one thing, said of several: `has taint x` becomes `have taint x`."""
+    """A sentence about one thing, in the plural: `has taint x` becomes `have taint x`."""
     verb, space, rest = text.partition(" ")
     return f"{_VERBS.get(verb, verb)}{space}{rest}"
 

@@ -1,4 +1,4 @@
-"""How the slow parser reads tokens, complains and goes on: the error strategy of ANTLR, which upstream's parser has.
+"""How the slow parser reads tokens, reports errors and continues: ANTLR's error strategy, as in upstream's parser.
 
 To give upstream's messages one must make upstream's mistakes: drop a token if the next one fits, pretend a missing one
 was there, or skip to something that any unfinished rule can go on with. Each place in the grammar has a name and a set

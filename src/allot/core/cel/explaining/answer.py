@@ -1,4 +1,4 @@
-"""The answer to "why not?": which part of an expression decided, what it saw, and a phrase that says so."""
+"""The answer to "why not?": which part of an expression decided, what it saw, and a phrase for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether the devices of an allocated claim are ready for their pod (DRADeviceBindingConditions).
 
 A driver that has to attach a device first lists conditions that must become true, and some of which any means that it failed.
-Here is said how a claim stands at a given time; waiting is done elsewhere.
+This module computes the state of a claim at a given time; waiting happens elsewhere.
 """
 
 from __future__ import annotations

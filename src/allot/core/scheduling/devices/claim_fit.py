@@ -1,4 +1,4 @@
-"""What one pod asks of devices, asked of one node after the other: the plugin DynamicResources of kube-scheduler.
+"""The device requirements of one pod, checked node by node: the plugin DynamicResources of kube-scheduler.
 
 `quick` compares counts that the inventory keeps anyway; `exact` runs the allocator and keeps what it found. The texts and
 kinds of refusals are upstream's. A fit is made by `Claims.fit` and is valid until anything changes.

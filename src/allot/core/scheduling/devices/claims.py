@@ -320,7 +320,7 @@ class Claims:
     def _awaited(self, claim: str, controller: str) -> str:
         waiting = f"resource claim {claim}: waiting for controller {controller} to allocate it"
         # Also true where nobody has told which gates the cluster has.
-        return waiting if self._has_controllers else f"{waiting}, for which feature gate {GATE} has to be on"
+        return waiting if self._has_controllers else f"{waiting}, which needs feature gate {GATE}"
 
     def awaited(self, pod: core_v1.Pod) -> dict[str, api.ResourceClaim]:
         """The claims of a pod that controllers have to allocate, by their names in the pod; none if anything else is missing."""

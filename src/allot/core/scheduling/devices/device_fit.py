@@ -1,4 +1,4 @@
-"""What the decision asks of the devices: the seam between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
+"""The port between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
 
 The decision knows nothing of claims but this. `Devices` is the state, fed change by change by whoever feeds the cluster;
 a `DeviceFit` is one pod's view of it, asked of one node after the other.

@@ -1,4 +1,4 @@
-"""Devices that are allocated more often than they are there: found after the fact, where nobody prevented it.
+"""Detects devices that are allocated twice, after the fact, on servers that do not prevent it.
 
 Our API server refuses such writes. Any other stores what schedulers write, so after each write the scheduler looks at what
 the claim's devices are held by. Of two allocations the later one is to be undone: by the time it was made, then by

@@ -1,7 +1,7 @@
-"""Where a pod could run whose claims are allocated by drivers' controllers (PodSchedulingContext, feature gate DRAControlPlaneController).
+"""Scheduling of pods whose claims drivers' controllers allocate (PodSchedulingContext, feature gate DRAControlPlaneController).
 
-The scheduler names nodes that would do but for these claims; controllers say which of them do not; the scheduler selects one that is left,
-for which they allocate. Here is said what the scheduler writes next; nobody is asked.
+The scheduler names nodes that fit except for these claims; controllers name unsuitable ones; the scheduler selects a remaining one,
+for which they allocate. This module decides what the scheduler writes next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with the requests of a claim before any node is looked at (PreFilter of DynamicResources)."""
+"""Problems with the requests of a claim before any node is considered (PreFilter of DynamicResources)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that hold something, but less than they need: how long they may, and that they give it back.
+"""Incomplete groups that hold resources: how long they may, and their release.
 
 A scheduler ended between the writes of a group's members, a write failed, or members went for good. What is left keeps others from
 running. It goes when the group has been so for its grace period: with the refusal of those of its pods that wait, if they are tried, else
@@ -86,14 +86,17 @@ class Halves:
         return is_new
 
     def _is_by_half(self, root: str) -> bool:
+        group = self._cluster.groups.get(_split(root))
+        # Most have what they need, and that is seen at once.
+        if group is not None and self._cluster.scheduled_count(group) >= minimum_of(group):
+            return False
         tree = self._tree(root)
         if tree is None or not self._gives_back(tree):
             return False
         return bool(self._held(tree))
 
     def _tree(self, root: str) -> Tree | None:
-        namespace, _, key = root.partition("/")
-        group = self._cluster.groups.get((namespace, key))
+        group = self._cluster.groups.get(_split(root))
         return Tree(root, group) if group is not None else self._cluster.forest.tree(root)
 
     def _gives_back(self, tree: Tree) -> bool:
@@ -128,6 +131,11 @@ class Halves:
             if not is_tried(root) and not any(self._cluster.is_assumed(member.pod) for member in held):
                 return Decision(given_up=_victims(tree, held))
         return None
+
+
+def _split(root: str) -> tuple[str, str]:
+    namespace, _, key = root.partition("/")
+    return namespace, key
 
 
 def grace_s(tree: Tree) -> float | None:

@@ -1,4 +1,4 @@
-"""The pods of a group as one search: nodes and devices for enough of them at once, or the proof that there are none.
+"""A joint search for the pods of a group: nodes and devices for enough of them at once, or a proof that there are none.
 
 Used where one pass over the pods, in order and without going back, has failed (`passes`). Pods that are the same to all nodes form a
 class (`symmetry`), so what counts is how many of each class a node takes. Whether a node takes some of each is one question: its filters for the pods together, and

@@ -1,4 +1,4 @@
-"""How near to each other the pods of a group go: the levels of a cluster that are tried, one after the other.
+"""How close together the pods of a group are placed: the topology levels that are tried in turn.
 
 A level is the node labels down to it, joined by commas: racks of one name in two blocks are two. A group that prefers a level is tried
 there first, then on each level above, up to the one that it requires; one that requires none may in the end go anywhere.

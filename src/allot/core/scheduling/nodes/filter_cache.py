@@ -1,4 +1,4 @@
-"""What every node answered to equal pods, as far as the node alone decides, brought up to date for nodes that changed."""
+"""Cached filter results of every node for equal pods, as far as they depend on the node alone, updated for changed nodes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ class FilterCache:
         profile = self.profile
         entry.static = static_refusal(profile, info, self.settings)
         entry.unwelcome = taint_toleration.unwelcome(profile, info) if info.taints else 0
-        entry.wishes = node_affinity.wishes(profile, info) if profile.preferred_nodes else 0
+        added = self.settings.added_affinity
+        entry.wishes = node_affinity.wishes(profile, info, added) if profile.preferred_nodes or added else 0
 
     def _score(self, info: NodeInfo) -> int:
         profile, settings = self.profile, self.settings
@@ -142,7 +143,7 @@ def static_refusal(profile: Profile, info: NodeInfo, settings: Settings) -> Stat
         status = taint_toleration.refusal(profile, info)
         if status is not None:
             return status
-    return None if node_affinity.NAME in disabled else node_affinity.refusal(profile, info)
+    return None if node_affinity.NAME in disabled else node_affinity.refusal(profile, info, settings.added_affinity)
 
 
 def local_refusal(cluster: Cluster, profile: Profile, info: NodeInfo, settings: Settings) -> Status | None:

@@ -1,4 +1,4 @@
-"""One pod, asked of nodes one by one: for pods that may have only a few nodes, and for what-if questions.
+"""Evaluates one pod on nodes one by one: for pods that may have only a few nodes, and for what-if questions.
 
 The answer is always what the filters say now; only what a node says by itself may come from a `FilterCache`. Changes nothing.
 """

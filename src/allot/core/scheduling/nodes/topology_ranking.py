@@ -1,4 +1,4 @@
-"""Rankings for pods about which pods of other nodes have a say: affinity and spreading.
+"""Rankings for pods that depend on pods of other nodes: affinity and spreading.
 
 Nodes that are alike in all that matters for that form a group: the same values of the node labels that are asked about, the
 same number of matching pods. Filters and scores are worked out once per group and decision; within a group the order is

@@ -1,4 +1,4 @@
-"""What the pods of all nodes have to say about one pod: spreading, and affinity to and from other pods.
+"""Rules between one pod and the pods of all nodes: spreading, and affinity to and from other pods.
 
 Nodes are given with how often they count: one node may stand for many that are alike in all that matters here.
 """

@@ -1,4 +1,4 @@
-"""Preemption for a group: who has to go so that enough of its pods get nodes at once, devices included.
+"""Preemption for a group: which pods must leave so that enough of its pods get nodes and devices at once.
 
 The group as a whole preempts, anywhere in the cluster. Pods that are going anyway count as gone first. Where there are few who could go, all
 sets of them are compared (`victims`). Where there are many, the pods that fit beside everybody stay where they fit, and the lowest priority is
@@ -240,7 +240,7 @@ class _GroupPreemption:
         """Pods that are going anyway make room, so that all there is to do is wait."""
         promised = {index: pod.status.nominated_node_name for index, pod in enumerate(self._unit.pods)}
         nodes = {index: placement.node for index, placement in found.items() if promised[index] == placement.node}
-        said = "pods that are terminating make room, so no other pod has to go"
+        said = "pods that are terminating make room, so no other pod has to leave"
         return GroupPreempted(message=_ONGOING if nodes else "", explanation=said, nodes=nodes)
 
     def _told(self, residents: Sequence[Resident], found: Mapping[int, Placement]) -> GroupPreempted:

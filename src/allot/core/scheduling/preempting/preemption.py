@@ -1,4 +1,4 @@
-"""Preemption: which pods of lower priority have to go so that a pod gets a node, its devices included.
+"""Preemption: which pods of lower priority must leave so that a pod gets a node and its devices.
 
 Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, nobody else has to go.
 Otherwise every node on which fewer pods or free devices might help is asked for its cheapest victims (`victims`), and the
@@ -157,7 +157,7 @@ class _Preemption:
             for node in ordered:
                 if self._refusal(node) is None:
                     text = "preemption: not eligible due to terminating pod on the nominated node."
-                    said = f"pods that are terminating make room on node {node.name}, so no other pod has to go"
+                    said = f"pods that are terminating make room on node {node.name}, so no other pod has to leave"
                     # Nobody was asked to go for this pod, so nothing is promised that was not promised before.
                     if node.name == promised:
                         return Preempted(message=text, explanation=said, node=promised)

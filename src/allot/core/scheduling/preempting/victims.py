@@ -1,4 +1,4 @@
-"""The cheapest pods whose going makes room for another pod on one node, devices included.
+"""The cheapest victims that make room for another pod on one node, including devices.
 
 Cheapest: fewest disruption budgets broken, then the lowest highest priority, then the fewest pods, then the lowest sum of
 priorities. Pods that go together (a group that is disrupted as a whole) are one `Resident`. With few residents the answer is

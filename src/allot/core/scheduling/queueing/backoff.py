@@ -1,4 +1,4 @@
-"""How long a unit that was tried in vain has to wait before it may be tried again."""
+"""How long a unit waits after a failed attempt before the next one."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ again after each back-off, whether or not anything has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -43,8 +44,17 @@ from allot.core.scheduling.status import Status, Verdict
 FLUSH_AFTER_S = 300.0
 _NOBODY = frozenset((NO_NODES,))
 
-Gate = Callable[[Unit, str], Closed | None]
 Helps = Callable[[str, ClusterEvent, Pod], bool]
+
+
+class Gatekeeper(Protocol):
+    """Knows why a unit must not be tried yet (`gates`)."""
+
+    def closed_to_unit(self, unit: Unit, group: str) -> Closed | None:
+        """What a unit lacks as a whole. group: the name of its group, or empty."""
+
+    def closed_to(self, pod: Pod) -> Status | None:
+        """What a pod itself lacks."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +73,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue:
-    """gate(unit, name of its group or "") tells why a unit must not be tried yet; helps(plugin, event, pod) whether an event
-    may change that plugin's mind about the pod."""
+    """helps(plugin, event, pod): whether an event may change that plugin's mind about the pod."""
 
     def __init__(
         self,
-        gate: Gate,
+        gates: Gatekeeper,
         helps: Helps,
         times: BackoffTimes | None = None,
         flush_after_s: float = FLUSH_AFTER_S,
@@ -79,7 +88,7 @@ class Queue:
     ) -> None:
         """membership: which group a pod belongs to; forest: which group belongs to which."""
         self._forest = forest if forest is not None else Forest()
-        self._gate = gate
+        self._gates = gates
         self._membership = membership if membership is not None else Membership()
         self._helps = helps
         self._times = times if times is not None else BackoffTimes()
@@ -117,6 +126,7 @@ class Queue:
             return
         member = known.members[key]
         before, member.pod = member.pod, pod
+        known.add(key, member)
         claims, member.claims = member.claims, claim_keys(pod)
         if claims != member.claims:
             self._reindex_claims(known, claims, member.claims)
@@ -127,7 +137,7 @@ class Queue:
         waiting = self._waiting.get(self._unit_of.pop(key, ""))
         if waiting is None:
             return
-        member = waiting.members.pop(key, None) or waiting.writing.pop(key, None)
+        member = waiting.remove(key) or waiting.writing.pop(key, None)
         waiting.plugins.pop(key, None)
         if member is not None:
             self._reindex_claims(waiting, member.claims, ())
@@ -183,7 +193,8 @@ class Queue:
         for key, member in (*waiting.members.items(), *waiting.writing.items()):
             self._unit_of[key] = target.key
             self._reindex_claims(waiting, member.claims, ())
-        target.members |= waiting.members
+        for key, member in waiting.members.items():
+            target.add(key, member)
         target.writing |= waiting.writing
         for member in (*waiting.members.values(), *waiting.writing.values()):
             self._reindex_claims(target, (), member.claims)
@@ -279,7 +290,8 @@ class Queue:
         """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
         Whether a unit is tried does not depend on what happened first."""
         waiting = self._waiting[attempt.key]
-        if not self._is_gated(waiting, now):
+        # A group was looked at when it was taken.
+        if waiting.group_name or not self._is_gated(waiting, now):
             return False
         for member in waiting.members.values():
             member.attempts -= 1
@@ -300,7 +312,9 @@ class Queue:
         waiting = self._waiting[attempt.key]
         for pod in placed:
             key = name_of(pod)
-            waiting.writing[key] = waiting.members.pop(key)
+            member = waiting.remove(key)
+            assert member is not None, f"{key} was decided"
+            waiting.writing[key] = member
             waiting.plugins.pop(key, None)
         if not waiting.members:
             return
@@ -333,7 +347,7 @@ class Queue:
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return False
-        waiting.members[name_of(pod)] = member
+        waiting.add(name_of(pod), member)
         if pause_s is not None:
             waiting.errors = max(waiting.errors, 1)
             waiting.ready_at = now + pause_s
@@ -453,7 +467,8 @@ class Queue:
             if group_name:
                 self._know_group(waiting)
         self._unit_of[key] = unit_key
-        member = waiting.members[key] = Member(pod, claim_keys(pod), now)
+        member = Member(pod, claim_keys(pod), now)
+        waiting.add(key, member)
         self._reindex_claims(waiting, (), member.claims)
         if waiting.place is Place.BACKOFF:
             return
@@ -541,7 +556,10 @@ class Queue:
 
     def _is_gated(self, waiting: Waiting, now: float) -> bool:
         """Whether a gate is closed; the unit is gated then."""
-        closed = self._gate(waiting.unordered(), waiting.group_name)
+        if waiting.place not in (Place.ACTIVE, Place.GATED):
+            # While it is there, each change is looked at as it comes; but others may take what a group needs before it is taken.
+            waiting.ask_all()
+        closed = self._closed(waiting)
         if closed is None:
             waiting.gate = None
             return False
@@ -551,6 +569,23 @@ class Queue:
         if waiting.place is not Place.GATED:
             self._enter(waiting, Place.GATED, now)
         return True
+
+    def _closed(self, waiting: Waiting) -> Closed | None:
+        for key in waiting.held:
+            pod = waiting.members[key].pod
+            status = self._gates.closed_to(pod)
+            assert status is not None, f"{key} has scheduling gates"
+            return Closed(status, pod)
+        closed = self._gates.closed_to_unit(waiting.unordered(), waiting.group_name)
+        if closed is not None:
+            return closed
+        for key in tuple(waiting.lacking):
+            pod = waiting.members[key].pod
+            status = self._gates.closed_to(pod)
+            if status is not None:
+                return Closed(status, pod)
+            del waiting.lacking[key]
+        return None
 
     def _enter_backoff(self, waiting: Waiting, now: float) -> None:
         waiting.ready_at = now + self._times.pause_s(waiting.errors or waiting.refusals, len(waiting.members))

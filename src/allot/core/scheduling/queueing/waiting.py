@@ -52,7 +52,9 @@ class Waiting:
         "gate_is_told",
         "group",
         "group_name",
+        "held",
         "key",
+        "lacking",
         "members",
         "place",
         "plugins",
@@ -84,10 +86,39 @@ class Waiting:
         self.ready_at = 0.0
         # When it will have waited for as long as its group may; None if it may wait for ever.
         self.deadline: float | None = None
+        # Those of the members that have scheduling gates; and others that are to be asked whether they have what they need, as something
+        # has changed or they lacked something the last time.
+        self.held: dict[str, None] = {}
+        self.lacking: dict[str, None] = {}
         self.gate: Closed | None = None
         self.gate_is_told = False
         # What an entry of a heap must carry to be valid.
         self.token = 0
+
+    def add(self, key: str, member: Member) -> None:
+        """A pod wants a node, or has changed."""
+        self.members[key] = member
+        self.held.pop(key, None)
+        self.lacking.pop(key, None)
+        spec = member.pod.spec
+        if spec.scheduling_gates:
+            self.held[key] = None
+        elif spec.resource_claims:
+            self.lacking[key] = None
+
+    def remove(self, key: str) -> Member | None:
+        """A pod does not want a node any more; None if it did not."""
+        self.held.pop(key, None)
+        self.lacking.pop(key, None)
+        return self.members.pop(key, None)
+
+    def ask_all(self) -> None:
+        """What members need is to be looked at again for all of them."""
+        self.lacking = {
+            key: None
+            for key, member in self.members.items()
+            if member.pod.spec.resource_claims and key not in self.held
+        }
 
     @property
     def priority(self) -> int:

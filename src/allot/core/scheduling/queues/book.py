@@ -1,4 +1,4 @@
-"""Who is in which queue, and what that costs: pods and queues come in, the tree of queues is kept up to date.
+"""Which pods are in which queue, and their charges: follows pods and queues, and updates the tree of queues.
 
 A pod names its queue by label (or, for dialects that do so, by annotation); pods that name none take no part, and without queues
 nothing is counted. A claim that several pods use is charged once, for the pod that came first. What a pod holds is counted while
@@ -227,11 +227,11 @@ class QueueBook:
                 self._set_extra(charge, EMPTY)
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
-    def tried(self, placement: Placement) -> None:
+    def tried(self, placement: Placement, cost: Amounts) -> None:
         """A placement is in force while something is tried out: it counts for what it really takes."""
         charge = self._pods.get(pod_key(placement.pod))
-        if charge is not None and charge.is_held and not charge.is_reserved and placement.claims:
-            self._set_extra(charge, self._beyond(charge, self.cost_of(placement)))
+        if charge is not None and charge.is_held and not charge.is_reserved:
+            self._set_extra(charge, self._beyond(charge, cost))
 
     @staticmethod
     def _beyond(charge: _Charge, amounts: Amounts) -> Amounts:

@@ -1,4 +1,4 @@
-"""Decisions where there are queues: what a queue lets in, and room for what it does not have yet.
+"""Decisions with queues: what a queue admits, and making room for its jobs.
 
 A unit of a queue is held against its limits, placed like any other, and never preempts by itself. When nothing is left to
 try, a round over all jobs that wait (`rounds`) says who has to move or go for whom; a job that would fit once those that are
@@ -21,6 +21,7 @@ from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victi
 from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.limits import NO_QUEUE, TOO_EARLY, Excess, amounts_text, excess, too_early
 from allot.core.scheduling.queues.model import QueueShares
@@ -169,7 +170,7 @@ class QueueDecisions:
             with self._cluster.trying() as tried:
                 self._put_kept(unit, robbed, tried, settings, now)
                 found = decide(self._cluster, unit, settings, now)
-        kept = "what it could have is kept for others, for whom pods leave"
+        kept = "the room is reserved for other jobs, for which pods are leaving"
         return Decision(
             refusals=tuple(
                 Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=kept, plugins=frozenset((PLUGIN,)))
@@ -233,7 +234,7 @@ class QueueDecisions:
         """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
         if not decision.placements or not decision.placements[0].claims:
             return decision
-        nodes = set(self._cluster.nodes)
+        nodes: set[str] | None = None
         is_preemptible = not self._book.is_firm(unit.pods[0])
         first: Excess | None = None
         for _ in range(_NODES_MAX):
@@ -242,6 +243,7 @@ class QueueDecisions:
             if over is None:
                 return decision
             first = first or over
+            nodes = set(self._cluster.nodes) if nodes is None else nodes
             nodes.discard(placement.node)
             found = attempt(self._cluster, unit.pods[0], None, settings, now, frozenset(nodes))
             if not isinstance(found, Placement):
@@ -305,22 +307,19 @@ class QueueDecisions:
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(
-            self._cluster, book.tree, jobs, settings, now, trials_max, cost=book.cost_of, tried=book.tried
-        ) as round_:
+        costs = Costs(book)
+        with Round(self._cluster, book.tree, jobs, settings, now, trials_max, costs=costs) as round_:
             started = tuple(round_.allocate())
             found = (*round_.consolidate(), *round_.reclaim(), *round_.preempt())
         promised = {
-            placement.pod.metadata.uid: (task.pod, placement.node, book.cost_of(placement))
+            placement.pod.metadata.uid: (task.pod, placement.node, costs.of(placement))
             for each in started
             if each.waits
             for task, placement in each.placed
         }
         for takeover in found:
             if takeover.evicted or takeover.moved:
-                promised |= {
-                    task.pod.metadata.uid: (task.pod, at.node, book.cost_of(at)) for task, at in takeover.placed
-                }
+                promised |= {task.pod.metadata.uid: (task.pod, at.node, costs.of(at)) for task, at in takeover.placed}
         return Look(
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),

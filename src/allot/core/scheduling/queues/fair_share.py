@@ -1,4 +1,4 @@
-"""Fair share: how much of each resource belongs to each queue now, given what all of them ask for.
+"""Fair share: how much of each resource each queue is entitled to now, given all requests.
 
 Resource by resource, and level by level from the top: the children of a queue divide what it got. First everybody gets what it
 deserves, as far as it asks for it, even if that is more than there is. What is left goes by priority, strictly, and among

@@ -1,4 +1,4 @@
-"""What a queue does not let in at all: more than its limit, or more than it deserves that cannot be preempted. With KAI's words."""
+"""What a queue never admits: more than its limit, or more non-preemptible pods than it deserves. With KAI's messages."""
 
 from __future__ import annotations
 

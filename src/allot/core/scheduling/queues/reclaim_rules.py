@@ -1,4 +1,4 @@
-"""Who may take from whom: the rules of reclaim, at the level of the tree where the two queues' paths part.
+"""The rules of reclaim: which queue may take from which, at the level of the tree where their paths split.
 
 A unit may be taken if the queue that loses it holds more than it may have there (fair share), or if the one that gets it stays
 within what it deserves while the other holds more than it deserves (deserved). And the taker must not end above its own fair

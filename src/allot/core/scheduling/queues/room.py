@@ -1,4 +1,4 @@
-"""When room is made for jobs of queues, and what was asked of whom: nothing is asked twice.
+"""When to make room for jobs of queues, and pending evictions: nothing is evicted twice.
 
 A look at all jobs is worth it after something was refused, placed while others wait, left or changed, or when a minimum run time or a
 delay ends, and not more often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,

@@ -1,4 +1,4 @@
-"""What a queue sees of groups: which pods are one job, its parts with their minimums, and where these are to be."""
+"""Groups as queues see them: which pods form a job, its parts with their minimums, and their placement rules."""
 
 from __future__ import annotations
 

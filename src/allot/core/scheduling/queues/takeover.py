@@ -22,13 +22,14 @@ from allot.core.model.meta import EMPTY
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.queues.amounts import Amounts, total
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.node_room import NodeRoom
 from allot.core.scheduling.queues.order import Candidate, first_among
-from allot.core.scheduling.queues.placing import Afford, place_all
+from allot.core.scheduling.queues.placing import place_all
 from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_few_jobs, of_one_node, of_several_nodes
@@ -116,17 +117,12 @@ class Takeovers:
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
-        cost: Callable[[Placement], Amounts] | None = None,
-        afford: Afford | None = None,
-        tried: Callable[[Placement], None] | None = None,
+        costs: Costs | None = None,
     ) -> None:
-        """in_force: what is found is put into force there; cost, tried: as of a `Round`; afford: whether a queue may have what placements
-        cost."""
-        self._cost = cost
+        """in_force: what is found is put into force there; costs: as of a `Round`."""
+        self._costs = costs
         self._in_force = in_force
         self._jobs = jobs
-        self._afford = afford
-        self._tried = tried
         self._cluster = cluster
         self._tree = tree
         self._settings = settings
@@ -175,7 +171,7 @@ class Takeovers:
     def consolidate(self, job: Job) -> Takeover | Nothing:
         """Others move so that it fits; nobody has to go."""
         if not job.is_preemptible:
-            return Nothing("a job that cannot be preempted moves nobody")
+            return Nothing("a job that cannot be preempted moves no other job")
         mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
         order = steps(
             self._movable,
@@ -190,7 +186,7 @@ class Takeovers:
         def judge(tried: _Tried) -> str:
             return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
-        return self._search(job, order, _Way(CONSOLIDATE, judge, "nobody can move", lambda _: False, moves=True))
+        return self._search(job, order, _Way(CONSOLIDATE, judge, "no job can move", lambda _: False, moves=True))
 
     def reclaim(self, job: Job) -> Takeover | Nothing:
         """Its queue gets back what others hold beyond their share."""
@@ -232,7 +228,7 @@ class Takeovers:
             return None
         if excess(queue, asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         if found is None:
             return None
         self._in_force.placed(found)
@@ -382,17 +378,18 @@ class Takeovers:
     def _gain(self, tried: _Tried) -> str:
         """Who moves would get more than it had: of that the job knows nothing when it comes first to what has become free."""
         for task, placement in tried.moved:
-            if self._cost is not None and placement.claims:
-                cost = self._cost(placement)
+            if self._costs is not None and placement.claims:
+                cost = self._costs.of(placement)
                 if any(amount > task.amounts.get(resource, 0) for resource, amount in cost.items()):
                     return f"{task.name} would get more than it has"
         return ""
 
     def _beyond(self, tried: _Tried) -> Amounts:
         """What the job gets beyond the least that it asks for."""
-        if self._cost is None or not any(placement.claims for _, placement in tried.placed):
+        costs = self._costs
+        if costs is None or not any(placement.claims for _, placement in tried.placed):
             return EMPTY
-        got = total(self._cost(placement) for _, placement in tried.placed)
+        got = total(costs.of(placement) for _, placement in tried.placed)
         wanted = asked([task for task, _ in tried.placed])
         return {name: more for name, amount in got.items() if (more := amount - wanted.get(name, 0))}
 
@@ -406,8 +403,8 @@ class Takeovers:
             self._in_force.without([task.pod for task in (*found.evicted, *moved)])
             for _, placement in (*found.placed, *found.moved):
                 self._cluster.assume(placement)
-                if self._tried is not None:
-                    self._tried(placement)
+                if self._costs is not None:
+                    self._costs.count(placement)
             self._in_force.placed(dict((*found.placed, *found.moved)))
         for task in found.evicted:
             self._in_force.move(task, "", is_leaving=True)
@@ -510,7 +507,7 @@ class Takeovers:
         """All of these pods, or none."""
         if not tasks or excess(self._queue(job), asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         if found is None:
             return None
         for task, placement in found.items():

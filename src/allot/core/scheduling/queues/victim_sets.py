@@ -1,4 +1,4 @@
-"""Which sets of pods are tried as victims, one after the other: what has to go on one node, then on more and more, then what few jobs
+"""Which sets of pods are tried as victims, in order: pods of one node, then of more and more, then what few jobs
 could lose.
 
 Steps come in the order of `victims`. A set is tried only if what it gives back could be enough: what the job lacks in the whole cluster

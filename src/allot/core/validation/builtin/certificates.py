@@ -334,18 +334,19 @@ SIGNING_REQUEST = Rules(
 def _bundle_name_format(bundle: Object) -> Callable[[str], Messages]:
     """Bundles of a signer have names that say whose they are."""
     signer = text(bundle, "spec", "signerName")
+    return lambda name: bundle_name_problems(name, signer)
+
+
+def bundle_name_problems(name: str, signer: str) -> Messages:
+    """What is wrong with the name of a bundle of a signer, which may be empty."""
     prefix = signer.replace("/", ":") + ":"
-
-    def check(name: str) -> Messages:
-        if not signer:
-            if ":" in name:
-                return ['ClusterTrustBundle without signer name must not have ":" in its name']
-            return formats.dns_subdomain(name)
-        if not name.startswith(prefix):
-            return [f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"]
-        return formats.dns_subdomain(name.removeprefix(prefix))
-
-    return check
+    if not signer:
+        if ":" in name:
+            return ['ClusterTrustBundle without signer name must not have ":" in its name']
+        return formats.dns_subdomain(name)
+    if not name.startswith(prefix):
+        return [f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"]
+    return formats.dns_subdomain(name.removeprefix(prefix))
 
 
 def check_trust_bundle(pem: str, path: str) -> Findings:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from allot.core.model.classic import POTENTIAL_NODES_MAX
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import IMMUTABLE_TEXT, immutable, json_conditions, named
+from allot.core.validation.builtin.credential_sources import EXPIRATION_SECONDS_DEFAULT, check_certificate_request
 from allot.core.validation.builtin.pod_defaults import canonical_quantities
 from allot.core.validation.builtin.rules import Rules
 from allot.core.validation.builtin.values import Object, fill, items, members, present, text
@@ -146,7 +147,12 @@ POD_SCHEDULING_CONTEXT = Rules(initial_status=lambda _: {}, check=_check_context
 STORAGE_VERSION_MIGRATION = Rules(
     initial_status=lambda _: {}, check=_check_migration, check_update=_check_migration_update
 )
-POD_CERTIFICATE_REQUEST = Rules(initial_status=lambda _: {}, check_update=_fixed("spec"))
+POD_CERTIFICATE_REQUEST = Rules(
+    defaults=lambda o: fill(present(o, "spec"), maxExpirationSeconds=EXPIRATION_SECONDS_DEFAULT),
+    initial_status=lambda _: {},
+    check=check_certificate_request,
+    check_update=_fixed("spec"),
+)
 RUNTIME_CLASS = Rules(defaults=_runtime_class_defaults, check=_check_runtime_class, check_update=_fixed("handler"))
 API_SERVICE = Rules(defaults=lambda o: fill(o, spec={}, status={}))
 CUSTOM_RESOURCE_DEFINITION = Rules(generation_of=("spec",))

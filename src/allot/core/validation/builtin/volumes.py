@@ -1,13 +1,17 @@
 """Volumes of pods: one source each, with the members that sources cannot do without.
 
-Not covered: the members of sources that were removed from Kubernetes (flocker, quobyte, glusterfs, ...), trust bundles and pod
-certificates beyond their paths.
+Not covered: the members of sources that were removed from Kubernetes (flocker, quobyte, glusterfs, ...).
 """
 
 from __future__ import annotations
 
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import quantity, told
+from allot.core.validation.builtin.credential_sources import (
+    check_pod_certificate_source,
+    check_trust_bundle_source,
+    paths_of,
+)
 from allot.core.validation.builtin.storage_kinds import check_claim_spec, check_source
 from allot.core.validation.builtin.values import Object, given, items, members, number, text
 from allot.core.validation.fields import Findings, child, duplicate, forbidden, index, invalid, not_supported, required
@@ -195,6 +199,15 @@ def _check_projected(source: Object, path: str) -> Findings:
                     found += _check_downward_file(item, place)
             elif kind == "serviceAccountToken":
                 found += _check_token(inner, place, path)
+            elif kind == "clusterTrustBundle":
+                found += check_trust_bundle_source(inner, place)
+            elif kind == "podCertificate":
+                found += check_pod_certificate_source(inner, place)
+            for name, used in paths_of(kind, inner):
+                found += check_local_path(used, child(place, name))
+                if used in paths:
+                    found.append(invalid(path, used, "conflicting duplicate paths"))
+                paths.add(used)
             for used in [text(item, "path") for item in items(inner, "items")]:
                 if used and used in paths:
                     shown = text(inner, "name") if kind != "downwardAPI" else used

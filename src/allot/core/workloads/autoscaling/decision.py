@@ -1,4 +1,4 @@
-"""One look at an autoscaler: how many replicas its target shall have, and what its status and events say.
+"""One reconciliation of an autoscaler: the replicas of its target, its status and events.
 
 First what has to be known (`questions`), then the decision (`decide`), then, when the target was written to or not, the status
 (`concluded`). Autoscalers and scales are JSON values.

@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler: what to ask for, and what an answer says, in Kubernetes' words."""
+"""The metrics of an autoscaler: what to request, and the meaning of an answer, in Kubernetes' words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what metrics ask for to what is done now: recent recommendations, rates of change, smallest and largest numbers."""
+"""From the recommended to the applied number of replicas: stabilization windows, rate limits, minimum and maximum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that the API server does not take from those who make them: what its words mean, and what helps."""
+"""Pods that the API server refuses to create: what its message means, and what helps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
 
 
 def behind(what_if: WhatIfCluster, said: str) -> str:
-    """What lies behind a refusal, to be read behind it: nobody answers at the Service of a webhook; empty if that is not known."""
+    """The cause behind a refusal, phrased to follow it: the Service of a webhook has no endpoints; empty if unknown."""
     service = _WEBHOOK_SERVICE.search(said) if _WEBHOOK.search(said) is not None else None
     if service is None:
         return ""
@@ -36,7 +36,7 @@ def behind(what_if: WhatIfCluster, said: str) -> str:
 
 
 def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> tuple[str, ...]:
-    """What can be done about pods that the API server does not take."""
+    """Remedies for pods that the API server refuses."""
     template = f"the template of {kind} {metadata.name}"
     account = _NO_ACCOUNT.search(said)
     if account is not None:
@@ -51,7 +51,7 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
         return (f"create RuntimeClass {runtime['name']}, or drop runtimeClassName from {template}",)
     if "because it is being terminated" in said:
         return (
-            f"use another namespace than {metadata.namespace}, which is being deleted, or create it again when it is gone",
+            f"use a namespace other than {metadata.namespace}, which is being deleted, or recreate it when it is gone",
         )
     denied = _DENIED.search(said)
     if denied is not None:
@@ -68,7 +68,7 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
             f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
         )
         fix = without_endpoints(what_if, service["namespace"], service["name"])[1] if service is not None else ""
-        return (f"{fix or answers}: webhook {hook['name']} has to approve of every pod",)
+        return (f"{fix or answers}: webhook {hook['name']} must approve every pod",)
     unset = _MUST_SPECIFY.search(said)
     if unset is not None:
         return (

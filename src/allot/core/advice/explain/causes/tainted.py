@@ -1,4 +1,4 @@
-"""Pods whose devices have a taint that makes their users go."""
+"""Pods whose devices have a NoExecute taint, which evicts them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NO_EXECUTE = "NoExecute"
 
 
 def evicting_taint(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A taint of a device because of which a pod that has it is evicted, and others of its workload after it; None if there is
-    none. Only tolerations with the effect NoExecute count for that, whereas the scheduler takes one without an effect, too."""
+    """A device taint that evicts its pod, and then the pod's replacements; None if there is
+    none. Eviction counts only tolerations with effect NoExecute, whereas the scheduler also accepts one without an effect."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None or claim.status.allocation is None:
@@ -51,7 +51,7 @@ def _evicted(
     taint: api.DeviceTaint,
     rule: api.DeviceTaintRule | None,
 ) -> Diagnosis | None:
-    """None if the taint is tolerated, if only for a time: then it is known that the pod goes."""
+    """None if the taint is tolerated, even temporarily: then the eviction is expected."""
     tolerated = [each for each in result.tolerations or _tolerations(claim, result.request) if tolerates(each, taint)]
     if any(each.effect == _NO_EXECUTE for each in tolerated):
         return None
@@ -59,7 +59,7 @@ def _evicted(
     where = f"request {result.request} of {place.spoken if place is not None else f'claim {claim.metadata.name}'}"
     shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     by = f" (set by DeviceTaintRule {rule.metadata.name})" if rule is not None else ""
-    text = f"device {result.device} of pool {result.pool} has taint {shown}{by}, because of which its users are evicted"
+    text = f"device {result.device} of pool {result.pool} has taint {shown}{by}, which evicts the pods that use it"
     repair = (
         f"delete DeviceTaintRule {rule.metadata.name}, if the device can be used again"
         if rule is not None

@@ -1,4 +1,4 @@
-"""The kinds of workloads that can be asked about, by the names that kubectl knows, and all of them that are not as wanted."""
+"""The kinds of workloads that can be explained, by kubectl's names, and a list of all that are not as wanted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from allot.core.workloads.ownership import controller_reference
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A kind that can be asked about. words: singular, plural and short name."""
+    """A kind that can be explained. words: singular, plural and short name."""
 
     type: type[APIStruct]
     explain: Callable[..., Explanation]
@@ -49,17 +49,17 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(core_v1.Service, explain_service, ("service", "services", "svc")),
 )
 BY_WORD: Mapping[str, Workload] = {word: each for each in WORKLOADS for word in each.words}
-# Not as it could be, but as somebody wants it.
+# Not running, but intentionally so.
 _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
 
 
 def explain_workload(scene: Scene, kind: Workload, object_: APIStruct, *, briefly: bool) -> Explanation:
-    """Why an object is not as wanted, or that it is."""
+    """Why an object is not as wanted, or a note that it is."""
     return kind.explain(scene, object_, briefly=briefly)
 
 
 def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
-    """The workload that an object belongs to in the end; the object itself if that is not known."""
+    """The topmost owner of an object; the object itself if unknown."""
     known: set[str] = set()
     while True:
         reference = controller_reference(_metadata(object_))
@@ -74,7 +74,7 @@ def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
 
 
 def wrong_workloads(scene: Scene, namespace: str | None) -> Iterator[Explanation]:
-    """Every workload that is not as wanted, only its cause: each once, under what it belongs to in the end."""
+    """The cause of every workload that is not as wanted, once each, under its topmost owner."""
     for kind in WORKLOADS:
         objects: list[Any] = scene.what_if.all(kind.type)
         for each in sorted(objects, key=lambda one: (one.metadata.namespace, one.metadata.name)):
