@@ -162,7 +162,7 @@ class _Making:
 
 def packet_rules(services: Iterable[NodeService]) -> Ruleset:
     """The rules for all Services, in an order that does not depend on theirs. Servers give an address or a port once; should two Services have
-    it all the same, it is the older one's."""
+    it anyway, it is the older one's."""
     making, addresses = _Making(), []
     for service in sorted(services, key=lambda each: (each.since, each.routes.key)):
         addresses.append(service.routes.address)

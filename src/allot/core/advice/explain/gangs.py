@@ -325,7 +325,7 @@ def _left_out(
 
 
 def _labelled(what_if: WhatIfCluster, key: str, names: Sequence[str], among: Sequence[str]) -> Iterator[Candidate]:
-    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are nobody's to set."""
+    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are no one's to set."""
     if is_given(key):
         return
     value = what_if.cluster.nodes[among[0]].labels[key]

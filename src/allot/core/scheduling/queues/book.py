@@ -52,7 +52,7 @@ class _Charge(msgspec.Struct):
     is_reserved: bool = False
     # What it holds, or is to hold, beyond the least that it asks for, while that is only tried or kept for it.
     extra: Amounts = EMPTY
-    # Of the devices for which it was worked out.
+    # Of the devices for which it was computed.
     epoch: int = 0
 
     @property
@@ -72,7 +72,7 @@ class QueueBook:
         self._pods: dict[str, _Charge] = {}
         # Which pods use a claim, in the order of coming; the first one is charged.
         self._users: dict[ClaimID, dict[str, None]] = {}
-        # Pods whose claims have changed since it was worked out what they are charged for; and how often devices have, on which it depends too.
+        # Pods whose claims have changed since it was computed what they are charged for; and how often devices have, on which it depends too.
         self._stale: dict[str, None] = {}
         self._epoch = 0
         self._reserved: dict[str, None] = {}
@@ -190,7 +190,7 @@ class QueueBook:
         for pod in pods:
             key = pod_key(pod)
             known = self._pods.get(key)
-            # Of a lone pod whose claims are as they were, nothing else can have changed.
+            # Of a single pod whose claims are as they were, nothing else can have changed.
             if (
                 known is None
                 or known.epoch != self._epoch

@@ -302,7 +302,7 @@ def _forgotten(what_if: WhatIfCluster, pod: core_v1.Pod, requested: str) -> list
 def _given_up(
     quota: observed_v1.ResourceQuota, requested: str, forgotten: Sequence[tuple[api.ResourceClaim, int]]
 ) -> Iterator[Candidate]:
-    """A claim that nobody uses goes, and with it what it counts for, as the quota's controller then says."""
+    """A claim that no one uses goes, and with it what it counts for, as the quota's controller then says."""
     resource = requested.partition("=")[0]
     used = quota.status.used.get(resource)
     for claim, number in forgotten if used is not None else ():

@@ -565,7 +565,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
 
 
 def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str) -> Diagnosis:
-    """Devices of several nodes that are published under one name: whoever has one of them has them all."""
+    """Devices of several nodes that are published under one name: holding one of them holds them all."""
     text = (
         f"driver {twin.driver} publishes pool {twin.pool} for {named('node', twin.nodes)} with the same device names, such as "
         f"{twin.device}, and these count as one device: {in_use}"

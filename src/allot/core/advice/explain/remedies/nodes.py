@@ -515,7 +515,7 @@ class Repelled(NamedTuple):
 
 
 def repelled_by(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Repelled | None:
-    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if nobody does."""
+    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if no one does."""
     if what_if.cluster.profiles.of(pod).anti_affinity_terms:
         return None
     found: list[tuple[core_v1.Pod, int]] = []
