@@ -145,6 +145,7 @@ export class Page {
       tile(idle, idle === 1 ? "claim idle" : "claims idle", href("claims", { s: "idle" }), idle > 0),
       tile(incomplete, incomplete === 1 ? "gang not placed" : "gangs not placed", href("gangs"), incomplete > 0));
     this.empty.hidden = sum.all > 0;
+    this.stage.hidden = this.legend.hidden = sum.all === 0;
   }
 
   drawLegend() {
