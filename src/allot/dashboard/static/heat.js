@@ -144,10 +144,9 @@ export class Heat {
     this.sections = [];
     for (const card of cards) {
       let section = this.sections[this.sections.length - 1];
-      if (!section || section.name !== card.group) this.sections.push((section = { name: card.group, cards: [], width: 0, height: 0 }));
+      if (!section || section.name !== card.group) this.sections.push((section = { name: card.group, cards: [], width: 0 }));
       section.cards.push(card);
       for (const cells of card.cells) section.width = Math.max(section.width, this.rowWidth(cells));
-      section.height = Math.max(section.height, card.cells.length * (size + gap));
     }
     let top = 0;
     for (const section of this.sections) {
@@ -155,9 +154,14 @@ export class Heat {
       section.head = this.settings.by ? HEAD : 0;
       const full = width - 2;
       section.cardWidth = Math.min(full, Math.max(section.width + PAD * 2 + 4, zoom === "s" ? 0 : 112));
-      section.cardHeight = section.height + label + (zoom === "s" ? 4 : PAD * 2);
       section.columns = Math.max(1, Math.floor(full / section.cardWidth));
-      top += section.head + Math.ceil(section.cards.length / section.columns) * section.cardHeight + 4;
+      // A line is as high as its highest card: one node with many devices does not stretch the others.
+      section.tops = [section.head];
+      for (let first = 0; first < section.cards.length; first += section.columns) {
+        const rows = Math.max(...section.cards.slice(first, first + section.columns).map((/** @type {any} */ card) => card.cells.length));
+        section.tops.push(section.tops[section.tops.length - 1] + rows * (size + gap) + label + (zoom === "s" ? 4 : PAD * 2));
+      }
+      top += section.tops[section.tops.length - 1] + 4;
       section.bottom = top;
       section.cards.forEach((/** @type {any} */ card, /** @type {number} */ place) => { card.section = section; card.place = place; });
     }
@@ -222,21 +226,28 @@ export class Heat {
       context.font = "600 13px system-ui, sans-serif";
       context.fillText(`${section.name} · ${section.cards.length} node${section.cards.length === 1 ? "" : "s"}`, 2, section.top + 18);
     }
-    const from = Math.max(0, Math.floor((top - section.top - section.head) / section.cardHeight)) * section.columns;
-    const until = Math.min(section.cards.length, (Math.ceil((top + height - section.top - section.head) / section.cardHeight) + 1) * section.columns);
-    for (let place = from; place < until; place += 1) this.paintCard(context, section.cards[place]);
+    for (let line = 0; line + 1 < section.tops.length; line += 1) {
+      if (section.top + section.tops[line + 1] < top || section.top + section.tops[line] > top + height) continue;
+      for (const card of section.cards.slice(line * section.columns, (line + 1) * section.columns)) this.paintCard(context, card);
+    }
   }
 
   /** Where a card is. @param {any} card */
   corner(card) {
     const { section, place } = card;
-    return [2 + (place % section.columns) * section.cardWidth, section.top + section.head + Math.floor(place / section.columns) * section.cardHeight];
+    return [2 + (place % section.columns) * section.cardWidth, section.top + section.tops[Math.floor(place / section.columns)]];
+  }
+
+  /** @param {any} card */
+  height({ section, place }) {
+    const line = Math.floor(place / section.columns);
+    return section.tops[line + 1] - section.tops[line];
   }
 
   /** @param {CanvasRenderingContext2D} context @param {any} card */
   paintCard(context, card) {
     const { size, gap, label, zoom } = this.metrics, styles = /** @type {any} */ (this.styles);
-    const [left, top] = this.corner(card), { cardWidth, cardHeight } = card.section;
+    const [left, top] = this.corner(card), { cardWidth } = card.section, cardHeight = this.height(card);
     if (zoom !== "s") {
       context.strokeStyle = card.row.closed ? styles.warn : styles.line;
       context.lineWidth = 1;
@@ -306,7 +317,7 @@ export class Heat {
     const x = event.clientX - box.left - this.element.clientLeft, y = event.clientY - box.top - this.element.clientTop + this.element.scrollTop;
     const section = this.sections.find((each) => y >= each.top && y < each.bottom);
     if (!section) return null;
-    const column = Math.floor((x - 2) / section.cardWidth), line = Math.floor((y - section.top - section.head) / section.cardHeight);
+    const column = Math.floor((x - 2) / section.cardWidth), line = section.tops.findIndex((/** @type {number} */ each) => section.top + each > y) - 1;
     const card = column < section.columns && line >= 0 ? section.cards[line * section.columns + column] : null;
     if (!card) return null;
     const [left, top] = this.corner(card);
@@ -319,6 +330,13 @@ export class Heat {
       at += size + gap;
     }
     return null;
+  }
+
+  /** Show which device is open. @param {string} node @param {string} name */
+  mark(node, name) {
+    const card = this.cards.get(node);
+    card?.cells.forEach((/** @type {Found[]} */ cells, /** @type {number} */ row) => cells.forEach((found, place) => { if (found.name === name) this.cursor = { card, row, place }; }));
+    this.draw();
   }
 
   cell() {
@@ -347,7 +365,7 @@ export class Heat {
     else this.move(event.key);
     const { card } = this.cursor, [, top] = this.corner(card);
     if (top < this.element.scrollTop) this.element.scrollTop = top;
-    else if (top + card.section.cardHeight > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = top + card.section.cardHeight - this.element.clientHeight;
+    else if (top + this.height(card) > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = top + this.height(card) - this.element.clientHeight;
     say(described(card.name, this.cell()).text);
     this.draw();
   }
