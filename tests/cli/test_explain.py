@@ -158,10 +158,10 @@ def test_what_is_not_there_is_refused_with_a_hint(dump: str) -> None:
 
 
 def test_a_kind_that_cannot_be_explained(dump: str) -> None:
-    result = allot("explain", "node/n", "-f", dump)
+    result = allot("explain", "secret/n", "-f", dump)
     assert result.code == 2
     assert result.stderr.startswith(
-        "error: kind 'node' cannot be explained: expected pod, claim, podgroup, queue, deploy, "
+        "error: kind 'secret' cannot be explained: expected pod, claim, podgroup, queue, deploy, "
     )
 
 

@@ -146,6 +146,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
+    _plain("", "limitranges", observed_v1.LimitRange),
     _plain("", "events", observed_v1.Event),
     _kueue("Workload", observed_v1.KueueWorkload),
     _kueue("LocalQueue", observed_v1.LocalQueue),
@@ -171,6 +172,8 @@ _CORE_EVENT_FIELDS = {
 _BY_NAME = {(kind.group, kind.name): kind for kind in (*KINDS, *DUMPED_KINDS)}
 _BY_TYPE = {kind.type: kind for kind in (*KINDS, *DUMPED_KINDS)}
 _DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass")
+# The ConfigMap in which the cluster autoscaler says how its node groups are.
+AUTOSCALER_STATUS = "cluster-autoscaler-status"
 _DATA = ("data", "binaryData", "stringData")
 
 
@@ -260,7 +263,11 @@ def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClai
 def _keys_only(value: Mapping[str, Any]) -> dict[str, Any]:
     """A ConfigMap or Secret without its values."""
     keys = {str(key) for member in _DATA if isinstance(value.get(member), dict) for key in value[member]}
-    return {**{key: part for key, part in value.items() if key not in _DATA}, "keys": sorted(keys)}
+    kept = {key: part for key, part in value.items() if key not in _DATA}
+    metadata, data = value.get("metadata"), value.get("data")
+    if isinstance(metadata, dict) and metadata.get("name") == AUTOSCALER_STATUS and isinstance(data, dict):
+        kept["autoscalerStatus"] = str(data.get("status", ""))
+    return {**kept, "keys": sorted(keys)}
 
 
 def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ from allot.core.quantity import Quantity
 
 _VALUES_SHOWN_MAX = 4
 _LISTS = "DRAListTypeAttributes"
+# Said of devices whose pool has used more of a counter than there is.
+OVERCOMMITTED = "cannot be used while counter set"
 FRACTIONS = "DRAFractionalCapacityRange"
 # A whole number, in nano units.
 _WHOLE = 10**9
@@ -357,6 +359,8 @@ class Survey:
             return None
         (set_name, counter), needed, available = shortage
         published = counters.sets[set_name].counters[counter].value
+        if available < 0:
+            return _overcommitted(entry, counters, set_name, counter, published, available)
         actual = str(Quantity.from_nano(available, published.format))
         wanted = str(Quantity.from_nano(needed, published.format))
         return DeviceReason(
@@ -367,6 +371,27 @@ class Survey:
             needed=wanted,
             claims=holders,
         )
+
+
+def _overcommitted(
+    entry: DeviceEntry, counters: PoolCounters, set_name: str, counter: str, published: Quantity, available: int
+) -> DeviceReason:
+    """More of a counter is in use than its set has by now: upstream then gives out no device of the pool that draws on counters."""
+    used = Quantity.from_nano(published.nano - available, published.format)
+    holders = {
+        str(claim)
+        for other in counters.devices
+        if other.state.allocated and any(each.counter_set == set_name for each in other.device.consumes_counters)
+        for claim in (*other.state.claims, *(share.claim for share in other.state.shares))
+    }
+    return DeviceReason(
+        device=str(entry.id),
+        obstacle=Obstacle.COUNTER,
+        text=f"{OVERCOMMITTED} {set_name} is overcommitted: {used} of {published} {counter} are in use",
+        actual=str(Quantity.from_nano(available, published.format)),
+        needed="0",
+        claims=tuple(sorted(holders)),
+    )
 
 
 def _same_counter_set(one: DeviceEntry, other: DeviceEntry) -> bool:

@@ -75,6 +75,27 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class LimitRangeItem(PartialStruct, frozen=True, kw_only=True):
+    """Bounds for what is of one type: Container, Pod or PersistentVolumeClaim."""
+
+    type: str = ""
+    max: Mapping[str, Quantity] = EMPTY
+    min: Mapping[str, Quantity] = EMPTY
+
+
+class LimitRangeSpec(PartialStruct, frozen=True, kw_only=True):
+    """All bounds of a namespace."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(PartialStruct, frozen=True, kw_only=True):
+    """Bounds that each pod or container of a namespace must keep to."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
 # --- what pods name, by their names alone ---
 
 
@@ -83,6 +104,8 @@ class ConfigMap(PartialStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
+    # The exception: what the cluster autoscaler says of itself.
+    autoscaler_status: str = ""
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):

@@ -435,7 +435,7 @@ ASKED = {
             template_of("gpu", devices_of(request())),
             lease("kube-controller-manager", "2026-09-14T07:00:00.000000Z"),
         ),
-        "has not created its claim gpu from .* yet.*kube-controller-manager has not renewed its Lease",
+        "kube-controller-manager has not renewed its Lease.*so its claim gpu has not been created from",
         "start kube-controller-manager",
     ),
     "nobody looks at it": Asked(

@@ -19,7 +19,7 @@ from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import in_version
-from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.snapshot import Snapshot, snapshot_kind
 from allot.core.advice.what_if import WhatIfCluster, full_name, meta
 from allot.core.autoscaling.pools import Pool
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -84,7 +84,7 @@ class Explainer:
             return self._served(found)
         supply = self._node_supply(pod)
         if not self._pools and not gets_node(supply):
-            found = at_maximum(found, supply)
+            found = at_maximum(self._what_if, found, supply)
         return self._served(replace(found, autoscaler=supply))
 
     def _served(self, found: Explanation) -> Explanation:
@@ -143,6 +143,7 @@ class Explainer:
     def workload(self, word: str, namespace: str, name: str) -> Explanation:
         """Why a workload, a volume claim or a service is not as wanted. word: one of `workloads.answer.BY_WORD`."""
         kind = BY_WORD[word]
+        namespace = namespace if snapshot_kind(kind.type).namespaced else ""
         object_ = self._what_if.get(kind.type, name, namespace)
         if object_ is None:
             raise self._not_found(kind.words[0], namespace, name, kind.type)
@@ -206,4 +207,4 @@ class Explainer:
             hint = f"there is one in namespace {listed(elsewhere)}: -n {elsewhere[0]}"
         elif (meant := nearest(name, here)) is not None:
             hint = f"did you mean {meant}?"
-        return NotFound(f"{word} {namespace}/{name}: not found", hint)
+        return NotFound(f"{word} {f'{namespace}/' if namespace else ''}{name}: not found", hint)

@@ -14,13 +14,14 @@ from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, comes_back
 from allot.core.advice.explain.moving import other_place
+from allot.core.advice.explain.remedies.nodes import is_given
 from allot.core.advice.explain.remedies.templates import in_template
-from allot.core.advice.explain.report import Explanation, Reason, State
+from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import listed, named, same_letters
 from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
@@ -31,6 +32,7 @@ from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, min
 _PODS_TRIED_MAX = 2000
 _DOMAINS_MIN = 4
 _OTHERS_MAX = 4
+_BARE_MAX = 16
 
 
 def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> Explanation:
@@ -113,7 +115,8 @@ def _explain_tree(
     early = before_scheduling(what_if, pod)
     if early is not None:
         cause = f"gang {full_name(group)} is pending because {early.text}"
-        return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
+        advice = tuple(Change(text=text) for text in early.advice)
+        return replace(_said(group, State.PENDING, early.reason, cause), details=early.details, changes=advice)
     parts = "groups of CompositePodGroup" if not isinstance(group, ForeignGroup) else "parts of PodGroup"
     whole = f"it is decided with the other {parts} {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
@@ -214,6 +217,11 @@ def _refused(
     if key:
         done, text = _in_one_domain(what_if, group, waiting, key)
         candidates = [_without_domain(group, key)]
+        left_out = _left_out(what_if, group, waiting, key, done)
+        if left_out:
+            verb = "has" if len(left_out) == 1 else "have"
+            text += f"; {named('node', left_out)}, which would do, {verb} no label {key} and so {'is' if verb == 'has' else 'are'} left out"
+            candidates += _labelled(what_if, key, left_out, done.among)
         candidates += [] if briefly else _cleared(what_if, group, waiting[0], done.among)
     else:
         done = _pass(what_if, group, waiting, briefly=briefly)
@@ -277,12 +285,55 @@ def _in_one_domain(
     number = max(_DOMAINS_MIN, _PODS_TRIED_MAX // len(waiting))
     some = sorted(domains)[:number]
     passes = {value: _pass(what_if, group, waiting, frozenset(domains[value])) for value in some}
-    best = max(passes, key=lambda value: passes[value].placed)
+    bare = [name for name, info in what_if.cluster.nodes.items() if key not in info.labels]
+    best = max(passes, key=lambda value: (passes[value].placed, _likeness(bare, domains[value])))
     done = passes[best]
     return done._replace(among=tuple(domains[best])), (
         f"{rule}, and no value of it has room for {minimum_of(group)} of them: {best} has the most, for {done.placed} "
         f"({named('node', domains[best])})"
     )
+
+
+def _likeness(names: Sequence[str], others: Sequence[str]) -> int:
+    """How alike the names of nodes begin."""
+    if not others or len(names) > _BARE_MAX:
+        return 0
+    return max((same_letters(name, others[0]) for name in names), default=0)
+
+
+def _left_out(
+    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], key: str, done: _Tried
+) -> list[str]:
+    """As few nodes as would be enough, beside those of the domain that has most room, if they had its label."""
+    nodes = what_if.cluster.nodes
+    bare = [name for name, info in nodes.items() if key not in info.labels]
+    needed = minimum_of(group) - done.placed
+    if not done.among or not 0 < needed <= len(bare) or len(bare) > _BARE_MAX:
+        return []
+    # What stands together is often named alike.
+    like = nodes[done.among[0]].name
+    bare.sort(key=lambda name: -same_letters(name, like))
+    chosen: list[str] = []
+    most = done.placed
+    for name in bare:
+        placed = _pass(what_if, group, waiting, frozenset((*done.among, *chosen, name))).placed
+        if placed > most:
+            chosen, most = [*chosen, name], placed
+        if most >= minimum_of(group):
+            return chosen
+    return []
+
+
+def _labelled(what_if: WhatIfCluster, key: str, names: Sequence[str], among: Sequence[str]) -> Iterator[Candidate]:
+    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are nobody's to set."""
+    if is_given(key):
+        return
+    value = what_if.cluster.nodes[among[0]].labels[key]
+    operation = {"op": "add", "path": f"/metadata/labels/{pointer(key)}", "value": value}
+    patches = tuple(patch_of("Node", name, operation) for name in names)
+    where = "if that is where it is" if len(names) == 1 else "if that is where they are"
+    text = f"label {named('node', names)} with {key}={value}, {where}"
+    yield Candidate(rank=Rank.FIX, text=text, patches=patches)
 
 
 def _cleared(what_if: WhatIfCluster, group: PodGroup, pod: core_v1.Pod, names: Collection[str]) -> Iterator[Candidate]:

@@ -40,6 +40,8 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...] = ()
     # Users that the snapshot does not contain: of other kinds, or of namespaces without pods in it.
     unseen: tuple[str, ...] = ()
+    # Kinds of users other than pods, as `sessions.example.com`: Kubernetes never ends their reservations.
+    kinds: tuple[str, ...] = ()
 
     @property
     def priority(self) -> int:
@@ -96,9 +98,10 @@ def _ending_text(pod: core_v1.Pod) -> str:
 def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
     """Who holds the devices of a claim."""
     namespace = claim.metadata.namespace
-    running, ending, stranded, finished, gone, unseen = [], [], [], [], [], []
+    running, ending, stranded, finished, gone, unseen, kinds = [], [], [], [], [], [], []
     for user in claim.status.reserved_for:
         if user.resource != _PODS:
+            kinds.append(f"{user.resource}.{user.api_group}" if user.api_group else user.resource)
             unseen.append(f"{user.resource.removesuffix('s')} {namespace}/{user.name}")
             continue
         pod = what_if.get(core_v1.Pod, user.name, namespace)
@@ -123,6 +126,7 @@ def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
         finished=tuple(finished),
         gone=tuple(gone),
         unseen=tuple(unseen),
+        kinds=tuple(kinds),
     )
 
 

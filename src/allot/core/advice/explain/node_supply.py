@@ -17,6 +17,7 @@ from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import Expectation, plan_scale_up
 from allot.core.model import core_v1
 from allot.core.model.compute_classes import ComputeClass
+from allot.core.model.observed_v1 import ConfigMap
 
 TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
 _BOUGHT = "pod triggered scale-up: "
@@ -34,6 +35,11 @@ _GROUP_LABELS = (
 )
 
 
+# What the autoscaler's own ConfigMap says of its groups, in the form that it has since 1.30 and in the older one.
+_BLOCK = re.compile(r"^\s*(?:-\s+name|Name):\s*", re.MULTILINE)
+_NAME = re.compile(r"(\S+)")
+_TARGET = re.compile(r"cloudProviderTarget[:=]\s*(\d+)")
+_MOST = re.compile(r"maxSize[:=]\s*(\d+)")
 _GROUP = re.compile(r"(?:^|/)node-?(?:group|pool)(?:-name)?$")
 
 
@@ -54,15 +60,29 @@ def gets_node(supply: Sequence[str]) -> bool:
     return any(each.startswith(_COMING) for each in supply)
 
 
-def at_maximum(found: Explanation, supply: Sequence[str]) -> Explanation:
+def _full_group(what_if: WhatIfCluster) -> tuple[str, str]:
+    """The node group that its autoscaler says is as large as it may be, and that size; empty if it says so of none, or of several."""
+    text = next((each.autoscaler_status for each in what_if.all(ConfigMap) if each.autoscaler_status), "")
+    found = []
+    for block in _BLOCK.split(text)[1:]:
+        name, target, most = _NAME.match(block), _TARGET.search(block), _MOST.search(block)
+        if name is not None and target is not None and most is not None and int(target[1]) >= int(most[1]):
+            found.append((name[1], most[1]))
+    return found[0] if len(found) == 1 else ("", "")
+
+
+def at_maximum(what_if: WhatIfCluster, found: Explanation, supply: Sequence[str]) -> Explanation:
     """The answer for a pod that one more node would help but the autoscaler may not add one: raise that limit first."""
     added = next((change for change in found.changes if any(map(_is_new_node, change.patches))), None)
     if added is None or not any(_AT_MAXIMUM in each for each in supply):
         return found
     labels = next(patch.object for patch in added.patches if _is_new_node(patch))["metadata"].get("labels", {})  # type: ignore[index]
     group = next((labels[label] for label in (*_GROUP_LABELS, *filter(_GROUP.search, labels)) if label in labels), "")
+    told, most = _full_group(what_if)
+    group = group or told
     which = f"node group {group}" if group else "the node group"
-    cause = f"{found.cause}; and the autoscaler adds no node, because {which} is at its maximum size"
+    size = f" of {most}" if most and group == told else ""
+    cause = f"{found.cause}; and the autoscaler adds no node, because {which} is at its maximum size{size}"
     raised = replace(added, text=f"raise the maximum size of {which}, so that the autoscaler adds a node")
     others = [change for change in found.changes if change is not added]
     return replace(found, cause=cause, changes=(raised, *others))

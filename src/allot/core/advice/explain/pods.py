@@ -14,6 +14,7 @@ from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
+from allot.core.advice.explain.causes.tainted import evicted_before
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import (
     binding_failed,
@@ -46,7 +47,7 @@ _AS_GOOD = "would fit as well"
 
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
     """Why a pod waits, runs or ended. briefly: only the cause."""
-    if pod.status.phase in FINISHED:
+    if pod.status.phase in FINISHED and not _is_kept(pod):
         advice = (Change(text=text) for text in ended_advice(pod))
         over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
         return replace(over, changes=in_template(what_if, pod, advice))
@@ -57,6 +58,11 @@ def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> E
     if pod.status.phase != "Running" or is_stuck(pod):
         return _starting(what_if, pod)
     return _placed(what_if, pod, briefly)
+
+
+def _is_kept(pod: core_v1.Pod) -> bool:
+    """Whether a pod that was deleted on its node is still there because of its finalizers."""
+    return bool(pod.metadata.deletion_timestamp and pod.metadata.finalizers and pod.spec.node_name)
 
 
 def is_stuck(pod: core_v1.Pod) -> bool:
@@ -116,7 +122,7 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         return Diagnosed(
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
         )
-    leaving = room_is_made(what_if, pod)
+    leaving = room_is_made(what_if, pod) or evicted_before(what_if, pod)
     if leaving is not None:
         return Diagnosed(leaving)
     if outcome.failure is None:

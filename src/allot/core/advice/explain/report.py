@@ -123,6 +123,7 @@ class Reason(StrEnum):
     NO_POD_SELECTED = "NoPodSelected"
     NO_READY_POD = "NoReadyPod"
     PORT_MISSING = "PortMissing"
+    NO_DISRUPTION = "NoDisruptionAllowed"
     # Nothing is in the way.
     FITS = "Fits"
     # Not everything needed for a decision could be read.

@@ -61,3 +61,8 @@ def duration(seconds: int) -> str:
 def one_line(text: str) -> str:
     """Text without line breaks."""
     return " ".join(text.split())
+
+
+def same_letters(one: str, other: str) -> int:
+    """With how many equal letters two names begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

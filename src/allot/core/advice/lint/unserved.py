@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Severity
@@ -51,7 +51,7 @@ def check_unserved(context: Context, forms: OldForms, subject: Subject, served: 
         context.report(subject, "old-api-version", ("apiVersion",), text, CONVERT, severity=Severity.ERROR)
         report_old_forms(context, forms, subject)
         return
-    meant = _group_meant(group, served)
+    meant = group_meant(group, served)
     if meant is not None:
         text = f'no matches for kind "{kind}" in version "{subject.api_version}"'
         context.report(subject, "unknown-kind", ("kind",), text, _kind_meant(meant, kind, served))
@@ -68,10 +68,12 @@ def _joined(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def _group_meant(group: str, served: _Served) -> str | None:
+def group_meant(group: str, served: Iterable[tuple[str, str, str]]) -> str | None:
     """The intended API group. Other groups belong to custom resources and configuration files of Kubernetes programs,
-    which are unknown here."""
+    which are unknown here; so do, by convention, those that end in x-k8s.io."""
     groups = {each for each, _, _ in served}
+    if group.endswith(".x-k8s.io"):
+        return None
     if group in groups or group in _FORMER_GROUPS:
         return group
-    return nearest(group, groups - {""}, likeness_min=_SLIP) if group.endswith((".k8s.io", ".io")) else None
+    return nearest(group, groups - {""}, likeness_min=_SLIP) if "k8s" in group or group.endswith(".io") else None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
@@ -13,16 +15,16 @@ from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import pod_subject, would_help
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import Journal, WhatIfCluster, as_json, full_name
-from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
+from allot.core.lifecycle.claim_owners import claim_name, is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.classic import GATE, controller_of
-from allot.core.quota.claims import ALL_DEVICES
+from allot.core.quota.claims import ALL_DEVICES, claim_usage, device_classes
 
 QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
@@ -151,15 +153,17 @@ def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
         why = told or said[0].removeprefix(f"PodResourceClaim {entry.name}: ")
         text = f"its claim {entry.name} could not be created from ResourceClaimTemplate {namespace}/{name}: {why}"
         return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, details=said if told else ())
+    idle = down(what_if, CONTROLLERS)
+    if idle is not None:
+        text = (
+            f"{CONTROLLERS} {idle.text}; so its claim {entry.name} has not been created from ResourceClaimTemplate {namespace}/{name}"
+            f"{_then(what_if, pod)}"
+        )
+        return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
     text = (
         f"the resource claim controller has not created its claim {entry.name} from ResourceClaimTemplate {namespace}/{name} "
         f"yet{_then(what_if, pod)}"
     )
-    idle = down(what_if, CONTROLLERS)
-    if idle is not None:
-        return Diagnosis(
-            reason=Reason.COMPONENT_DOWN, text=f"{text}, and {CONTROLLERS} {idle.text}", advice=(idle.advice,)
-        )
     return Diagnosis(
         reason=Reason.CLAIM_NOT_CREATED, text=text, advice=("check that the controller manager runs", "wait a moment")
     )
@@ -214,7 +218,9 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     if elsewhere is not None:
         text += f" (there is one in namespace {elsewhere.metadata.namespace}, but a pod can only use templates of its own namespace)"
         spec = as_json(elsewhere).get("spec", {})
-        candidates.append(_copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace))
+        # The name is the one that is meant: it comes before another that is like it.
+        copy = _copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace)
+        candidates.append(replace(copy, rank=Rank.FIX))
     elif meant is not None:
         text += f'; did you mean "{meant}"?'
     if what_if.get(api.ResourceClaim, name, namespace) is not None:
@@ -253,8 +259,12 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
     ]
     if greedy:
         text += f": request {greedy[0][1]} asks for all devices (allocationMode: All), which counts as {ALL_DEVICES}"
+    forgotten = _forgotten(what_if, pod, found["requested"]) if quota is not None else []
+    if forgotten:
+        text += f", {joined([f'{number} of them for ResourceClaim {full_name(claim)}, which no pod uses' for claim, number in forgotten[:2]])}"
     candidates = (
         [
+            *_given_up(quota, found["requested"], forgotten),
             *(_counted(what_if, template, greedy[0]) if greedy else ()),
             *_raised(quota, found["requested"]),
             *_freed_quota(what_if, pod),
@@ -263,6 +273,49 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
         else []
     )
     return Diagnosis(reason=Reason.QUOTA, text=text, candidates=tuple(candidates))
+
+
+def _forgotten(what_if: WhatIfCluster, pod: core_v1.Pod, requested: str) -> list[tuple[api.ResourceClaim, int]]:
+    """Claims of the pod's namespace that count although no pod names them, those that count for most first; and for how much."""
+    resource, namespace = requested.partition("=")[0], pod.metadata.namespace
+    named_by = {
+        name
+        for each in what_if.all(core_v1.Pod)
+        if each.metadata.namespace == namespace
+        for entry in each.spec.resource_claims
+        if (name := claim_name(each, entry)) is not None
+    }
+    classes = device_classes([as_json(each) for each in what_if.all(api.DeviceClass)])
+    found = []
+    for claim in what_if.all(api.ResourceClaim):
+        metadata = claim.metadata
+        if metadata.namespace != namespace or metadata.name in named_by or claim.status.reserved_for:
+            continue
+        if metadata.owner_references or metadata.deletion_timestamp is not None:
+            continue
+        amount = claim_usage(as_json(claim), classes, None, "").get(resource)
+        if amount is not None and amount.nano > 0:
+            found.append((claim, amount.value()))
+    return sorted(found, key=lambda each: (-each[1], each[0].metadata.name))
+
+
+def _given_up(
+    quota: observed_v1.ResourceQuota, requested: str, forgotten: Sequence[tuple[api.ResourceClaim, int]]
+) -> Iterator[Candidate]:
+    """A claim that nobody uses goes, and with it what it counts for, as the quota's controller then says."""
+    resource = requested.partition("=")[0]
+    used = quota.status.used.get(resource)
+    for claim, number in forgotten if used is not None else ():
+        assert used is not None
+        rest = {"op": "replace", "path": f"/status/used/{pointer(resource)}", "value": str(used.value() - number)}
+        yield Candidate(
+            rank=Rank.NODE,
+            text=f"delete ResourceClaim {full_name(claim)}, which no pod uses",
+            patches=(
+                delete_of("ResourceClaim", claim.metadata.name, claim.metadata.namespace),
+                patch_of("ResourceQuota", quota.metadata.name, rest, namespace=quota.metadata.namespace),
+            ),
+        )
 
 
 def _counted(

@@ -109,7 +109,25 @@ _LAST_WORDS = (
     (re.compile(r"is forbidden: User \"(?P<who>[^\"]+)\" cannot (?P<what>[^:]+)"), ""),
     (re.compile(r"address already in use", re.IGNORECASE), "stop what listens on that port of node {}"),
     (re.compile(r"no space left on device", re.IGNORECASE), "free disk space on node {}"),
+    (
+        re.compile(
+            r"401\b|\bunauthorized\b|(?:secret|token|password|credentials?) (?:has |have |is |are )?expired",
+            re.IGNORECASE,
+        ),
+        "renew the credentials with which it logs in",
+    ),
 )
+# What programs say of their flags, of which the one that is wrong is to be changed.
+_FLAGS = (
+    (
+        re.compile(r'invalid argument "(?P<value>[^"]+)" for "(?:-\w, )?(?P<flag>--[\w.-]+)" flag'),
+        "remove {value} from {flag}",
+    ),
+    (re.compile(r"unknown flag: (?P<flag>--[\w.-]+)"), "remove flag {flag}"),
+    (re.compile(r"flag provided but not defined: -?(?P<flag>-[\w.-]+)"), "remove flag -{flag}"),
+    (re.compile(r"unrecognized feature gate: (?P<value>\w+)"), "remove {value} from --feature-gates"),
+)
+_NO_SUCH_FILE = re.compile(r"(?:stat|open|read|lstat) (?P<path>/[^\s:]+): no such file or directory")
 _NO_FILE = re.compile(r'exec:? "(?P<command>[^"]+)"[^:]*: (?:executable file not found|no such file|permission denied)')
 _LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
 _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
@@ -270,8 +288,21 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 
-def _remedy_of(said: str, node: str) -> list[str]:
+def _remedy_of(pod: core_v1.Pod, container: str, said: str) -> list[str]:
     """Remedies for a program's last message; empty if unknown."""
+    node = pod.spec.node_name
+    # Static pods have a name that ends in their node's, and no controller.
+    is_static = pod.metadata.name.endswith(f"-{node}") and not any(
+        owner.kind != "Node" for owner in pod.metadata.owner_references
+    )
+    where = f"the manifest of pod {pod.metadata.name} on node {node}" if is_static else f"container {container}"
+    for pattern, remedy in _FLAGS:
+        found = pattern.search(said)
+        if found is not None:
+            return [f"{remedy.format(**found.groupdict())} in {where}"]
+    file = _NO_SUCH_FILE.search(said)
+    if file is not None:
+        return [f"restore {file['path']}{f' on node {node}' if is_static else f', which container {container} needs'}"]
     for pattern, remedy in _LAST_WORDS:
         found = pattern.search(said)
         if found is not None:
@@ -319,8 +350,10 @@ def _crashed(
         first = [
             f"use an image for container {status.name} that is built for the architecture of node {pod.spec.node_name}"
         ]
-    first += _remedy_of(said, pod.spec.node_name)
-    log = f"see its log: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
+    first += _remedy_of(pod, status.name, said)
+    log = f"kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
+    # The message has just been quoted.
+    log = f"fix what container {status.name} reports; its log may say more: {log}" if said else f"see its log: {log}"
     unused = unused_claims(pod)
     if not unused:
         return Diagnosis(reason=Reason.CRASH, text=text, advice=(*first, log))

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing, users_on
-from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers, find_claim, is_in_flight
+from allot.core.advice.explain.devices import (
+    Tally,
+    Wanted,
+    device_id,
+    expected_drivers,
+    find_claim,
+    is_in_flight,
+    nodes_of,
+)
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
 from allot.core.advice.explain.nodes import selects_node
@@ -20,7 +28,7 @@ from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver
 from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
-from allot.core.allocation.reasons import FRACTIONS
+from allot.core.allocation.reasons import FRACTIONS, OVERCOMMITTED
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import resource_v1 as api
@@ -359,10 +367,15 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     tally = tallies[0]
     said = tally.reason.text.partition(" an error: ")[2] or tally.reason.text
     number = count(tally.count, "device")
-    rule = "an error on one device rules out its whole node"
-    if any(each.free >= wanted.leaf.count for each in wanted.found.nodes.values()):
-        # As upstream: section 9 of its allocator's rules.
-        rule = "such an error ends the scheduler's attempt, although other nodes have devices that match"
+    # As upstream: section 9 of its allocator's rules.
+    rule = "such an error ends the scheduler's attempt"
+    spared = _spared(placing, wanted)
+    if spared is not None:
+        rule += (
+            f", so alternative {spared.leaf.name}, for which node {spared.found.most_free()[0]} has room, is not tried"
+        )
+    elif any(each.free >= wanted.leaf.count for each in wanted.found.nodes.values()):
+        rule += ", although other nodes have devices that match"
     if problem:
         where += f" {problem}"
         said_so = "no device has" in problem or (tally.count == 1 and tally.devices[0] in problem)
@@ -373,6 +386,22 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         text = f'{where} fails on {number} ({_device_list(tally)}) with "{said}"; {rule}'
     return Diagnosis(reason=Reason.SELECTOR_ERROR, text=text, candidates=tuple(candidates))
+
+
+def _spared(placing: Placing, wanted: Wanted) -> Wanted | None:
+    """Another alternative of a request that could be met, if it were tried; None if there is none."""
+    rivals = placing.survey.wanted if placing.survey is not None and wanted.leaf.parent is not None else []
+    return next(
+        (
+            each
+            for each in rivals
+            if each is not wanted
+            and each.leaf.parent == wanted.leaf.parent
+            and each.claim is wanted.claim
+            and _is_met(each)
+        ),
+        None,
+    )
 
 
 def _device_list(tally: Tally) -> str:
@@ -481,7 +510,9 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     if obstacle is Obstacle.IN_USE:
         text = _in_use(placing, wanted)
         text += _meant_to_share(placing, wanted, candidates)
-        text += drivers.published_twice(what_if, tally.devices)
+        twin = drivers.published_twice(what_if, tally.devices)
+        if twin is not None:
+            return _same_pool(placing, wanted, twin, text)
     elif obstacle is Obstacle.TAINT:
         rules = drivers.taint_rules(what_if, wanted)
         text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
@@ -511,10 +542,11 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     text += _others(placing, wanted, obstacle)
     text += drivers.of_lost_nodes(what_if, [device_id(device).driver for device in tally.devices])
     node, free = found.most_free()
-    if free:
+    if free and not wanted.leaf.all_devices:
         text += f"; node {node} has {free} free, the most of all"
     if wanted.leaf.all_devices:
-        text = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but {text}"
+        asks = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but"
+        text = f"{asks} {_one_in_the_way(placing, wanted) if obstacle is Obstacle.IN_USE else ''}{text}"
     elif wanted.leaf.count > 1:
         text += f", and {wanted.leaf.count} are needed on one node"
     if place is not None:
@@ -530,6 +562,29 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     candidates += nodes.another_node(what_if, _largest(placing, wanted))
     advice = kin_advice(what_if, placing.pod, text) if obstacle is Obstacle.IN_USE else ()
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
+
+
+def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str) -> Diagnosis:
+    """Devices of several nodes that are published under one name: whoever has one of them has them all."""
+    text = (
+        f"driver {twin.driver} publishes pool {twin.pool} for {named('node', twin.nodes)} with the same device names, such as "
+        f"{twin.device}, and these count as one device: {in_use}"
+    )
+    claims = [claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims]
+    homes = {
+        node for name in claims if (claim := find_claim(placing.what_if, name)) is not None for node in nodes_of(claim)
+    }
+    return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=tuple(twin.renamed(homes)))
+
+
+def _one_in_the_way(placing: Placing, wanted: Wanted) -> str:
+    """Of a request for all devices: the node of which most are free, and who has the others there; empty if none has free ones."""
+    node, free = wanted.found.most_free()
+    found = wanted.found.nodes.get(node)
+    users = users_on(placing, wanted, [node]) if found is not None and free else []
+    if found is None or not users:
+        return ""
+    return f"of the {found.in_class} of node {node}, {free} are free and the rest in use by {named('pod', users)}; in all, "
 
 
 def _in_use(placing: Placing, wanted: Wanted) -> str:
@@ -596,6 +651,11 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     tallies = wanted.found.of(obstacle)
     first = tallies[0]
     where = f" on node {next(iter(first.nodes))}" if len(first.nodes) > 1 else ""
+    over = next((tally for tally in tallies if tally.reason.text.startswith(OVERCOMMITTED)), None)
+    if over is not None:
+        others = [tally for tally in tallies if tally is not over]
+        rest = f"; {'; '.join(_numbered(wanted, tally) for tally in others[:_SENTENCES_MAX])}" if others else ""
+        return f"{_overdrawn(placing, over)}{rest}{_rest_held_by(placing, others) if others else ''}"
     held = _rest_held_by(placing, tallies) + (_whole(placing, wanted) if obstacle is Obstacle.CAPACITY else "")
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
@@ -615,6 +675,17 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     if obstacle is Obstacle.COMPATIBILITY_GROUP:
         return f"{subject} cannot be used now: {'; '.join(phrases)}{held.replace('the rest', 'that')}"
     return f"{subject} {'has' if verb == 'is' else 'have'} {what}: {'; '.join(phrases)}{where}{held}"
+
+
+def _overdrawn(placing: Placing, tally: Tally) -> str:
+    """A counter set of which more is in use than there is: then no device of its pool is given out."""
+    pool = device_id(tally.devices[0])
+    said = tally.reason.text.removeprefix("cannot be used while ")
+    claims = [find_claim(placing.what_if, name) for name in list(tally.claims)[:_HOLDERS_MAX]]
+    who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
+    by = f" by {holders_text(who, len(tally.claims) - len(who))}" if who else ""
+    rest = f"{tally.count} would do" if tally.count > 1 else "one would do"
+    return f"{said}{by}, so no device of pool {pool.pool} that draws on counters is given out ({rest})"
 
 
 def _other_name(placing: Placing, wanted: Wanted, tally: Tally) -> str:
@@ -721,6 +792,8 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     found = [possessor(what_if, claim) for name in others if (claim := find_claim(what_if, name)) is not None]
     found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
     text = holders_text(found, len(names) - len(own) - len(others))
+    forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
+    text += f" ({forgotten.text})" if forgotten is not None else ""
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
     group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
     return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)
@@ -881,7 +954,8 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
     lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
     if lacking:
         request, attribute = lacking[0]
-        return f"the devices for request {request} have no attribute {attribute}, which a constraint of the claim needs"
+        instead = _same_short_name(placing, request, attribute)
+        return f"the devices for request {request} have no attribute {attribute}{instead}, which a constraint of the claim needs"
     lists = next((reason.together for reason in reasons if _LISTS in reason.together), "")
     if lists:
         return f"a constraint of the claim cannot hold: {lists}"
@@ -890,6 +964,25 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
         texts.setdefault(reason.together, []).append(reason.request)
     parts = [f"for {named('request', requests)}, {text}" for text, requests in texts.items()]
     return f"no node has devices that fit together: on node {node}, {'; '.join(parts)}"
+
+
+def _same_short_name(placing: Placing, request: str, attribute: str) -> str:
+    """What devices call an attribute that they do not have under the name that is asked for; empty if they have nothing like it."""
+    wanted = next((each for each in placing.wanted if request in (each.leaf.full_name, each.leaf.name)), None)
+    class_ = placing.what_if.get(api.DeviceClass, wanted.class_name) if wanted is not None else None
+    expected = expected_drivers(class_)
+    short = attribute.rpartition("/")[2]
+    names = sorted(
+        {
+            name
+            for slice_ in placing.what_if.all(api.ResourceSlice)
+            if slice_.spec.driver in expected
+            for device in (slice_.spec.devices or ())[:1]
+            for name in device.attributes
+            if name.rpartition("/")[2] == short
+        }
+    )
+    return f" (they have {listed(names)})" if names else ""
 
 
 def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
@@ -932,10 +1025,15 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
         place = place_of_claim(placing.what_if, placing.pod, claim)
         if place is None:
             continue
+        classes = [each.class_name for each in placing.wanted if each.claim is claim]
+        known = [placing.what_if.get(api.DeviceClass, name) for name in dict.fromkeys(classes)]
+        candidates += requests.other_attribute(placing.what_if, place, claim, known)
         candidates += requests.fewer_constraints(place, claim)
         for wanted in placing.wanted:
             if wanted.claim is claim:
-                candidates += requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                # The devices that are there would be enough: to ask for fewer comes last.
+                fewer = requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                candidates += [replace(each, rank=Rank.DROP + 1) for each in fewer]
     for wanted in placing.wanted:
         # Moving a pod that fits elsewhere comes before relaxing a request.
         candidates += [

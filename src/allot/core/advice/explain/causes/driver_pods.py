@@ -79,6 +79,11 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
     return found
 
 
+def plugins(what_if: WhatIfCluster, driver: str, node: str) -> list[core_v1.Pod]:
+    """The pods that look like a driver's kubelet plugin on a node."""
+    return [pod for pod in what_if.all(core_v1.Pod) if pod.spec.node_name == node and _is_of_driver(pod, driver)]
+
+
 def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
     """The DaemonSet of a driver that has no pods, because they are refused or no node matches; None if it has some."""
     nodes = [info.node for info in what_if.cluster.nodes.values()]

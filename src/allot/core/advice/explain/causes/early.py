@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, controller_of
@@ -47,6 +48,7 @@ _QUEUE_MANAGERS = {
 # Events that only schedulers write; and how similar a misspelt scheduler's name must be: "my-scheduler" is not "default-scheduler".
 _SCHEDULERS_REASONS = ("Scheduled", "FailedScheduling", "Unschedulable", "Preempted")
 _SAME_SCHEDULER_MIN = 0.85
+_SHORT_MAX = 3
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -93,10 +95,17 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     if queued:
         return _in_queue(what_if, pod, next(iter(queued.values())), gates)
     them = "it" if len(names) == 1 else "them"
-    text = f"it has {gates}, which the component that set {them} has not removed yet"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )
+    keeper = idle_keeper(what_if, names, f"removes the {'gate' if len(names) == 1 else 'gates'}")
+    if keeper is not None:
+        # What it waits for may be half done: by hand only if nobody else does it.
+        again = Candidate(rank=Rank.FIX, text=keeper.advice, patches=(remove,))
+        by_hand = f"remove {gates} from the pod by hand, if what it waits for is done"
+        text = f"it has {gates}, and {keeper.text}"
+        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(again,), advice=(by_hand,))
+    text = f"it has {gates}, which the component that set {them} has not removed yet"
     candidate = Candidate(rank=Rank.FIX, text=f"remove {gates} from the pod", patches=(remove,))
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
 
@@ -282,7 +291,27 @@ def _tree_incomplete(what_if: WhatIfCluster, group: PodGroup) -> Diagnosis:
         text = f"its PodGroup belongs to CompositePodGroup {namespace}/{parent}, which does not exist"
         return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
     text = f"CompositePodGroup {namespace}/{parent} has too few groups whose pods all exist"
-    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    short = _short_of_pods(what_if, namespace, parent)
+    if not short:
+        return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    parts = [f"PodGroup {name} has {there} of {minimum} pods" for name, there, minimum in short]
+    text = f"CompositePodGroup {namespace}/{parent} starts its groups together, and {joined(parts[:_SHORT_MAX])}"
+    name, there, minimum = short[0]
+    lacking = minimum - there
+    advice = f"create {lacking} more {'pod' if lacking == 1 else 'pods'} of PodGroup {name}"
+    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=(advice,))
+
+
+def _short_of_pods(what_if: WhatIfCluster, namespace: str, parent: str) -> list[tuple[str, int, int]]:
+    """Groups of a composite group that have fewer pods than they need: name, how many there are, how many are needed."""
+    found = []
+    for group in what_if.all(PodGroup):
+        if (group.metadata.namespace, group.spec.parent_composite_pod_group_name) != (namespace, parent):
+            continue
+        there = [pod for pod in _members(what_if, namespace, group.metadata.name) if pod.status.phase not in FINISHED]
+        if len(there) < minimum_of(group):
+            found.append((group.metadata.name, len(there), minimum_of(group)))
+    return sorted(found)
 
 
 def _how_over(pods: Sequence[core_v1.Pod]) -> str:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, waits_for_domain
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.probes import probe_trouble
 from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.causes.tainted import evicting_taint
@@ -82,10 +83,7 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         ways = away.advice if gone else (*away.advice[:1], force)
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=ways)
     if metadata.finalizers:
-        finalizers = named("finalizer", metadata.finalizers)
-        them = "it" if len(metadata.finalizers) == 1 else "them"
-        advice = f"check {finalizers}: the component that set {them} must remove {them}"
-        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}, kept by {finalizers}", advice=(advice,))
+        return _kept(what_if, pod, text)
     failed = events_of(what_if, pod, "FailedKillPod")
     if failed:
         text += f": {one_line(failed[0].message)}"
@@ -99,6 +97,20 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         reason=Reason.BEING_DELETED,
         text=f"{text}{f' (grace period {duration(grace)})' if grace else ''}: it is about to end",
     )
+
+
+def _kept(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> Diagnosis:
+    """A pod whose finalizers nobody removes; its containers may have ended long ago."""
+    names = pod.metadata.finalizers
+    finalizers, them = named("finalizer", names), "it" if len(names) == 1 else "them"
+    text = f"{text}, kept by {finalizers}"
+    keeper = idle_keeper(what_if, names, f"removes the {'finalizer' if len(names) == 1 else 'finalizers'}")
+    if keeper is None:
+        advice = f"check {finalizers}: the component that set {them} must remove {them}"
+        return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
+    patch = """-p '{"metadata":{"finalizers":null}}'"""
+    by_hand = f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} {patch}, if nothing is left to do for {them}"
+    return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {keeper.text}", advice=(keeper.advice, by_hand))
 
 
 def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, late: int) -> Diagnosis:
@@ -151,7 +163,7 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     found = (
         _node_away(what_if, pod)
         or evicting_taint(what_if, pod)
-        or _unhealthy(pod)
+        or _unhealthy(what_if, pod)
         or _said_by_driver(what_if, pod)
         or container_trouble(what_if, pod)
     )
@@ -180,14 +192,20 @@ def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     return Diagnosis(reason=Reason.NODE_NOT_READY, text=f"node {name} is not ready{said}", advice=advice)
 
 
-def _unhealthy(pod: core_v1.Pod) -> Diagnosis | None:
+def _device_behind(what_if: WhatIfCluster, pod: core_v1.Pod, resource_id: str) -> str:
+    """The device that a kubelet reports about: it does so by a CDI name, which ends in the device's own."""
+    used = [each.device for each in devices_of(what_if, pod)]
+    found = [each for each in used if resource_id == each or resource_id.endswith(each.rpartition("/")[2])]
+    return f"{found[0] if len(found) == 1 else resource_id} on node {pod.spec.node_name}"
+
+
+def _unhealthy(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     for status in pod.status.container_statuses:
         for part in status.allocated_resources_status:
             for health in part.resources:
                 if health.health == _UNHEALTHY:
                     said = f": {health.message}" if health.message else ""
-                    whose = part.name.replace(":", " ")
-                    text = f"device {health.resource_id} of {whose} is unhealthy{said}"
+                    text = f"device {_device_behind(what_if, pod, health.resource_id)} is unhealthy{said}"
                     advice = ("repair or reset the device, and delete the pod so that it gets another one",)
                     return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
     return None

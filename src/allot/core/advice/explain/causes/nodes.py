@@ -255,6 +255,24 @@ def ruled_out(placing: Placing) -> str:
     return f"; {names} {'has' if len(infos) == 1 else 'have'} free ones, but {phrases}"
 
 
+def volume_apart(placing: Placing, found: Diagnosis) -> Diagnosis | None:
+    """The pod's volume is where no devices of the wanted kind are, and these are where it is not: it is the volume that has to move.
+    None if that is not so. found: what is wrong where the volume is."""
+    if found.reason not in (Reason.SELECTOR, Reason.NOT_IN_CLASS, Reason.TOO_FEW) or not placing.elsewhere:
+        return None
+    checks = [[check for check in placing.checks[info.name] if is_wish(check)] for info in placing.elsewhere]
+    if not all(check.reason is Reason.VOLUME for each in checks for check in each):
+        return None
+    infos = placing.elsewhere
+    names = named("node", [info.name for info in infos])
+    why = volumes.node_text(placing.what_if, placing.pod, infos[0]) or checks[0][0].text
+    text = (
+        f"{names}, the {'only one' if len(infos) == 1 else 'ones'} with enough free devices for it, "
+        f"{why if len(infos) == 1 else of_several(why)}; where the volume is, {found.text}"
+    )
+    return Diagnosis(reason=Reason.VOLUME, text=text, advice=moved_advice(placing))
+
+
 def moved_advice(placing: Placing) -> tuple[str, ...]:
     """Remedies for volumes that keep the pod from nodes with free devices."""
     held = any(check.reason is Reason.VOLUME for info in placing.elsewhere for check in placing.checks[info.name])
@@ -277,6 +295,7 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         few = any(there.free for each in placing.wanted for name, there in each.found.nodes.items() if name not in near)
         free = "enough free devices" if few else "free devices"
         what = f"{free} of {named('class', [each.class_name for each in placing.wanted])}"
+        what += _as_wished(placing, len(names))
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the only ones with {what},"
@@ -286,6 +305,16 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
     if len(names) == total:
         return f"node {names[0]}, the only one," if total == 1 else f"each of the {total} nodes"
     return f"{named('node', names)}, nearest of {total} nodes,"
+
+
+def _as_wished(placing: Placing, number: int) -> str:
+    """Of nodes with free devices, where others have some, too: what the pod wants of them. number: how many nodes are spoken of."""
+    reasons = {check.reason for info in placing.elsewhere for check in placing.checks[info.name] if is_wish(check)}
+    if Reason.AFFINITY in reasons:
+        return f" that {'matches' if number == 1 else 'match'} {nodes.own_terms(placing.pod)}"
+    if Reason.VOLUME in reasons:
+        return f" that {'reaches' if number == 1 else 'reach'} its volumes"
+    return ""
 
 
 def _are_all(placing: Placing, infos: Sequence[NodeInfo]) -> bool:
@@ -322,7 +351,11 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
                 for one in infos[:_GROUPS_MAX]
                 for each in nodes.kept_apart(placing.what_if, placing.pod, one)
             ]
-            text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
+            repelled = nodes.repelled_by(placing.what_if, placing.pod, infos[0])
+            if repelled is not None:
+                text = f"has {'pods' if len(apart) > 1 else 'a pod'} ({listed(apart)}) whose anti-affinity keeps {repelled.text}"
+            else:
+                text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
         elif check.reason is Reason.NEIGHBOURS and "affinity requires" in text:
             text += _wanted_neighbours(placing)
         elif check.reason is Reason.VOLUME:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
 from allot.core.advice.explain.expressions import Published
-from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
+from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages, untolerated
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -36,6 +36,7 @@ _NEARNESS = (
 # Reasons of the pod itself: its own selectors, and its allocated claims and volumes.
 _WISHES = (Reason.AFFINITY, Reason.PINNED)
 _VOLUME_ELSEWHERE = "PersistentVolume's node affinity"
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
@@ -138,7 +139,14 @@ class Placing:
             # Nodes that the pod excludes matter only if there are no others.
             weights = {name: weight for name, weight in weights.items() if name in self._allowed}
         best = min(weights.values())
-        return [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+        found = [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+        # Those of the control plane are for nobody, as long as others are as near.
+        return [info for info in found if not self._is_reserved(info)] or found
+
+    def _is_reserved(self, info: NodeInfo) -> bool:
+        """Whether a node is the control plane's, and the pod does not tolerate that."""
+        taints = untolerated(self.node_checks.profile, info)
+        return any(taint.key in CONTROL_PLANE for taint in taints)
 
     def _is_allowed(self, name: str) -> bool:
         """Whether the pod's own selector and affinity, and the claims that it has already, admit a node that has devices of the
@@ -195,7 +203,8 @@ class Placing:
                 continue
             reasons = [numbered(number, text) for obstacle, text, number in found.obstacles if obstacle not in OUTSIDE]
             if found.free:
-                reasons.append(f"{found.free} free, {wanted.leaf.count} needed")
+                needed = "all" if wanted.leaf.all_devices else wanted.leaf.count
+                reasons.append(f"{found.free} free, {needed} needed")
             parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
         return "; ".join(dict.fromkeys(parts)) or self._apart_text(name)
 

@@ -112,6 +112,11 @@ def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
     if over.reason == OVER_LIMIT:
         text = f"the limit of {whose} is {bound}, it uses {held}, and {job.name} wants {wants} more"
+        unset = remedies.without_limit(what_if, over.queue, over.resource)
+        if unset is not None:
+            field = f"spec.resources.{over.resource}.limit"
+            text = f"{whose} does not set {field}, which counts as 0: it gets none, and {job.name} wants {wants}"
+            return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(unset,))
         candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
         return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
     text = (

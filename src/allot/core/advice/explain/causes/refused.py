@@ -86,6 +86,9 @@ def _cause(placing: Placing) -> Diagnosis:
         return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
     if on_devices:
         found = devices.device_cause(placing)
+        apart = nodes.volume_apart(placing, found)
+        if apart is not None:
+            return apart
         return replace(
             found,
             text=found.text + nodes.ruled_out(placing),

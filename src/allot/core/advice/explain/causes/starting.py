@@ -105,6 +105,8 @@ def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -
         return Diagnosis(reason=Reason.VOLUME, text=text, advice=(advice,))
     nodes = sorted({each.spec.node_name for each in users})
     text = f"volume {volume}{whose}{mode} is still attached to {named('node', nodes)} for {named('pod', [each.metadata.name for each in users])}"
+    if not _is_up(what_if, users[0]):
+        text += f", and node {users[0].spec.node_name} is down"
     return Diagnosis(reason=Reason.VOLUME, text=text, advice=tuple(_detached(what_if, pod, users[0])))
 
 
@@ -121,17 +123,24 @@ def _is_other_user(other: core_v1.Pod, pod: core_v1.Pod, claims: set[str]) -> bo
 
 def _detached(what_if: WhatIfCluster, pod: core_v1.Pod, user: core_v1.Pod) -> Iterator[str]:
     own = deployment_of(what_if, pod)
-    name = user.metadata.name
+    name, node = user.metadata.name, user.spec.node_name
+    if not _is_up(what_if, user):
+        yield (
+            f"bring node {node} back, or, if it is off for good, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, so that "
+            "its pods go and its volumes are detached"
+        )
+        return
     if own and own == deployment_of(what_if, user):
         yield f"set strategy: {{type: Recreate}} in Deployment {own}, so that the old pod is deleted before the new one is created"
+    yield f"delete pod {name}, or wait until it ends"
+
+
+def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:
+    """Whether the node of a pod is there and ready."""
     info = what_if.cluster.nodes.get(user.spec.node_name)
-    ready = info is not None and all(
+    return info is not None and all(
         each.status == "True" for each in info.node.status.conditions if each.type == "Ready"
     )
-    if ready:
-        yield f"delete pod {name}, or wait until it ends"
-    else:
-        yield f"node {user.spec.node_name} is down: bring it back, or delete pod {name} with --force if the node is off for good"
 
 
 # --- init containers ---

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.device_taint_evictions import matches
@@ -27,6 +30,20 @@ def evicting_taint(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None
                 found = _evicted(what_if, pod, claim, result, taint, rule)
                 if found is not None:
                     return found
+    return None
+
+
+def evicted_before(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Why the pod before this one, of the same controller, is being evicted for its devices: so would this one be. None if none is."""
+    maker = controller_of(pod)
+    for other in what_if.all(core_v1.Pod) if maker is not None else ():
+        own = controller_of(other)
+        if maker is None or own is None or own.uid != maker.uid or other.metadata.deletion_timestamp is None:
+            continue
+        found = evicting_taint(what_if, other)
+        if found is not None:
+            text = f"the pods of {maker.kind} {maker.name} are evicted one after the other: {found.text}"
+            return replace(found, text=f"{text}; it waits for pod {other.metadata.name}, which is terminating")
     return None
 
 

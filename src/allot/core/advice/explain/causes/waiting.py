@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.components import SCHEDULER, down
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.remedies.holders import going
@@ -42,9 +43,10 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     )
     patch = _set_by_driver(what_if, claim, results)
     failing = driver_pods.failing_controllers(what_if, first.driver, first.binding_conditions)
-    text += f": {driver_pods.failing_text(failing)}" if failing else ""
+    keeper = None if failing else idle_keeper(what_if, first.binding_conditions, "makes the devices ready")
+    text += f": {driver_pods.failing_text(failing)}" if failing else f": {keeper.text}" if keeper is not None else ""
     done = f"see the log of the controller of driver {first.driver}, if {devices} {'does' if len(results) == 1 else 'do'} not become ready soon"
-    done = failing[0].advice if failing else done
+    done = failing[0].advice if failing else keeper.advice if keeper is not None else done
     return Diagnosis(
         reason=Reason.BINDING_CONDITIONS,
         text=text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -117,7 +117,8 @@ def device_taint(
         text = f"delete DeviceTaintRule {name}"
         if is_for_all(rule):
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
-        yield Candidate(rank=Rank.ADMIN, text=text, patches=(delete_of("DeviceTaintRule", name),))
+        # It can be made again at any time; the pod that somebody else would have to lose cannot.
+        yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
     yield from _repaired(what_if, wanted)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
@@ -287,17 +288,40 @@ class Pool(msgspec.Struct, frozen=True):
             yield Candidate(rank=Rank.ADMIN, text=text, patches=tuple(patches))
 
 
-def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> str:
-    """A note about a device that several nodes publish under one name: holding one of them holds them all."""
+class Twin(msgspec.Struct, frozen=True):
+    """A device that several nodes publish under one name. slices: all of its pool."""
+
+    driver: str
+    pool: str
+    device: str
+    slices: list[api.ResourceSlice]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that publish it."""
+        return sorted({each.spec.node_name for each in self.slices if each.spec.node_name})
+
+    def renamed(self, homes: Collection[str]) -> Iterator[Candidate]:
+        """Each node has a pool of its own name, as drivers should do. homes: where devices are in use, which keep theirs."""
+        patches = []
+        for node in [each for each in self.nodes if each not in homes] or self.nodes[1:]:
+            own = [each for each in self.slices if each.spec.node_name == node]
+            for slice_ in own:
+                rename = {"op": "replace", "path": "/spec/pool/name", "value": f"{self.pool}-{node}"}
+                patches.append(patch_of("ResourceSlice", slice_.metadata.name, rename))
+        text = f"let driver {self.driver} give its pool a name of its own on each node, such as the node's, instead of {self.pool}"
+        yield Candidate(rank=Rank.NODE, text=text, patches=tuple(patches))
+
+
+def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> Twin | None:
+    """A device that several nodes publish under one name; None if there is none."""
     for device in dict.fromkeys(devices):
-        entries = what_if.claims.inventory.devices_named(device_id(device))
-        slices = sorted({entry.slice.metadata.name for entry in entries})
-        if len(slices) > 1:
-            return (
-                f" ({named('ResourceSlice', slices)} publish the same device {device}, which counts as one: each node needs its own "
-                "pool)"
-            )
-    return ""
+        id_ = device_id(device)
+        entries = what_if.claims.inventory.devices_named(id_)
+        if len({entry.slice.spec.node_name for entry in entries if entry.slice.spec.node_name}) > 1:
+            slices = Pool.find(what_if, id_.driver, id_.pool)
+            return Twin(id_.driver, id_.pool, id_.device, [*slices.current, *slices.old])
+    return None
 
 
 def connected(what_if: WhatIfCluster, near: Sequence[str], slice_: api.ResourceSlice) -> Iterator[Candidate]:

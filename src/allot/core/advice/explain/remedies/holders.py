@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
     Candidate,
@@ -138,7 +139,7 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
     priority = max(who.priority for who, _ in chosen)
     devices = sum(number for _, number in chosen)
-    return _Option((priority, foreign, len(chosen), devices, sum(map(_share, chosen))), node, tuple(chosen))
+    return _Option((priority, len(chosen), devices, foreign, sum(map(_share, chosen))), node, tuple(chosen))
 
 
 def _share(held: Held) -> int:
@@ -181,10 +182,13 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     where = f" on {named('node', homes)}" if homes else ""
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
     waits = False
+    forgotten = None
     if all(who.is_lost for who, _ in option.chosen):
         text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
     elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
         text, waits = going(what_if, [pod for who, _ in option.chosen for pod in who.ending], where)
+    elif (forgotten := forgotten_by(what_if, [who for who, _ in option.chosen])) is not None:
+        text = f"{forgotten.advice}; or clear status.reservedFor and status.allocation of {listed(patches, 4)}, if its owner agrees"
     elif unseen:
         waits = True
         text = f"wait until {listed(unseen)} {'ends' if len(unseen) == 1 else 'end'}, and with it the use of {listed(patches, 4)}"
@@ -201,9 +205,16 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         them = "it ends" if len(patches) == 1 else "they end"
         other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
+    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None
     rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
+
+
+def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper | None:
+    """Claims that no pod uses, and whose users are objects of a component that does not run: nobody else ends their use."""
+    if not found or any(who.pods or not who.kinds for who in found):
+        return None
+    return idle_keeper(what_if, [kind for who in found for kind in who.kinds], "releases the claim")
 
 
 def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") -> tuple[str, bool]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
-from allot.core.advice.explain.holding import are_siblings, comes_back
+from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
@@ -180,6 +180,13 @@ def node_terms(pod: core_v1.Pod, infos: Sequence[NodeInfo]) -> str:
             actual = next(iter(there)) if len(there) == 1 else None
             shown.append(f"{key}={value} ({have} {actual})" if actual is not None else f"{key}={value}")
         return f"the pod's nodeSelector {listed(shown)}"
+    return own_terms(pod)
+
+
+def own_terms(pod: core_v1.Pod) -> str:
+    """A pod's node selector, or affinity if it has none."""
+    if pod.spec.node_selector and not _required(pod):
+        return f"the pod's nodeSelector {_labels_text(pod.spec.node_selector)}"
     shown = [
         requirement_text(each) for term in _required(pod) for each in (*term.match_expressions, *term.match_fields)
     ]
@@ -474,7 +481,93 @@ def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
             if are_siblings(pod, alike):
                 text = f"prefer the {word} instead of requiring it in the pod"
             found.append(_Part(Rank.RELAX, text, patch, more))
-    return found + _others_go(pod, info.name, others)
+    repelled = repelled_by(what_if, pod, info)
+    narrower = [_narrowed(repelled)] if repelled is not None and repelled.is_wide else []
+    narrower += [_unlabelled(repelled)] if repelled is not None and repelled.labels else []
+    return [*narrower, *found, *_others_go(pod, info.name, others)]
+
+
+class Repelled(NamedTuple):
+    """Pods near a node whose required anti-affinity is about a pod that does not ask for it. at: the place of the term in each of them."""
+
+    pods: tuple[core_v1.Pod, ...]
+    at: int
+    term: core_v1.PodAffinityTerm
+    pod: core_v1.Pod
+
+    @property
+    def text(self) -> str:
+        """Whom the term keeps away."""
+        what = f"pods with {named('label', [_labels_text(self.labels)])}" if self.labels else "such pods"
+        return f"{what} away{', of other namespaces, too' if self.is_wide else ''}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the pod that the term is about."""
+        selector = self.term.label_selector
+        keys = [*selector.match_labels, *(each.key for each in selector.match_expressions)] if selector else []
+        return {key: self.pod.metadata.labels[key] for key in keys if key in self.pod.metadata.labels}
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is about a pod of another namespace than its own."""
+        return self.pods[0].metadata.namespace != self.pod.metadata.namespace
+
+
+def repelled_by(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Repelled | None:
+    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if nobody does."""
+    if what_if.cluster.profiles.of(pod).anti_affinity_terms:
+        return None
+    found: list[tuple[core_v1.Pod, int]] = []
+    for each in kept_apart(what_if, pod, info):
+        at = next(
+            (at for at, term in enumerate(each.profile.anti_affinity_terms) if _is_meant(what_if, term, pod)), None
+        )
+        if at is not None:
+            found.append((each.pod, at))
+    if not found:
+        return None
+    first, at = found[0]
+    affinity = first.spec.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    assert anti is not None, "it has the term"
+    alike = tuple(each for each, there in found if there == at)
+    return Repelled(alike, at, anti.required_during_scheduling_ignored_during_execution[at], pod)
+
+
+def _is_meant(what_if: WhatIfCluster, term: PodTerm, pod: core_v1.Pod) -> bool:
+    namespace = what_if.get(core_v1.Namespace, pod.metadata.namespace)
+    labels = namespace.metadata.labels if namespace is not None else {}
+    return term.matches(pod.metadata.namespace, pod.metadata.labels, labels)
+
+
+def _narrowed(repelled: Repelled) -> _Part:
+    """The rule is about its own namespace only, in all pods that have it."""
+    path = f"/spec/affinity/podAntiAffinity/{_REQUIRED}/{repelled.at}"
+    term = repelled.term
+    gone = ["namespaceSelector"] if term.namespace_selector is not None else []
+    gone += ["namespaces"] if term.namespaces else []
+    operations = [{"op": "remove", "path": f"{path}/{each}"} for each in gone]
+    patches = [
+        patch_of("Pod", each.metadata.name, *operations, namespace=each.metadata.namespace, recreate=True)
+        for each in repelled.pods
+    ]
+    maker = controller_of(repelled.pods[0])
+    whose = (
+        f"{maker.kind} {repelled.pods[0].metadata.namespace}/{maker.name}"
+        if maker is not None
+        else named("pod", map(full_name, repelled.pods))
+    )
+    text = f"drop {joined(gone)} from the anti-affinity of {whose}, so that it is about pods of its own namespace only"
+    return _Part(Rank.RELAX, text, patches[0], tuple(patches[1:]))
+
+
+def _unlabelled(repelled: Repelled) -> _Part:
+    """The pod without the labels that others keep away; Services and selectors may need them."""
+    metadata = repelled.pod.metadata
+    operations = [{"op": "remove", "path": f"/metadata/labels/{pointer(key)}"} for key in repelled.labels]
+    text = f"drop {named('label', [_labels_text(repelled.labels)])} from the pod, if nothing selects it by that"
+    return _Part(Rank.NODE, text, patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace))
 
 
 def _preferred(pod: core_v1.Pod, member: str) -> Patch | None:

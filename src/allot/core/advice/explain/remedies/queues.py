@@ -65,6 +65,22 @@ def higher(
     return Candidate(rank=Rank.ADMIN, text=f"raise {joined(texts)}", patches=tuple(patches))
 
 
+def without_limit(what_if: WhatIfCluster, name: str, resource: str) -> Candidate | None:
+    """A queue of KAI that leaves out a limit gets no limit, and not none of the resource; None if it has one."""
+    queue = what_if.get(KaiQueue, name)
+    resources = queue.spec.resources if queue is not None else None
+    if (
+        queue is None
+        or resource not in _KAI_RESOURCES
+        or resources is None
+        or getattr(resources, resource).limit is not None
+    ):
+        return None
+    operation = _set(as_json(queue), ("spec", "resources", resource, LIMIT), -1)
+    text = f"set spec.resources.{resource}.limit: -1 (unlimited) in queue {name}"
+    return Candidate(rank=Rank.FIX, text=text, patches=(patch_of("Queue", name, operation),))
+
+
 def bounds_set(what_if: WhatIfCluster, name: str, field: str, amounts: Amounts) -> Iterator[Patch]:
     """The patch that makes these amounts a queue's limit or quota, in its dialect."""
     queue = what_if.get(KaiQueue, name) or what_if.get(VolcanoQueue, name)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from allot.core.advice.explain.devices import Tally, Wanted, device_id
+from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
 from allot.core.advice.explain.wording import count
 from allot.core.advice.nearest import nearest
@@ -17,6 +17,7 @@ from allot.core.quantity import Quantity
 
 # A whole number, in nano units.
 _WHOLE = 10**9
+_STANDARD = "resource.kubernetes.io/"
 _DEFAULT = re.compile(r"have (?P<name>\S+) .* \(its default\)$")
 
 
@@ -59,10 +60,46 @@ def fewer_constraints(place: ClaimPlace, claim: api.ResourceClaim) -> Iterator[C
         word = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
         path = "/devices/constraints" if len(found) == 1 else f"/devices/constraints/{index}"
         yield Candidate(
-            rank=Rank.RELAX,
+            rank=Rank.DROP,
             text=f"drop constraint {word} {attribute} from {place.spoken}",
             patches=(place.patch({"op": "remove", "path": path}, *_underived(claim, attribute or "", found)),),
         )
+
+
+def other_attribute(
+    what_if: WhatIfCluster, place: ClaimPlace, claim: api.ResourceClaim, classes: Sequence[api.DeviceClass | None]
+) -> Iterator[Candidate]:
+    """A constraint on another attribute, which the devices of all classes have. classes: of the requests of the claim."""
+    shared = _shared_attributes(what_if, classes)
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        old = constraint.match_attribute
+        for attribute in shared if old is not None and old not in shared else ():
+            yield Candidate(
+                rank=Rank.RELAX,
+                text=f"match {attribute}, which the devices of all requests have, instead of {old} in {place.spoken}",
+                patches=(
+                    place.patch(
+                        {"op": "replace", "path": f"/devices/constraints/{index}/matchAttribute", "value": attribute}
+                    ),
+                ),
+            )
+
+
+def _shared_attributes(what_if: WhatIfCluster, classes: Sequence[api.DeviceClass | None]) -> list[str]:
+    """Attributes that some device of each class' drivers has; those that Kubernetes defines first."""
+    found: set[str] | None = None
+    for class_ in classes:
+        drivers = expected_drivers(class_)
+        there = {
+            name
+            for slice_ in what_if.all(api.ResourceSlice)
+            if not drivers or slice_.spec.driver in drivers
+            for device in (slice_.spec.devices or ())[:1]
+            for name in device.attributes
+            if "/" in name
+        }
+        found = there if found is None else found & there
+    return sorted(found or (), key=lambda name: (not name.startswith(_STANDARD), name))
 
 
 def _underived(

@@ -9,13 +9,15 @@ import msgspec
 
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler
+from allot.core.advice.explain.workloads.budgets import explain_budget
 from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
 from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
+from allot.core.advice.explain.workloads.machines import explain_node, explain_slice
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.explain.workloads.services import explain_service
 from allot.core.advice.explain.workloads.sets import explain_daemon_set, explain_stateful_set
 from allot.core.advice.explain.workloads.storage import explain_volume_claim
-from allot.core.model import core_v1
+from allot.core.model import core_v1, policy_v1, resource_v1
 from allot.core.model.apps_v1 import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import CronJob, Job
 from allot.core.model.meta import APIStruct, ObjectMeta
@@ -48,7 +50,14 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(core_v1.Service, explain_service, ("service", "services", "svc")),
 )
-BY_WORD: Mapping[str, Workload] = {word: each for each in WORKLOADS for word in each.words}
+# Explained only on request; the overview leaves them out.
+ASKED: tuple[Workload, ...] = (
+    Workload(core_v1.Node, explain_node, ("node", "nodes", "no")),
+    Workload(policy_v1.PodDisruptionBudget, explain_budget, ("poddisruptionbudget", "poddisruptionbudgets", "pdb")),
+    Workload(resource_v1.ResourceSlice, explain_slice, ("resourceslice", "resourceslices")),
+)
+BY_WORD: Mapping[str, Workload] = {word: each for each in (*WORKLOADS, *ASKED) for word in each.words}
+_MAKERS = {each.words[0]: each for each in WORKLOADS}
 # Not running, but intentionally so.
 _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
 
@@ -66,7 +75,7 @@ def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
         if reference is None or reference.uid in known:
             return object_
         known.add(reference.uid)
-        kind = BY_WORD.get(reference.kind.lower())
+        kind = _MAKERS.get(reference.kind.lower())
         owner = scene.what_if.get(kind.type, reference.name, _metadata(object_).namespace) if kind is not None else None
         if owner is None or _metadata(owner).uid != reference.uid:
             return object_

@@ -52,7 +52,9 @@ def explain_replica_set(scene: Scene, found: ReplicaSet, *, briefly: bool) -> Ex
     ready = ready_text(status.ready_replicas, wanted)
     failure = _failure(found)
     if failure or len(live_pods(pods)) < wanted:
-        refused = not_created(scene, kind, found, ready, failure)
+        refused = not_created(
+            scene, kind, found, ready, failure, lacking=wanted - max(len(live_pods(pods)), status.ready_replicas)
+        )
         if refused is not None:
             return replace(refused, details=(*refused.details, *budgets(scene, pods)))
     held = held_back(scene, pods, briefly=briefly)
@@ -93,7 +95,9 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
         return not_as_wanted(kind, found, Reason.PAUSED, text, details=details, advice=(resume,))
     failure = next((said for each in (new, *old) if each is not None and (said := _failure(each))), "")
     if failure or not live_pods(pods):
-        refused = not_created(scene, kind, found, ready, failure)
+        refused = not_created(
+            scene, kind, found, ready, failure, lacking=wanted - max(len(live_pods(pods)), status.ready_replicas)
+        )
         if refused is not None:
             return replace(refused, details=(*details, *refused.details))
     if new is not None:

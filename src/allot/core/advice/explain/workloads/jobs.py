@@ -71,7 +71,7 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
         return of_pod(made, held.explanation, budgets(scene, pods))
     if live_pods(pods):
         return as_wanted(kind, found, f"{progress} and {count(len(live_pods(pods)), 'pod')} running")
-    refused = not_created(scene, kind, found, progress)
+    refused = not_created(scene, kind, found, progress, lacking=1 if spec.parallelism is None else spec.parallelism)
     if refused is not None:
         return refused
     if status.failed:
@@ -187,7 +187,18 @@ def _logs(scene: Scene, found: Job) -> tuple[str, ...]:
     pods = _failed_pods(scene, found)
     if not pods:
         return ()
-    return (f"see its log: kubectl logs -n {found.metadata.namespace} {pods[-1].metadata.name}",)
+    log = f"kubectl logs -n {found.metadata.namespace} {pods[-1].metadata.name}"
+    told = _last_words(pods[-1])
+    return (f"fix what {told} reports; its log may say more: {log}" if told else f"see its log: {log}",)
+
+
+def _last_words(pod: core_v1.Pod) -> str:
+    """The container of a pod that said why it failed; empty if none did."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = status.state.terminated if status.state is not None else None
+        if ended is not None and ended.exit_code and ended.message:
+            return f"container {status.name}"
+    return ""
 
 
 # --- CronJob ---

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
-from allot.core.advice.explain.causes.creating import behind, creation_advice
+from allot.core.advice.explain.causes.creating import behind, bounds_of, creation_advice
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import count, joined, listed, plural
@@ -116,7 +116,7 @@ def not_as_wanted(
         name=metadata.name,
         state=State.NOT_AS_WANTED,
         reason=reason,
-        cause=f"{kind} {metadata.namespace}/{metadata.name} {text}",
+        cause=f"{kind} {f'{metadata.namespace}/' if metadata.namespace else ''}{metadata.name} {text}",
         details=tuple(details),
         changes=tuple(Change(text=each) for each in advice),
     )
@@ -242,8 +242,11 @@ def mismatch(
     return not_as_wanted(kind, object_, Reason.SELECTOR_MISMATCH, text, advice=advice)
 
 
-def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: str = "") -> Explanation | None:
-    """Pods that the API server refuses: quotas, admission, validation. said: the message of a condition."""
+def not_created(
+    scene: Scene, kind: str, object_: HasMetadata, ready: str, said: str = "", *, lacking: int = 1
+) -> Explanation | None:
+    """Pods that the API server refuses: quotas, admission, validation. said: the message of a condition; lacking: how many pods are
+    missing."""
     if not said:
         events = scene.events(kind, object_, "FailedCreate")
         said = events[0].message if events else ""
@@ -252,22 +255,32 @@ def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     said = said.removeprefix("Error creating: ")
     over = QUOTA.search(said)
     if over is not None:
-        return _over_quota(scene, kind, object_, ready, over.groupdict())
+        return _over_quota(scene, kind, object_, ready, over.groupdict(), max(1, lacking))
+    bound = bounds_of(scene.what_if, kind, object_.metadata, said)
+    if bound is not None:
+        text = f"{ready} because its pods cannot be created: {bound.text}"
+        return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=bound.advice)
     text = f"{ready} because its pods cannot be created: {said}{behind(scene.what_if, said)}"
     advice = creation_advice(scene.what_if, kind, object_.metadata, said)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
 
 
-def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str]) -> Explanation:
-    """A quota without room for another pod."""
+def _over_quota(
+    scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str], lacking: int
+) -> Explanation:
+    """A quota without room for another pod. lacking: how many pods are missing."""
     namespace, name = object_.metadata.namespace, said["quota"]
     asked, used, limits = (amounts_in(said[part]) for part in ("requested", "used", "limited"))
     short = [each for each in asked if each in used and each in limits]
     facts = [f"{each}={asked[each]}, and {used[each]} of {limits[each]} are in use" for each in short]
     text = f"{ready} because ResourceQuota {namespace}/{name} does not allow another pod: it asks for {joined(facts)}"
-    enough = [f"{each}={Quantity.from_nano(used[each].nano + asked[each].nano, limits[each].format)}" for each in short]
+    enough = [
+        f"{each}={Quantity.from_nano(used[each].nano + lacking * asked[each].nano, limits[each].format)}"
+        for each in short
+    ]
+    room = f", which is enough for {lacking} more pods" if lacking > 1 else ""
     advice: tuple[str, ...] = (
-        f"raise ResourceQuota {namespace}/{name} to {listed(enough)}",
+        f"raise ResourceQuota {namespace}/{name} to {listed(enough)}{room}",
         f"ask for less in {kind} {object_.metadata.name}, or run fewer pods in namespace {namespace}",
     )
     quota = scene.what_if.get(observed_v1.ResourceQuota, name, namespace)

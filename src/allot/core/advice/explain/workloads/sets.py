@@ -51,7 +51,7 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     first = next((pod for pod in pods if not is_ready(pod)), None)
     if first is None:
         if len(pods) < wanted:
-            return not_created(scene, kind, found, ready) or not_as_wanted(
+            return not_created(scene, kind, found, ready, lacking=wanted - len(pods)) or not_as_wanted(
                 kind, found, Reason.PROGRESSING, f"{ready}: its controller is working on it"
             )
         old = [pod for pod in pods if status.update_revision and _is_old(pod, found)]
@@ -118,7 +118,7 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
     pods = scene.owned_by(core_v1.Pod, found)
     ready = f"runs on {status.number_ready} of {count(wanted, 'node')}"
     if len(live_pods(pods)) < wanted:
-        refused = not_created(scene, kind, found, ready)
+        refused = not_created(scene, kind, found, ready, lacking=wanted - len(live_pods(pods)))
         if refused is not None:
             return refused
     held = held_back(scene, pods, briefly=briefly)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, joined, listed, one_line
+from allot.core.advice.explain.wording import count, joined, listed, named, one_line
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted, of_pod
 from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
@@ -26,6 +28,8 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
     if status.phase == "Lost":
         text = f"has lost its volume: PersistentVolume {found.spec.volume_name} no longer exists"
         return not_as_wanted(kind, found, Reason.VOLUME_LOST, text)
+    if found.metadata.deletion_timestamp is not None:
+        return _being_deleted(scene, found)
     if status.phase == "Bound" or volume_matching.is_bound(found):
         return as_wanted(kind, found, f"is bound to PersistentVolume {found.spec.volume_name}")
     name = volume_matching.class_name(found)
@@ -50,6 +54,33 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
         if modes:
             return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=modes)
     return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=(advice,))
+
+
+def _being_deleted(scene: Scene, found: core_v1.PersistentVolumeClaim) -> Explanation:
+    """A claim that was deleted, and who still uses it: until they are gone, so is it not."""
+    metadata = found.metadata
+    users = [
+        pod.metadata.name
+        for pod in scene.pods_in(metadata.namespace)
+        if pod.status.phase not in FINISHED
+        and any(
+            volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == metadata.name
+            for volume in pod.spec.volumes
+        )
+    ]
+    text = f"was deleted at {metadata.deletion_timestamp}, but is still there"
+    if users:
+        text += f": {named('pod', users)} {'uses' if len(users) == 1 else 'use'} it"
+        advice = f"delete {named('pod', users)}, or wait until {'it ends' if len(users) == 1 else 'they end'}"
+    else:
+        finalizers = named("finalizer", metadata.finalizers)
+        text += f", kept by {finalizers}" if metadata.finalizers else ""
+        keeper = idle_keeper(scene.what_if, metadata.finalizers, "removes it")
+        text += f": {keeper.text}" if keeper is not None else ""
+        advice = (
+            keeper.advice if keeper is not None else f"see why the component that set {finalizers} has not removed it"
+        )
+    return not_as_wanted("PersistentVolumeClaim", found, Reason.BEING_DELETED, text, advice=(advice,))
 
 
 def _modes_advice(
