@@ -280,8 +280,9 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
         meant = nearest(names[0], [each.name for each in known if each.namespace == namespace])
         elsewhere = sorted(each.namespace for each in known if each.name == names[0])
         hint = f' (did you mean "{meant}"?)' if meant is not None else ""
-        hint = hint or (f" (there is one in namespace {elsewhere[0]})" if elsewhere else "")
-        text += f"; its {named('imagePullSecret', names)} {'does' if len(names) == 1 else 'do'} not exist in namespace {namespace}{hint}"
+        if not hint and elsewhere:
+            hint = f" in namespace {namespace} (there is one in namespace {elsewhere[0]})"
+        text += f"; its {named('imagePullSecret', names)} {'does' if len(names) == 1 else 'do'} not exist{hint}"
         if elsewhere and meant is None and len(names) == 1:
             copy = f"copy Secret {elsewhere[0]}/{names[0]} to namespace {namespace}, if it is for {image}, too"
             return Diagnosis(reason=Reason.IMAGE, text=text, advice=(copy,))
