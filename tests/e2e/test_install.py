@@ -4,6 +4,7 @@ have the rights they need and drivers no more than their node's, and nothing is 
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import socket
@@ -141,7 +142,12 @@ def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) ->
     cluster.install("advice", "--aggregate-to-view")
     cluster.install("queues")
     cluster.install("autoscaler", "--address", "provider:8086")
+    assert "Secret allot-system/allot-dashboard-session: made" in cluster.install("dashboard").stderr
+    key = cluster.caller.get(f"/api/v1{PLACE}/secrets/allot-dashboard-session")["data"]["key"]
+    assert len(base64.b64decode(base64.b64decode(key))) == 48
+    # Another key would end all sessions.
     cluster.install("dashboard")
+    assert cluster.caller.get(f"/api/v1{PLACE}/secrets/allot-dashboard-session")["data"]["key"] == key
     again = cluster.install("scheduler")
     assert "Deployment allot-system/allot-scheduler: unchanged" in again.stderr
     assert "pods with schedulerName: allot" in again.stdout

@@ -96,8 +96,13 @@ class Analysis:
             self._stay()
             asking = self._asking[key] = asyncio.ensure_future(self._asked(key))
             asking.add_done_callback(lambda _done: self._answered(key))
-        # A caller that leaves must not cancel the answer for the others.
-        return await asyncio.shield(asking)
+        try:
+            # A caller that leaves must not cancel the answer for the others.
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if not asking.cancelled():
+                raise
+            return _failed("another moment is shown now", self._clock.seconds())
 
     def _answered(self, key: Key) -> None:
         self._asking.pop(key, None)

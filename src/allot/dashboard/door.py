@@ -2,21 +2,20 @@
 
 - The Host header must be a name of the server: a page whose name was pointed here (DNS rebinding) has another.
 - Requests from a page of another origin are refused.
-- A link has a token that works once; it becomes a cookie that scripts cannot read and other sites cannot send.
+- A link has a token that works once; it becomes a cookie that scripts cannot read and other sites cannot send (`sessions`).
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 
 from allot.dashboard.links import new_token
+from allot.dashboard.sessions import LASTS_S, Sessions
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request
 
 TOKEN_HEADER = "x-allot-token"
-SESSIONS_MAX = 64
 # Guessing a token of 256 bits is hopeless, but attempts are limited anyway.
 _TRIES_MAX = 1000
 _SAME = ("same-origin", "none", "")
@@ -35,15 +34,19 @@ SECURITY_HEADERS = {
 
 
 class Door:
-    """Checks requests. hosts: names of the server, or of a proxy in front of it, besides those of this machine; announce: receives each token; token: the first."""
+    """Checks requests. sessions: of browsers that are logged in; hosts: names of the server, or of a proxy in front of it, besides those of this machine; announce: receives each token; token: the first."""
 
     def __init__(
-        self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None, token: str = ""
+        self,
+        sessions: Sessions,
+        hosts: Iterable[str] = (),
+        announce: Callable[[str], None] = lambda _token: None,
+        token: str = "",
     ) -> None:
+        self._sessions = sessions
         self._further = frozenset(host.lower() for host in hosts)
         self._announce = announce
         self._token = token or new_token()
-        self._sessions: dict[bytes, None] = {}
         self._failures = 0
         self._port = 0
 
@@ -86,7 +89,7 @@ class Door:
     def _has_session(self, request: Request) -> bool:
         for part in request.header("cookie").split(";"):
             name, _, value = part.strip().partition("=")
-            if name == self.cookie_name and sha256(value.encode()).digest() in self._sessions:
+            if name == self.cookie_name and self._sessions.is_good(value):
                 return True
         return False
 
@@ -104,16 +107,13 @@ class Door:
                 403,
                 "the token is wrong or has been used: each link works once, and a new one is printed after it was used",
             )
-        session = new_token()
-        while len(self._sessions) >= SESSIONS_MAX:
-            self._sessions.pop(next(iter(self._sessions)))
-        self._sessions[sha256(session.encode()).digest()] = None
         self._token = new_token()
         self._announce(self._token)
         # Without a path, the cookie is only for the page's path: behind a proxy, others share the origin. What counts is how
         # browsers reach the proxy, not how the proxy reaches us.
         secure = "; Secure" if origin.startswith("https:") else ""
-        return f"{self.cookie_name}={session}; HttpOnly; SameSite=Strict{secure}"
+        session, lasts = self._sessions.new(), int(LASTS_S)
+        return f"{self.cookie_name}={session}; Max-Age={lasts}; HttpOnly; SameSite=Strict{secure}"
 
 
 def _without_port(host: str) -> str:

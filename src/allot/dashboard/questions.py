@@ -30,6 +30,7 @@ from allot.core.advice.usage.devices import By, device_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.usage.published import published_pools, units_of
 from allot.core.advice.usage.queues import queue_usage, resources_shown, strays
+from allot.core.advice.waking import wakes
 from allot.core.advice.what_if import WhatIfCluster, as_json
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.cel.data.values import EvaluationError
@@ -40,6 +41,7 @@ from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import APIStruct
+from allot.core.scheduling import group_key, group_name_of
 from allot.dashboard.views.pods import waits
 from allot.dashboard.views.remedies import command_of
 
@@ -112,8 +114,14 @@ def _explain(what_if: WhatIfCluster, arguments: Arguments, _machines: Machines) 
             removed["sentence"] = numbered(removed["count"], removed["text"])
     for change, shown in zip(found.changes, value["changes"], strict=True):
         shown["command"] = command_of(change)
+    waiting = {"pod": f"{namespace}/{name}", "gang": _gang_key(what_if, namespace, name)}.get(kind, "")
     # Also the full text of `allot explain`, which users paste into tickets.
-    return {**value, "text": "\n".join(lines(found))}
+    return {**value, "wakes": wakes(what_if, waiting) if waiting else (), "text": "\n".join(lines(found))}
+
+
+def _gang_key(what_if: WhatIfCluster, namespace: str, name: str) -> str:
+    group = what_if.group_named(namespace, name)
+    return group_key(group_name_of(group)) if group is not None else ""
 
 
 # --- how much ---

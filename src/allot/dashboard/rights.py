@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from allot.core.advice.snapshot import KINDS
+from allot.dashboard.autoscalers import STATUS_NAME
+from allot.dashboard.measuring import API, METRICS
 
 ROLE = "allot-dashboard"
 _READ = ("get", "list", "watch")
-# The status of an autoscaler's pools.
-_STATUS_OF_AUTOSCALER = "cluster-autoscaler-status"
 
 
 def cluster_role() -> dict[str, Any]:
@@ -21,9 +21,8 @@ def cluster_role() -> dict[str, Any]:
         {"apiGroups": [group], "resources": sorted(plurals), "verbs": list(_READ)}
         for group, plurals in sorted(groups.items())
     ]
-    rules.append(
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_STATUS_OF_AUTOSCALER], "verbs": ["get"]}
-    )
+    rules.append({"apiGroups": [API], "resources": [f"pods/{metric}" for metric in sorted(METRICS)], "verbs": ["get"]})
+    rules.append({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [STATUS_NAME], "verbs": ["get"]})
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

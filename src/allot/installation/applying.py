@@ -6,12 +6,14 @@ then nothing is changed. Objects of an earlier version that the current one no l
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from allot.client.api import Client, ResourceClient
 from allot.client.discovery import UnknownResource
-from allot.client.errors import NotFound
+from allot.client.errors import AlreadyExists, Forbidden, NotFound
 from allot.core.advice.application_order import order_of
 from allot.installation import definitions
 from allot.installation.chart_rendering import SERVICE, Release, in_part, named
@@ -25,6 +27,7 @@ INSTANCE, MANAGED_BY, PART = "app.kubernetes.io/instance", "app.kubernetes.io/ma
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _DEFINITION = "CustomResourceDefinition"
 _LOOK_EVERY_S = 0.5
+_KEY_BYTES = 48
 # The last messages of containers are in the status of their pods.
 _WORDS_MAX = 300
 
@@ -53,7 +56,8 @@ class Cluster:
     # --- there ---
 
     async def apply(self, objects: Sequence[Object], part: str, *, force: bool = False) -> None:
-        """Bring the objects of a part onto the cluster, or up to date. NotOurs before anything is changed; ApiError."""
+        """Bring the objects of a part onto the cluster, or up to date, with the keys that they need. NotOurs before anything is changed;
+        ApiError."""
         ordered = sorted(objects, key=order_of)
         before = await self._present(ordered)
         self._check_owner(ordered, before)
@@ -61,6 +65,8 @@ class Cluster:
         if any(not in_part(each) for each in ordered):
             await definitions.install(self._client, self._clock)
             self._tell("definitions of other schedulers' kinds: applied")
+        for name in session_secrets(ordered):
+            await self._make_key(name, part)
         for object_, found in zip(ordered, before, strict=True):
             if not in_part(object_):
                 continue
@@ -119,6 +125,29 @@ class Cluster:
                 f"warning: Namespace {name} was there: if its pods may not be privileged, drivers do not start; "
                 f"kubectl label namespace {name} {POD_SECURITY}=privileged lets them"
             )
+
+    async def _make_key(self, name: str, part: str) -> None:
+        """A Secret with a random key, unless there is one: whoever replaced the key would end what it signed."""
+        metadata = {"name": name, "namespace": self._release.namespace, "labels": self._labels(part)}
+        key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "type": "Opaque",
+            "stringData": {"key": key},
+        }
+        try:
+            await (await self._client.of_kind("v1", "Secret")).create(secret)
+        except AlreadyExists:
+            return
+        except Forbidden as error:
+            self._tell(f"{named(secret)}: not made, so sessions end with the pod: {error.message}")
+            return
+        self._tell(f"{named(secret)}: made")
+
+    def _labels(self, part: str) -> dict[str, str]:
+        return {INSTANCE: self._release.name, MANAGED_BY: SERVICE, PART: part}
 
     async def _prune(self, objects: Sequence[Object], part: str) -> None:
         wanted = {(each["kind"], each["metadata"]["name"]) for each in objects}
@@ -197,7 +226,7 @@ class Cluster:
         return count
 
     async def _remove_made(self, parts: Sequence[str]) -> int:
-        """Objects that programs created themselves: leases, and the autoscaler's status."""
+        """Objects that programs created themselves: leases, the autoscaler's status, and keys."""
         count = 0
         for api_version, kind, name in made_by_programs(self._release, parts):
             resource = await self._client.of_kind(api_version, kind)
@@ -329,6 +358,16 @@ def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[s
             yield "discovery.k8s.io/v1", "EndpointSlice", f"{_prefix(release)}-guard"
         if part == "autoscaler":
             yield "v1", "ConfigMap", "cluster-autoscaler-status"
+        if part == "dashboard":
+            yield "v1", "Secret", f"{_prefix(release)}-dashboard-session"
+
+
+def session_secrets(objects: Iterable[Object]) -> Iterator[str]:
+    """The Secrets with keys for sessions that pods mount if they are there."""
+    for object_ in objects:
+        if object_["kind"] == "Deployment":
+            volumes = object_["spec"]["template"]["spec"].get("volumes") or ()
+            yield from (each["secret"]["secretName"] for each in volumes if each["name"] == "session")
 
 
 def namespace_object(release: Release, *, needs_privileges: bool) -> Object:

@@ -34,6 +34,8 @@ from allot.yaml_values.writer import yaml_text
 # More rows than a user can read; a filter finds the others.
 LINES_MAX = 1000
 _CELL_MAX = 160
+# Narrower than that a column says nothing: then the table scrolls.
+_LAST_MIN = 16
 # How long to wait for news before ages are drawn again.
 _AGES_EVERY_S = 10.0
 _ROWS = {"queues": queue_rows, "capacity": capacity_rows}
@@ -51,7 +53,7 @@ class Screen(App[None]):
     """Shows a cluster until q is pressed."""
 
     CSS = """
-    #summary, #note { height: 1; padding: 0 1; }
+    #summary, #note { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #note { color: $text-muted; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.open { display: block; }
@@ -79,6 +81,7 @@ class Screen(App[None]):
         self._words = ""
         self._lines: dict[str, Line] = {}
         self._rows: dict[str, Row] = {}
+        self._last_max = _CELL_MAX
         # The open details, so that a late answer does not reopen them.
         self._open = 0
 
@@ -115,8 +118,24 @@ class Screen(App[None]):
             return  # another page was chosen meanwhile, which draws itself
         lines = [line for line in page.lines(rows.items(), self._now()) if matches(line, self._words)]
         self._rows = rows
+        self._last_max = self._room(page, lines[:LINES_MAX])
         self._fill(page, lines[:LINES_MAX])
         self.query_one("#note", Static).update(self._note(page, len(rows), len(lines)))
+
+    def _room(self, page: Page, lines: list[Line]) -> int:
+        """How much of the last column fits beside the others. Enter shows the rest."""
+        widths = [
+            max([len(column), *(min(len(line.cells[place][0]), _CELL_MAX) for line in lines)])
+            for place, column in enumerate(page.columns[:-1])
+        ]
+        # A column has a blank on each side; the scroll bar takes two more.
+        room = self.query_one(DataTable).size.width - sum(width + 2 for width in widths) - 4
+        return max(room, _LAST_MIN)
+
+    def on_resize(self) -> None:
+        """The last column fits again."""
+        self._lines = {}
+        self.run_worker(self._draw(), exclusive=True, group="draw")
 
     def _now(self) -> float:
         return self._followed.model.what_if.taken_at or self._followed.clock.seconds()
@@ -143,8 +162,11 @@ class Screen(App[None]):
         model = self._followed.model
         sample = model.sample(0.0)
         total = sample.free + sample.partly + sample.in_use + sample.unavailable
+        # A dump is called by its path, of which the end says most.
+        title = self._followed.title.rpartition("/")[2]
         text = Text.assemble(
-            (self._followed.title, "bold"),
+            (title, "bold"),
+            "" if self._followed.is_live else (" (a dump)", "dim"),
             f"  {len(model.tables['nodes'])} nodes  {sample.free} of {total} devices free  ",
             (f"{sample.unavailable} unavailable  ", "yellow" if sample.unavailable else ""),
             (f"{sample.waiting} pods wait", "yellow" if sample.waiting else ""),
@@ -152,8 +174,6 @@ class Screen(App[None]):
         )
         if self._followed.stale:
             text.append(f"  {self._followed.stale}", "red")
-        elif not self._followed.is_live:
-            text.append("a dump, which does not change", "dim")
         self.query_one("#summary", Static).update(text)
 
     def _note(self, page: Page, there: int, found: int) -> str:
@@ -188,8 +208,8 @@ class Screen(App[None]):
         if style == "devices":
             signs = signs_of(self._rows[line.key])[: len(text)]
             return Text.assemble(*signs, "…" if text.endswith("…") else "", no_wrap=True)
-        # The last column pushes no other out of view.
-        shown = text if len(text) <= _CELL_MAX or cell is line.cells[-1] else f"{text[: _CELL_MAX - 1]}…"
+        most = self._last_max if cell is line.cells[-1] else _CELL_MAX
+        shown = text if len(text) <= most else f"{text[: most - 1]}…"
         return Text(shown.replace("\n", " "), style, no_wrap=True, overflow="ellipsis")
 
     def _chosen(self) -> str:

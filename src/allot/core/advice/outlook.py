@@ -19,6 +19,7 @@ from allot.core.scheduling import (
     OVER_LIMIT,
     PREEMPT,
     TRIALS_MAX,
+    Amounts,
     Excess,
     Job,
     Nothing,
@@ -246,6 +247,6 @@ def _why(outlook: Outlook) -> str:
     return f"{bound} of queue {refusal.queue}: {held} of {top} in use, wants {wants}"
 
 
-def amounts_of(job: Job) -> dict[str, int]:
+def amounts_of(job: Job) -> Amounts:
     """What the next pods of a job ask for."""
     return asked(job.to_start())

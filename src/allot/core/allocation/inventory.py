@@ -71,7 +71,8 @@ class Inventory:
         self.reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
         # Of the spec that was asked about last: a decision asks about the same one again and again.
-        self._latest_plan: tuple[api.ResourceClaimSpec, ClaimPlan] | None = None
+        # Of specs that were asked about of late, by their identity: decisions ask about the same claims again and again.
+        self._recent_plans: dict[int, tuple[api.ResourceClaimSpec, ClaimPlan]] = {}
         # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
         # of the slices makes it out of date.
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
@@ -299,16 +300,19 @@ class Inventory:
 
     def plan(self, spec: api.ResourceClaimSpec) -> ClaimPlan:
         """A claim spec, digested."""
-        latest = self._latest_plan
-        if latest is not None and latest[0] is spec:
-            return latest[1]
+        known = self._recent_plans.get(id(spec))
+        if known is not None:
+            # Its spec is kept with it, so nothing else can have got that identity.
+            return known[1]
         key = _SPEC_ENCODER.encode(spec)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
                 self._forget_plans()
             plan = self._plans[key] = plan_claim(spec, self.features, self._classes, self._signature)
-        self._latest_plan = (spec, plan)
+        if len(self._recent_plans) >= PLANS_MAX:
+            self._recent_plans.clear()
+        self._recent_plans[id(spec)] = (spec, plan)
         return plan
 
     def published(self, pool: PoolID, node: Node) -> Iterator[DeviceEntry]:
@@ -359,7 +363,7 @@ class Inventory:
 
     def _forget_plans(self) -> None:
         self._plans.clear()
-        self._latest_plan = None
+        self._recent_plans.clear()
         self._needs.clear()
 
     def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:

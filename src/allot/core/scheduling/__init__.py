@@ -27,7 +27,7 @@ from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.groups.shape import minimum_of, topology_key
 from allot.core.scheduling.intake import Change, ObjectChange
 from allot.core.scheduling.machine import Applied, Bound, DecisionFailed, Machine, NotBound, Outcome, Settled
-from allot.core.scheduling.messages import explanation, refusal_text
+from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.node_admission import NodeAdmission, Rejection
 from allot.core.scheduling.nodes import volume_matching
 from allot.core.scheduling.nodes.filter_cache import local_refusal, static_refusal
@@ -167,6 +167,7 @@ __all__ = (
     "preempt",
     "put_into_force",
     "refusal_text",
+    "refusing_plugins",
     "spreads_of",
     "static_refusal",
     "topology_key",

@@ -7,6 +7,7 @@ of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -123,13 +124,19 @@ def _of_type(type_: type, owned: Iterable[gated_fields.GatedFields]) -> Iterator
 
 def _json_path(type_: Any, names: tuple[str, ...]) -> Iterator[str]:
     for position, name in enumerate(names):
-        field = next(each for each in msgspec.structs.fields(type_) if each.name == name)
+        field = _fields(type_)[name]
         yield field.encode_name
         if position == len(names) - 1:
             return
         type_, is_map = _struct_in(field.type)
         if is_map:
             yield EACH
+
+
+@cache
+def _fields(type_: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """By name. Reading annotations takes long, and every path begins at the same few types."""
+    return {each.name: each for each in msgspec.structs.fields(type_)}
 
 
 def _struct_in(type_: Any) -> tuple[Any, bool]:

@@ -6,6 +6,8 @@ import { h, say } from "./dom.js";
 export const STATES = { f: "free", p: "partly in use", u: "in use", b: "blocked", x: "unavailable" };
 // Okabe and Ito's colours, told apart by nearly everybody.
 export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900"];
+// Of how much of its time a device is used: from here on, in words, and the name of its colour.
+export const USES = /** @type {[number, string, string][]} */ ([[0, "below 5 %", "use-0"], [5, "5 to 25 %", "use-1"], [25, "25 to 50 %", "use-2"], [50, "50 to 75 %", "use-3"], [75, "75 % or more", "use-4"]]);
 const HEAD = 26, PAD = 6, SIZES = { s: 6, m: 13, l: 22, x: 34 };
 
 /** @param {string} text */
@@ -20,6 +22,9 @@ const ordered = (text) => text.replace(/\d+/g, (digits) => digits.padStart(12, "
 const plain = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 /** @param {string} text */
 export const colourOf = (text) => COLOURS[hash(text) % COLOURS.length];
+
+/** Whether a cell is in one of these states; t and h stand for taints and trouble. @param {any} cell @param {string} states */
+export const isWanted = (cell, states) => !states || states.includes(cell.s) || (states.includes("t") && Boolean(cell.t)) || (states.includes("h") && Boolean(cell.x));
 
 /** A cell with its pool. */
 class Found {
@@ -54,6 +59,7 @@ export function described(node, { cell, model, name }) {
   if (cell.u !== undefined) parts.push(`NUMA ${cell.u}`);
   if (cell.p !== undefined) parts.push(`PCIe root ${cell.p}`);
   parts.push(cell.f ? `${Math.round(cell.f * 100)} % in use` : /** @type {any} */ (STATES)[cell.s]);
+  if (cell.g !== undefined) parts.push(`${cell.g} % busy`);
   if (cell.h) parts.push(`held by ${cell.h.slice(0, 3).join(", ")}${cell.h.length > 3 ? ` and ${cell.h.length - 3} more` : ""}`);
   if (cell.t) parts.push(`tainted ${cell.t.join(", ")}`);
   if (cell.x) parts.push(cell.x);
@@ -163,7 +169,7 @@ export class Heat {
   /** One colour after the other, so that few names never share one. */
   nameColours() {
     const { colour } = this.settings, names = new Set();
-    if (colour !== "state") for (const card of this.cards.values()) for (const cells of card.cells) for (const { cell, model } of cells) { if (colour === "model") names.add(model); else if (cell.h) names.add(cell.h[0].split("/")[0]); }
+    if (colour === "namespace" || colour === "model") for (const card of this.cards.values()) for (const cells of card.cells) for (const { cell, model } of cells) { if (colour === "model") names.add(model); else if (cell.h) names.add(cell.h[0].split("/")[0]); }
     this.named = new Map([...names].sort().map((name, place) => [name, COLOURS[place % COLOURS.length]]));
   }
 
@@ -197,7 +203,7 @@ export class Heat {
     const context = canvas.getContext("2d");
     if (!this.styles) {
       const found = getComputedStyle(document.documentElement);
-      this.styles = Object.fromEntries(["text", "soft", "line", "panel", "cell-free", "cell-used", "cell-off", "warn", "bad"].map((name) => [name, found.getPropertyValue(`--${name}`).trim()]));
+      this.styles = Object.fromEntries(["text", "soft", "line", "panel", "cell-free", "cell-used", "cell-off", "warn", "bad", ...USES.map(([, , name]) => name)].map((name) => [name, found.getPropertyValue(`--${name}`).trim()]));
     }
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
@@ -267,8 +273,9 @@ export class Heat {
   /** @param {CanvasRenderingContext2D} context @param {any} found @param {number} x @param {number} y @param {number} size */
   paintCell(context, found, x, y, size) {
     const { cell, model } = found, styles = /** @type {any} */ (this.styles), { colour, states, only } = this.settings;
-    context.globalAlpha = (states && !states.includes(cell.s)) || (only && !only.has(found.name)) ? 0.15 : 1;
-    const held = (colour === "namespace" && cell.h ? this.named.get(cell.h[0].split("/")[0]) : colour === "model" ? this.named.get(model) : "") || styles["cell-used"];
+    context.globalAlpha = !isWanted(cell, states) || (only && !only.has(found.name)) ? 0.15 : 1;
+    const use = colour === "use" && cell.h ? (cell.g === undefined ? styles.soft : styles[/** @type {any} */ ([...USES].reverse().find(([from]) => cell.g >= from))[2]]) : "";
+    const held = use || (colour === "namespace" && cell.h ? this.named.get(cell.h[0].split("/")[0]) : colour === "model" ? this.named.get(model) : "") || styles["cell-used"];
     context.fillStyle = styles["cell-free"];
     context.fillRect(x, y, size, size);
     if (cell.s === "u") { context.fillStyle = held; context.fillRect(x, y, size, size); }

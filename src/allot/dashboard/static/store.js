@@ -1,5 +1,6 @@
 // @ts-check
 // What this page knows of the cluster: rows of tables, loaded once and kept up to date by one stream.
+import { moment } from "./dom.js";
 
 /** A failure that the server explains. */
 export class Refused extends Error {
@@ -9,7 +10,7 @@ export class Refused extends Error {
 
 /** @param {string} path @param {Record<string, any>} [params] */
 export async function get(path, params) {
-  const query = new URLSearchParams(Object.entries(params || {}).filter(([, value]) => value !== undefined && value !== "")).toString();
+  const query = new URLSearchParams(Object.entries({ at: moment.at, ...params }).filter(([, value]) => value !== undefined && value !== "")).toString();
   let response;
   try {
     response = await fetch(`api/${path}${query ? `?${query}` : ""}`, { headers: { Accept: "application/json" } });
@@ -74,6 +75,16 @@ export class Store {
     const { revision, rows } = await get(`rows/${name}`);
     this.tables[name] = new Map(Object.entries(rows));
     this.revisions[name] = revision;
+  }
+
+  /** Another moment of a recording is shown: everything anew, also what is gone by then. @param {any} now */
+  async move(now) {
+    const before = this.tables, names = this.wanted;
+    this.tables = {};
+    await Promise.all(names.map((name) => this.load(name)));
+    this.now = now;
+    this.began = performance.now();
+    this.told(new Map(names.map((name) => [name, new Set([...(before[name]?.keys() || []), ...this.tables[name].keys()])])), now);
   }
 
   follow(anew = false) {

@@ -11,6 +11,8 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import ForeignGroup, minimum_of, topology_key
 
+# States of gangs that are not running yet.
+UNPLACED = ("waiting", "incomplete", "partly placed")
 _MEMBERS_MAX = 200
 
 

@@ -7,7 +7,7 @@ large cluster has tens of thousands of cells.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -52,12 +52,16 @@ _LABELS_MAX = 12
 _PARTS_MAX = 64
 
 
-def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str]) -> dict[str, list[dict[str, Any]]]:
+# Percent of their time that the devices of a claim are used; None if that is not measured.
+Used = Callable[[object], float | None]
+
+
+def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str], used: Used) -> dict[str, list[dict[str, Any]]]:
     """The cells of a pool by the node that can use them, in display order. sick: complaints of drivers and nodes about
     devices."""
     found: dict[str, list[dict[str, Any]]] = {}
     for unit in units_of(pool, pool.entries):
-        found.setdefault(unit.node or SEVERAL, []).append(_cell(unit, sick))
+        found.setdefault(unit.node or SEVERAL, []).append(_cell(unit, sick, used))
     for cells in found.values():
         cells.sort(key=_place)
     return found
@@ -65,16 +69,16 @@ def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str]) -> dict[str, lis
 
 def _place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
     """By NUMA node and PCIe root: browsers would need a tenth of a second for a large cluster."""
-    return _ordered(str(cell.get("u", ""))), _ordered(str(cell.get("p", ""))), _ordered(cell["n"])
+    return in_order(str(cell.get("u", ""))), in_order(str(cell.get("p", ""))), in_order(cell["n"])
 
 
 @lru_cache(maxsize=4096)
-def _ordered(text: str) -> str:
+def in_order(text: str) -> str:
     """A sort key that puts gpu-9 before gpu-10."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(12), text)
 
 
-def _cell(unit: Unit, sick: Mapping[DeviceID, str]) -> dict[str, Any]:
+def _cell(unit: Unit, sick: Mapping[DeviceID, str], used: Used) -> dict[str, Any]:
     first = unit.entries[0]
     attributes = attributes_of(first)
     cell: dict[str, Any] = {"n": unit.counter_set or first.id.device, "s": _STATES[unit.state()], "m": model_of(first)}
@@ -84,9 +88,12 @@ def _cell(unit: Unit, sick: Mapping[DeviceID, str]) -> dict[str, Any]:
     if root is not None:
         cell["p"] = root
     users = list(unit.users())
-    holders = sorted({str(claim) for entry in users for claim in _holders(entry)})
-    if holders:
-        cell["h"] = holders
+    claims = {claim for entry in users for claim in _holders(entry)}
+    if claims:
+        cell["h"] = sorted(map(str, claims))
+        percents = [percent for claim in claims if (percent := used(claim)) is not None]
+        if percents:
+            cell["g"] = round(max(percents))
     share = _share(unit, users)
     if 0.0 < share < 1.0:
         cell["f"] = round(share, 3)

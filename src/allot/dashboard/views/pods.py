@@ -22,8 +22,8 @@ def waits(pod: Pod) -> bool:
     return pod.status.phase not in FINISHED and (pod.status.phase != "Running" or is_stuck(pod))
 
 
-def pod_row(what_if: WhatIfCluster, pod: Pod) -> dict[str, Any]:
-    """A pod as lists show it."""
+def pod_row(what_if: WhatIfCluster, pod: Pod, tried: tuple[int, str] = (0, "")) -> dict[str, Any]:
+    """A pod as lists show it. tried: how often in vain, and when last."""
     metadata = pod.metadata
     row: dict[str, Any] = {"s": state_of(pod), "at": metadata.creation_timestamp}
     if pod.spec.node_name:
@@ -44,6 +44,8 @@ def pod_row(what_if: WhatIfCluster, pod: Pod) -> dict[str, Any]:
         row["shape"] = _shape(pod, group, message)
         if pod.spec.priority:
             row["prio"] = pod.spec.priority
+        if tried[0]:
+            row["tries"], row["tried"] = tried
     return row
 
 

@@ -60,12 +60,17 @@ def _are_same(one: Sample, other: Sample) -> bool:
     return msgspec.structs.replace(one, at=other.at) == other
 
 
+def claim_seconds(claim: ResourceClaim) -> float | None:
+    """Since when a claim has its devices, if it says so."""
+    allocation = claim.status.allocation
+    return _seconds(allocation.allocation_timestamp if allocation is not None else None)
+
+
 def held_before(claims: Iterable[ResourceClaim]) -> list[tuple[float, int]]:
     """How many devices the existing claims held, by allocation time."""
     steps: dict[float, int] = {}
     for claim in claims:
-        allocation = claim.status.allocation
-        at = _seconds(allocation.allocation_timestamp if allocation is not None else None)
+        at = claim_seconds(claim)
         if at is not None:
             steps[at] = steps.get(at, 0) + sum(1 for _ in held_by(claim))
     total, found = 0, []

@@ -97,13 +97,14 @@ class _GroupPreemption:
             if isinstance(found, str):
                 message = found
                 continue
-            return self._found(residents, way, first if way is beside else {})
+            return self._chosen(residents, found, way, first if way is beside else {})
         return GroupPreempted(message=message)
 
-    def _found(self, residents: list[Resident], way: Way, kept: Mapping[int, Placement]) -> GroupPreempted:
-        some = self._as_unimportant_as_possible(residents, way)
-        found = way(some)
-        assert isinstance(found, dict), "the same victims make the same room"
+    def _chosen(
+        self, residents: list[Resident], found: dict[int, Placement], way: Way, kept: Mapping[int, Placement]
+    ) -> GroupPreempted:
+        """The victims among these. found: where pods go if all of them are gone; kept: those that found a place before."""
+        some, found = self._as_unimportant_as_possible(residents, found, way)
         taken = [placement for index, placement in found.items() if index not in kept]
         near = self._near(some, taken)
         if self._are_few(near) and isinstance(self._placed_without(near), dict):
@@ -164,8 +165,11 @@ class _GroupPreemption:
 
     # --- who has to go ---
 
-    def _as_unimportant_as_possible(self, residents: list[Resident], way: Way) -> list[Resident]:
-        """All up to the lowest priority that will do; without those whose going breaks a budget, if that will do too."""
+    def _as_unimportant_as_possible(
+        self, residents: list[Resident], found: dict[int, Placement], way: Way
+    ) -> tuple[list[Resident], dict[int, Placement]]:
+        """All up to the lowest priority that will do; without those whose going breaks a budget, if that will do too. And where pods go
+        then."""
         allowed = self._budgets.allowed()
         if allowed:
             kept: list[Resident] = []
@@ -176,18 +180,18 @@ class _GroupPreemption:
                     for budgets in resident.budgets:
                         for budget in budgets:
                             left[budget] -= 1
-            if len(kept) < len(residents) and isinstance(way(kept), dict):
-                residents = kept
+            if len(kept) < len(residents) and isinstance(placed := way(kept), dict):
+                residents, found = kept, placed
         levels = sorted({resident.priority for resident in residents})
         low, high = -1, len(levels) - 1
         while high - low > 1:
             middle = (low + high) // 2
             some = [resident for resident in residents if resident.priority <= levels[middle]]
-            if isinstance(way(some), dict):
-                high = middle
+            if isinstance(placed := way(some), dict):
+                high, found = middle, placed
             else:
                 low = middle
-        return [resident for resident in residents if resident.priority <= levels[high]]
+        return [resident for resident in residents if resident.priority <= levels[high]], found
 
     def _near(self, residents: list[Resident], taken: Sequence[Placement]) -> list[Resident]:
         """Those who are on a node that a pod of the group takes, or hold devices that such a node can reach."""

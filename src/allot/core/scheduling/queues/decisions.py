@@ -66,7 +66,8 @@ class QueueDecisions:
 
     def refusal(self, unit: Unit) -> Status | None:
         """Why a unit's queue does not let it in at all."""
-        over = self._over(unit) if self._book.queue_of(unit.pods[0]) else None
+        name = self._book.queue_of(unit.pods[0])
+        over = self._over(unit, name) if name else None
         return (
             Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
         )
@@ -82,8 +83,8 @@ class QueueDecisions:
             Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
         )
 
-    def _over(self, unit: Unit) -> Excess | None:
-        name, book = self._book.queue_of(unit.pods[0]), self._book
+    def _over(self, unit: Unit, name: str) -> Excess | None:
+        book = self._book
         book.settle_total()
         book.refresh(unit.pods)
         closed = book.tree.refusal(name)
@@ -107,12 +108,13 @@ class QueueDecisions:
 
     def decide(self, unit: Unit, settings: Settings, now: float) -> Decision:
         """As `decide.decide`, within the limits of the unit's queue."""
-        if not self._book.queue_of(unit.pods[0]):
+        name = self._book.queue_of(unit.pods[0])
+        if not name:
             return decide(self._cluster, unit, settings, now)
         reserved = self._book.release(unit.pods)
         if self._cluster.kept:
             unit = msgspec.structs.replace(unit, pods=tuple(self._promised(pod) for pod in unit.pods))
-        found = self._decided(unit, settings, now)
+        found = self._decided(unit, name, settings, now)
         if reserved and not found.placements:
             self._book.reserve(reserved)
         return self._delayed(unit, found, now)
@@ -141,11 +143,11 @@ class QueueDecisions:
             return pod
         return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
-    def _decided(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        over = self._over(unit)
+    def _decided(self, unit: Unit, name: str, settings: Settings, now: float) -> Decision:
+        over = self._over(unit, name)
         if over is not None:
             return _refused(unit.pods, over)
-        queue, needed = self._queue(self._book.queue_of(unit.pods[0])), self._needed(unit)
+        queue, needed = self._queue(name), self._needed(unit)
         if unit.is_lone and len(unit.pods) == 1:
             found = self._alike.decide(unit, self._unforced(settings), now, self._keeping)
             return self._affordable(queue, unit, found, self._unforced(settings), now)

@@ -7,7 +7,7 @@ everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -150,6 +150,11 @@ class Job:
         """The group that a pod belongs to; None if it is alone."""
         return self.groups.get(task.part, self.group)
 
+    @property
+    def only(self) -> Task | None:
+        """Its pod, if it is one: most are."""
+        return self.tasks[0] if len(self.tasks) == 1 and not self.root.parts else None
+
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""
         return _in_order([task for task in self.tasks if task.is_active and part in (None, task.part)])
@@ -176,6 +181,9 @@ class Job:
 
     def sort_key(self) -> tuple[int, int, str, str]:
         """Among jobs of a queue: priority, who has too few pods before who has more, age, name."""
+        only = self.only
+        if only is not None:
+            return -self.priority, elastic_state((only.is_active,), (self.root.minimum,)), self.created, self.key
         leaves = list(self.root.leaves())
         state = elastic_state([len(self.active(leaf.name)) for leaf in leaves], [leaf.minimum for leaf in leaves])
         return -self.priority, state, self.created, self.key
@@ -184,6 +192,9 @@ class Job:
 
     def to_start(self) -> list[Task]:
         """The pods that are to be placed next, together: up to the minimum, or one more."""
+        only = self.only
+        if only is not None:
+            return [only] if only.waits else []
         return self._to_start(self.root)
 
     def _to_start(self, part: Part) -> list[Task]:
@@ -246,13 +257,15 @@ def _in_order(tasks: list[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: task.rank) if len(tasks) > 1 else tasks
 
 
-def asked(tasks: Iterable[Task]) -> dict[str, int]:
+def asked(tasks: Sequence[Task]) -> Amounts:
     """What pods ask for together."""
-    return total(task.amounts for task in tasks)
+    return tasks[0].amounts if len(tasks) == 1 else total(task.amounts for task in tasks)
 
 
-def units_of(job: Job, gone: Sequence[Task]) -> list[dict[str, int]]:
+def units_of(job: Job, gone: Sequence[Task]) -> list[Amounts]:
     """What a job loses, as units that are judged one by one: each pod above the minimum of its part, then the rest together."""
+    if len(gone) == 1:
+        return [gone[0].amounts]
     surplus: list[Task] = []
     core: list[Task] = []
     minimums = {leaf.name: leaf.minimum for leaf in job.root.leaves()}

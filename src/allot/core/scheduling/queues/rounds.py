@@ -103,6 +103,8 @@ class Round:
         self._now = now
         self._trials_max = trials_max
         self._in_force = InForce(cluster)
+        # Jobs of queues that take jobs and of which something waits; in the course of a round they become fewer.
+        self._waiting: list[Job] | None = None
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
         # When time alone may give somebody a right to room, in seconds since 1970: a minimum run time or a delay ends.
@@ -249,14 +251,13 @@ class Round:
             self.wake_at_s = when
 
     def _pending(self) -> list[Job]:
-        return [
-            job
-            for job in self._jobs.values()
-            if any(task.waits for task in job.tasks)
-            and job.is_ready()
-            and job.to_start()
-            and not self._tree.refusal(job.queue)
-        ]
+        waiting = self._waiting
+        if waiting is None:
+            named = dict.fromkeys(job.queue for job in self._jobs.values())
+            closed = {name for name in named if self._tree.refusal(name)}
+            waiting = [job for job in self._jobs.values() if job.queue not in closed]
+        self._waiting = [job for job in waiting if job.to_start() and job.is_ready()]
+        return self._waiting
 
 
 def stale(jobs: Iterable[Job], since_s: Mapping[str, float], now: float, grace_s: float = STALE_AFTER_S) -> list[Task]:

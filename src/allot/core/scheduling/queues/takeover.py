@@ -30,7 +30,14 @@ from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.node_room import NodeRoom
 from allot.core.scheduling.queues.order import Candidate, first_among
 from allot.core.scheduling.queues.placing import place_all
-from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
+from allot.core.scheduling.queues.reclaim_rules import (
+    Reclaimer,
+    fits_deserved,
+    is_worth_trying,
+    may_lose,
+    may_try,
+    objection,
+)
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_few_jobs, of_one_node, of_several_nodes
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
@@ -209,7 +216,7 @@ class Takeovers:
         order = steps(self._holders, worth, lambda _: True, self._protection(lambda other: self._queue(other), queue))
 
         def judge(tried: _Tried) -> str:
-            losses: dict[str, list[dict[str, int]]] = {}
+            losses: dict[str, list[Amounts]] = {}
             for other, tasks in _by_job(tried.gone):
                 losses.setdefault(other.queue, []).extend(units_of(other, tasks))
             taker = reclaimer
@@ -553,6 +560,8 @@ class _Worth:
         self._reclaimer = reclaimer
         self._tree = tree
         self._above = {queue.name for queue in reclaimer.queue.path()}
+        # By the name of the queue above: whether the taker, or its ancestor there, stays within what it deserves.
+        self._deserves: dict[str, bool] = {}
         self._known: dict[str, bool] = {}
         self._losers: dict[str, bool] = {}
 
@@ -572,8 +581,16 @@ class _Worth:
             return True
         known = self._known.get(queue.name)
         if known is None:
-            known = self._known[queue.name] = is_worth_trying(self._reclaimer, queue)
+            known = self._known[queue.name] = self._is_worth_trying(queue)
         return known
+
+    def _is_worth_trying(self, queue: QueueShares) -> bool:
+        request, above = self._reclaimer.request, queue.parent.name if queue.parent is not None else ""
+        is_deserved = self._deserves.get(above)
+        if is_deserved is None:
+            mine = next(each for each in self._reclaimer.queue.path() if each.parent is queue.parent)
+            is_deserved = self._deserves[above] = fits_deserved(mine, request)
+        return is_worth_trying(request, queue, is_deserved=is_deserved)
 
     def may_lose(self, job: Job) -> bool:
         """Whether a job's queue, as it is, may lose a unit; if not, its pods can only move."""

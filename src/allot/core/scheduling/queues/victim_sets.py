@@ -33,7 +33,7 @@ class Lack:
         self._counts = counts
         self._missing: dict[str, int] = {}
         for resource, there in tree.total.items():
-            held = sum(queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares)
+            held = sum([queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares])
             missing = request.get(resource, 0) - (there - held + outside.get(resource, 0))
             if missing > 0:
                 self._missing[resource] = missing
