@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 # all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint steady escapes crashes kubectls nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
+.PHONY: help setup demo test check lint steady escapes crashes kubectls real nightly bench bench-compare fuzz docs site screenshots format wheel dist image lock clean
 
 help:
 	@echo "make demo    two pods and one simulated GPU: a guided tour on a real control plane"
@@ -26,10 +26,11 @@ help:
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
 	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS)"
-	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, fuzz"
+	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, real, fuzz"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
 	@echo "make crashes kill controllers of workloads and schedulers of gangs between any two writes, 200 seeds of each law; and agents, drivers, control planes"
 	@echo "make kubectls  every test of the kubectl suite with every kubectl on every store"
+	@echo "make real    contests of 100 pods each beside a real kube-scheduler, and the whole on a real node (KUBEBUILDER_ASSETS, root; ALLOT_IMAGE)"
 	@echo "make bench   measure speed and memory"
 	@echo "make bench-compare REF=commit  processor time per pod against another commit, in turn (PAIRS=10, OUTPUT=text|json)"
 	@echo "make fuzz    send mutated requests to a server (N=60000 SEED=1 TARGET=apiserver|node, or REPLAY=file)"
@@ -68,12 +69,12 @@ $(READY): pyproject.toml $(LOCK_DEV)
 demo: $(RUNS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" allot demo
 
-# Tests that start processes wait for most of their time: three workers for each processor use it.
-WORKERS := $(shell expr 3 \* $$(getconf _NPROCESSORS_ONLN))
+# Tests that start processes wait for most of their time: four workers for each processor use it.
+WORKERS := $(shell expr 4 \* $$(getconf _NPROCESSORS_ONLN))
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)
-	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup
+	PYTHONHASHSEED=0 $(BIN)/pytest --quiet -n $(WORKERS)
 	PYTHONHASHSEED=4242 $(BIN)/pytest --quiet -n auto -m "not slow" tests/core
 
 check: lint
@@ -132,16 +133,26 @@ fuzz: $(READY)
 
 # Controllers and schedulers that are killed between any two writes: 200 seeds of each law.
 crashes: $(READY)
-	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) --dist loadgroup tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
+	ALLOT_RUNS=200 $(BIN)/pytest --quiet --timeout 0 -n $(WORKERS) tests/controllers/test_workload_laws.py tests/controllers/test_job_law.py \
 		tests/core/scheduling/groups/test_gang_laws.py tests/scheduler/test_gang_crash.py tests/core/scheduling/queues/test_queue_laws.py tests/core/autoscaling
 	ALLOT_KILL_ROUNDS=40 $(BIN)/pytest --quiet --timeout 0 tests/node/test_agent_kills.py
 	ALLOT_KILLS=50 $(BIN)/pytest --quiet --timeout 0 tests/e2e/test_durability.py
 
 # Every test of a command line with every kubectl on every store.
 kubectls: $(READY)
-	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist loadgroup tests/e2e
+	ALLOT_ALL_KUBECTLS=1 $(BIN)/pytest --quiet -n $(WORKERS) tests/e2e
 
-nightly: steady escapes crashes kubectls fuzz
+# Beside Kubernetes' own components, where KUBEBUILDER_ASSETS names their folder. The real node takes the image that `make image` wrote.
+ALLOT_IMAGE ?= $(abspath $(firstword $(wildcard dist/allot-image-*.oci.tar)))
+real: $(READY)
+ifdef KUBEBUILDER_ASSETS
+	ALLOT_CONTEST_PODS=100 ALLOT_IMAGE=$(ALLOT_IMAGE) $(BIN)/pytest --quiet --timeout 0 -rs -s \
+		tests/e2e/test_guard.py tests/e2e/test_components.py tests/e2e/test_real_node.py
+else
+	@echo "note: KUBEBUILDER_ASSETS is not set, so nothing is tried beside Kubernetes' own components" >&2
+endif
+
+nightly: steady escapes crashes kubectls real fuzz
 
 docs: $(READY)
 	$(BIN)/python docs/console.py

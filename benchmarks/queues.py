@@ -4,7 +4,7 @@
 
 5,000 pods that wait in 200 queues of 20 departments, on nodes with 8 GPUs: with room for all, with room for half, and with everything held
 by queues that have to give half of it back; the same with claims for devices. Every pod that is evicted comes back and waits. A row ends
-when nothing is left to do.
+when nothing is left to do. The interpreter is set as in a scheduler.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from allot.core.model.codec import decode
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KaiQueue
 from allot.core.scheduling import Bound, Machine, ObjectChange, Settings
+from allot.process.interpreter import tune
 
 QUICK = "--quick" in sys.argv
 PROFILE = "--profile" in sys.argv
@@ -198,6 +199,7 @@ def measure(row: Row) -> tuple[float, float, World]:
 
 def main() -> None:
     """Measure and print."""
+    tune()
     wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     print(f"{PODS} pods that wait in {QUEUES} queues of {DEPARTMENTS} departments")
     print(f"{'row':<24}{'ms per pod':>12}{'of it coming':>14}{'placed':>8}{'evicted':>9}{'decisions':>11}")

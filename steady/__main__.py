@@ -64,8 +64,9 @@ class _Runs:
         """One run; a line about it."""
         self.count += 1
         report = self._folder / f"{self.count}.xml"
-        command = [sys.executable, "-m", "pytest", "--quiet", "-n", str(self._workers), "--dist", "loadgroup"]
-        command += ["-p", "steady.process_starts", f"--junit-xml={report}", *paths]
+        command = [sys.executable, "-m", "pytest", "--quiet", *(("-n", str(self._workers)) if self._workers else ())]
+        # The older form of the report names the files.
+        command += ["-p", "steady.process_starts", "-o", "junit_family=xunit1", f"--junit-xml={report}", *paths]
         begin = time.monotonic()
         environment = {**os.environ, FOLDER: str(self._folder / "starts"), "PYTHONHASHSEED": "0"}
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -78,10 +79,10 @@ class _Runs:
         cases = ElementTree.parse(report).getroot().findall(".//testcase")
         failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
         self.tests += len(cases)
-        self._failures.update(f"{case.get('classname')}::{case.get('name')}" for case in failed)
+        self._failures.update(map(_test, failed))
         print(f"{name}: {len(cases)} tests, {len(failed)} failed, {time.monotonic() - begin:.0f} s", flush=True)
         for case in failed:
-            print(f"  {case.get('classname')}::{case.get('name')}: {_message(case)}", flush=True)
+            print(f"  {_test(case)}: {_message(case)}", flush=True)
         if failed:
             OUTPUT.mkdir(parents=True, exist_ok=True)
             told = OUTPUT / f"{os.getpid()}-{self.count}.txt"
@@ -92,6 +93,11 @@ class _Runs:
         """As the runs so far have seen."""
         notes = (self._folder / "starts").glob("*")
         return sorted({line for note in notes for line in note.read_text().splitlines()})
+
+
+def _test(case: ElementTree.Element) -> str:
+    """As pytest takes it, and TESTS of `make steady`."""
+    return f"{case.get('file')}::{case.get('name')}"
 
 
 def _message(case: ElementTree.Element) -> str:

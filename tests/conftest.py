@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
+
+import workers
 
 # Tests fork to become somebody else, and only a process with one thread may enter a user namespace: gRPC, where a test before used it,
 # would start its own threads in the child.
@@ -35,42 +36,24 @@ _ROOT = Path(__file__).parents[1]
 _LIMIT = pytest.StashKey[Any]()
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """With `--dist loadgroup` tests that share something are one piece of work: a module with a cluster of its own, so that tests find
-    what those before them left; those that use one of the servers or clusters that each worker starts at most once, so that not all
-    workers start all of them; and a module of many quick tests. All others are pieces of their own."""
-    return _ByWhatIsShared(config, log) if config.getvalue("dist") == "loadgroup" else None
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`-n N`."""
+    workers.add_option(parser)
 
 
-class _ByWhatIsShared(LoadScopeScheduling):
-    """Pieces in the order of the collection. What is done is forgotten: the plugin's own scheduler goes through everything that a worker
-    ever did at the end of every test."""
-
-    def schedule(self) -> None:
-        """Called once the workers have collected, and once more for each that takes the place of one that died."""
-        if self.collection is None:
-            self.config.option.loadscopereorder = False
-            collected = next(iter(self.registered_collections.values()))
-            self._positions = {nodeid: position for position, nodeid in enumerate(collected)}
-        super().schedule()
-
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ARG002 - as in the plugin
-        """A worker has done a test, and may want more."""
-        nodeid = self.registered_collections[node][item_index]
-        piece = self._split_scope(nodeid)
-        left = self.assigned_work[node][piece]
-        del left[nodeid]
-        if not left:
-            del self.assigned_work[node][piece]
-        self._reschedule(node)
-
-    def _assign_work_unit(self, node: Any) -> None:
-        piece, tests = self.workqueue.popitem(last=False)
-        self.assigned_work[node][piece] = tests
-        node.send_runtest_some([self._positions[nodeid] for nodeid in tests])
-
-    def _split_scope(self, nodeid: str) -> str:
-        return _piece(nodeid)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Tests that share something are one piece of work: a module with a cluster of its own, so that tests find what those before them
+    left; those that use one of the servers or clusters that each worker starts at most once, so that not all workers start all of
+    them; and a module of many quick tests. All others are pieces of their own."""
+    count = session.config.getoption("workers")
+    if not count or session.testsfailed or session.config.option.collectonly:
+        return None
+    pieces: dict[str, list[int]] = {}
+    for number, item in enumerate(session.items):
+        pieces.setdefault(_piece(item.nodeid), []).append(number)
+    workers.run_pieces(session, count, pieces.values())
+    return True
 
 
 # A version of kubectl and a store, as tests/e2e/conftest.py pairs them.
@@ -99,12 +82,14 @@ def _shared_by(module: str) -> str:
     return ""
 
 
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Before the workers start: each of them would compile everything that is new, all at the same time."""
-    if sys.dont_write_bytecode:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Where several processors are to be used, they compile what is new: one alone would take twice as long, and the first commands
+    that tests start would do it again, each."""
+    if sys.dont_write_bytecode or not session.config.getoption("workers"):
         return
     global _compiled_for
-    _compiled_for = config
+    _compiled_for = session.config
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
         pool.map(
             _compile, (path for folder in ("src", "tests") for path in (_ROOT / folder).rglob("*.py")), chunksize=8
@@ -143,7 +128,7 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector, call: pytest
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Pieces with the most slow tests first, so that at the end, when one worker after the other runs dry, only quick ones are left."""
-    if config.getoption("loadgroup", False):
+    if config.getoption("workers"):
         slow = Counter(_piece(item.nodeid) for item in items if item.get_closest_marker("slow"))
         items.sort(key=lambda item: -slow[_piece(item.nodeid)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_what_starts_processes_is_repeated_and_what_ever_fails_is_named(tmp_path
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert [len((tmp_path / each).read_text()) for each in ("alone", "starts")] == [1, 2]
-    assert "failed 1 times: " in done.stdout and "::test_starts" in done.stdout
+    assert re.search(r"failed 1 times: \S*test_starts.py::test_starts$", done.stdout, re.MULTILINE)
     assert "2 runs, 3 tests, 1 failures, 1 processors kept busy" in done.stdout
     more = ROOT / done.stdout.partition("more: ")[2].split("\n")[0]
     assert "the second time" in more.read_text()

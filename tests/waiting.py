@@ -26,8 +26,8 @@ def wait_for(what: str, look: Callable[[], Found | None], seconds: float = WAIT_
         if found := look():
             return found
         assert begin < end, f"{what}: not within {seconds:g} s; last seen: {found!r}"
-        # A look that starts processes must not take the processor away from what is waited for.
-        time.sleep(max(_POLL_S, time.monotonic() - begin))
+        # A look that starts processes must not take the processor away from what is waited for, nor from other tests.
+        time.sleep(max(_POLL_S, 2 * (time.monotonic() - begin)))
 
 
 async def until(look: Callable[[], Any], what: str = "", seconds: float = WAIT_S) -> Any:

@@ -441,6 +441,30 @@ async def test_services_get_addresses(server: LiveServer) -> None:
     assert 30000 <= spec["ports"][0]["nodePort"] <= 32767
 
 
+async def test_a_service_that_nodes_with_endpoints_answer_for_gets_a_health_check_node_port(server: LiveServer) -> None:
+    path = "/api/v1/namespaces/default/services"
+    spec = {"ports": [{"port": 80}], "type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    made = (await server.post(path, {"metadata": {"name": "s"}, "spec": spec})).json
+    port = made["spec"]["healthCheckNodePort"]
+    assert 30000 <= port <= 32767
+    assert port != made["spec"]["ports"][0]["nodePort"]
+    # Who leaves it out keeps it, and nobody changes it.
+    without = {name: value for name, value in made["spec"].items() if name != "healthCheckNodePort"}
+    kept = (await server.put(f"{path}/s", {**made, "spec": without})).json
+    assert kept["spec"]["healthCheckNodePort"] == port
+    other = await server.patch(f"{path}/s", {"spec": {"healthCheckNodePort": 30000 if port != 30000 else 30001}})
+    assert (other.status, "spec.healthCheckNodePort: Forbidden: field is immutable" in other.json["message"]) == (
+        422,
+        True,
+    )
+    # It goes with the policy that it is for.
+    everywhere = await server.patch(f"{path}/s", {"spec": {"externalTrafficPolicy": "Cluster"}})
+    assert everywhere.status == 200, everywhere.json
+    assert "healthCheckNodePort" not in everywhere.json["spec"]
+    wrong = await server.post(path, {"metadata": {"name": "t"}, "spec": {**spec, "healthCheckNodePort": 70000}})
+    assert (wrong.status, "provided port is not in the valid range" in wrong.json["message"]) == (422, True)
+
+
 async def test_a_service_that_becomes_a_name_gives_its_addresses_back(server: LiveServer) -> None:
     path = "/api/v1/namespaces/default/services"
     body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], "type": "NodePort", "selector": {"a": "b"}}}

@@ -30,7 +30,8 @@ PROCESS = Path(__file__).with_name("provider_process.py")
 
 
 @contextmanager
-def _provider(folder: Path, *files: Path) -> Iterator[str]:
+def provider_process(folder: Path, *files: Path) -> Iterator[str]:
+    """Where a provider of its own process answers, with its state in a folder."""
     command = [sys.executable, str(PROCESS), "127.0.0.1:0", str(folder), *map(str, files)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -87,7 +88,7 @@ async def _walk(provider: ExternalProvider) -> None:
 
 async def test_a_provider_on_loopback(tmp_path: Path) -> None:
     """All calls, over a plain connection."""
-    with _provider(tmp_path) as address:
+    with provider_process(tmp_path) as address:
         provider = ExternalProvider(address)
         try:
             await _walk(provider)
@@ -98,7 +99,7 @@ async def test_a_provider_on_loopback(tmp_path: Path) -> None:
 async def test_a_provider_over_mutual_tls(tmp_path: Path) -> None:
     """And nobody else is let in."""
     files, right, wrong = _issue(tmp_path)
-    with _provider(tmp_path, *files) as address:
+    with provider_process(tmp_path, *files) as address:
         provider, stranger, plain = (ExternalProvider(address, each, timeout_s=2.0) for each in (right, wrong, None))
         try:
             await _walk(provider)
@@ -152,7 +153,7 @@ async def test_what_is_optional_may_be_missing_and_nonsense_is_an_error() -> Non
         return messages.NodeGroupTemplateNodeInfoResponse(nodeBytes=b"\\xff\\xff").SerializeToString()
 
     async with _service(NodeGroups=nonsense, NodeGroupTemplateNodeInfo=bad_template) as provider:
-        with pytest.raises(ProviderError, match="the answer is no NodeGroupsResponse"):
+        with pytest.raises(ProviderError, match="the answer is not a NodeGroupsResponse"):
             await provider.groups()
         with pytest.raises(ProviderError, match="template of group g"):
             await provider.template("g")

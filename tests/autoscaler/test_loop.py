@@ -177,8 +177,8 @@ class _Troubled:
     ("kind", "said"),
     [
         ("timeout", "deadline exceeded"),
-        ("ignored", "was asked for a size of 1 and set 0"),
-        ("promised", "of 1 machines that the provider was asked for, 1 were never made"),
+        ("ignored", "requested a size of 1, but the provider set 0"),
+        ("promised", "of 1 requested machines, the provider never created 1"),
     ],
 )
 async def test_a_provider_that_does_not_give_what_it_is_asked_for(

@@ -83,7 +83,7 @@ def test_explain_tells_whether_a_node_is_coming(dump: Path) -> None:
     )
     assert "no node is coming: [{l4" in allot("explain", "train", "-f", str(dump)).stdout
     asked = allot("explain", "train", "-f", str(dump), "--pools", "l4=g2-standard-4,price=0.7").stdout
-    assert "a node of pool l4 would be bought for it, at 0.70 per hour each" in asked
+    assert "a node of pool l4 would be added for it, at 0.70 per hour each" in asked
     asked = allot("explain", "train", "-f", str(dump), "--pools", "cpu=n2-standard-4").stdout
     assert "pool cpu does not help: cannot allocate all claims" in asked
 
@@ -109,9 +109,7 @@ def test_plan_and_explain_know_compute_classes(dump: Path) -> None:
     found = allot("plan", "-f", str(dump), *pools)
     assert "large   +1      1 of 10   9.00       c       priority 1 (large)" in found.stdout
     asked = allot("explain", "train", "-f", str(dump), *pools).stdout
-    assert (
-        "a node of pool large, priority 1 (large) of ComputeClass c would be bought for it, at 9.00 per hour" in asked
-    )
+    assert "a node of pool large, priority 1 (large) of ComputeClass c would be added for it, at 9.00 per hour" in asked
     none = allot("plan", "-f", str(dump), "--pools", "small=g2-standard-4,computeClass=c")
     assert none.code == 1
     assert "default/train: no pool of ComputeClass c helps." in none.stdout

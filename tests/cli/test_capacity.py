@@ -149,7 +149,7 @@ def test_none_fits_is_an_exit_code(tmp_path: Path) -> None:
     manifest.write_text(json.dumps({**claim, "spec": {"devices": {"requests": [request]}}}))
     result = allot("plan", str(manifest), *DUMP)
     assert result.code == 1
-    assert "No copy fits. If one were there:" in result.stdout
+    assert "No copy fits. If one were created:" in result.stdout
     explanation = allot("plan", str(manifest), "-o", "json", *DUMP).lines[0]["explanation"]
     assert explanation["reason"] == "TooFewDevices"
 
@@ -160,7 +160,7 @@ def test_none_fits_is_an_exit_code(tmp_path: Path) -> None:
         (("--drain", "gone"), 1, "'gone': no node has this name or these labels"),
         (("--add-like", "gone=2"), 1, "node gone is not in the cluster"),
         (("--add-like", "node-a=x"), 2, "'x' is not a number of nodes"),
-        (("--add", "h100x99=1"), 2, "there is no such machine"),
+        (("--add", "h100x99=1"), 2, "unknown machine"),
         (("--max", "0"), 2, "invalid value for '--max'"),
     ],
 )

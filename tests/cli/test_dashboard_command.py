@@ -59,12 +59,33 @@ def test_a_port_that_is_in_use_is_told(dump: Path) -> None:
         (["--kubeconfig", "missing"], 2, "missing"),
         (["--address", "localhost", "-f", "x"], 2, "'localhost' is not an IP address"),
         (["--tls-cert-file", "a.pem", "-f", "x"], 2, "must be set together"),
+        (["--record", "a", "-f", "x"], 2, "--record needs a cluster"),
+        (["--record", "a", "--replay", "b"], 2, "--record needs a cluster"),
+        (["--replay", "a", "--context", "b"], 2, "--replay shows a recording"),
+        (["--replay", "missing.recording"], 2, "missing.recording: no such file or directory"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], code: int, said: str) -> None:
     done = allot("dashboard", *arguments)
     assert done.code == code, done.stderr
     assert said in done.stderr
+
+
+def test_files_that_are_no_recording_or_no_key_are_told(dump: Path, tmp_path: Path) -> None:
+    done = allot("dashboard", "--replay", str(dump))
+    assert (done.code, f"{dump}: not a recording" in done.stderr) == (2, True)
+    recording = tmp_path / "recording"
+    recording.write_bytes(b"allot recording 1\n")
+    done = allot("dashboard", "-f", str(recording))
+    assert (done.code, "a recording is shown with --replay FILE" in done.stderr) == (2, True)
+    key = tmp_path / "key"
+    key.write_text("short")
+    key.chmod(0o600)
+    done = allot("dashboard", "-f", str(dump), "--session-key-file", str(key))
+    assert (done.code, f"--session-key-file {key}: has 5 bytes: expected a key of at least 32" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_certificate_that_is_none_is_told(dump: Path, tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_what_a_dump_lacks_is_noted_and_not_taken_for_deleted_without_a_word(tmp
     path.write_text(listed([made for made in CLUSTER if made["kind"] == "Pod"]))
     result = allot("explain", "train", "-f", str(path))
     assert result.stdout.splitlines()[0] == (
-        "default/train is pending because its claim default/train-gpu-x is not there, "
-        "nor is ResourceClaimTemplate default/train-template, from which it was made"
+        "default/train is pending because its claim default/train-gpu-x does not exist, "
+        "nor does ResourceClaimTemplate default/train-template, from which it was created"
     )
     assert result.stderr == (
         "note: the dump has no Node and no DeviceClass and no ResourceSlice: "
@@ -158,10 +158,10 @@ def test_what_is_not_there_is_refused_with_a_hint(dump: str) -> None:
 
 
 def test_a_kind_that_cannot_be_explained(dump: str) -> None:
-    result = allot("explain", "node/n", "-f", dump)
+    result = allot("explain", "secret/n", "-f", dump)
     assert result.code == 2
     assert result.stderr.startswith(
-        "error: kind 'node' cannot be explained: expected pod, claim, podgroup, queue, deploy, "
+        "error: kind 'secret' cannot be explained: expected pod, claim, podgroup, queue, deploy, "
     )
 
 

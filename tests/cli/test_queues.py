@@ -41,7 +41,7 @@ def test_a_queue_is_explained_with_its_shares_and_what_helps() -> None:
     found = allot("explain", "queue/evaluation", *DUMP)
     assert found.code == 1
     assert found.stdout.startswith(
-        "queue evaluation: 1 job waits for 3 GPUs; ml/eval-0 is pending because queue evaluation"
+        "queue evaluation: 1 job waits for 3 GPUs; ml/eval-0 is pending because the limit of queue evaluation"
     )
     assert (
         "1. raise the limit of queue evaluation to 3 GPUs; then ml/train-2 and ml/train-1 have to make room"

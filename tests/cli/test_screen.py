@@ -76,7 +76,7 @@ async def test_every_page_shows_its_rows(dump: Path) -> None:
         assert rows["node-4"][1].endswith(UNHEALTHY[0]) and " " in rows["node-4"][1]
         assert "8 nodes" in screen.text("summary") and "7 pods wait" in screen.text("summary")
         expected = {
-            "2": ("team-1/big-0", "Pending", "Unschedulable: 0/8 nodes are available: 8 cannot allocate all claims."),
+            "2": ("team-1/big-0", "Pending", "0/8 nodes are available: 8 cannot allocate all claims.", "3"),
             "3": ("team-2/sick", "in use", "not ready: fell off the bus"),
             "4": ("  evaluation", "gpu", "4"),
             "5": ("team-2/ring", "waiting", "0/4"),
@@ -103,6 +103,21 @@ async def test_enter_explains_and_y_shows_the_object(dump: Path) -> None:
         # A second one gives up the filter.
         await screen.press("escape")
         await screen.until(lambda: len(screen.rows()) == 7)
+
+
+async def test_names_are_in_the_order_of_their_numbers_and_nothing_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    path = scene.write(tmp_path / "dump.json", scene.objects(12))
+    async with shown(path) as screen:
+        assert [row[0] for row in screen.rows()] == [f"node-{number}" for number in range(12)]
+        for width in (120, 100):
+            await screen.pilot.resize_terminal(width, 30)
+            for key in "1258":
+                await screen.press(key)
+                await screen.until(screen.rows)
+                await screen.until(lambda width=width: screen.app.query_one(DataTable).virtual_size.width <= width)
+        # What was cut off is in the answer.
+        await screen.press("2", "enter")
+        await screen.until(lambda: "is pending because" in screen.text("answer"))
 
 
 async def test_words_that_no_row_has_are_named(dump: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_file_can_say_which_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specs", "text"),
     [
-        (("h100x9000",), "there is no such machine"),
+        (("h100x9000",), "unknown machine"),
         (("t4=0",), "'0' is not a number of nodes from 1 to 20000"),
         (("t4=many",), "'many' is not a number"),
         (("t4", "t4"), "two nodes would have the name t4"),

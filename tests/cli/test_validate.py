@@ -64,12 +64,32 @@ def test_unknown_fields_are_warnings_or_with_strict_errors() -> None:
 
 @pytest.mark.parametrize(
     ("api_version", "kind"),
-    [("resource.k8s.io/v1", "ResourceClam"), ("resource.k8s.io/v9", "ResourceClaim"), ("example.com/v1", "Thing")],
+    [
+        ("resource.k8s.io/v1", "ResourceClam"),
+        ("resource.k8s.io/v9", "ResourceClaim"),
+        ("resource.k8s.i/v1", "ResourceClaim"),
+    ],
 )
 def test_unknown_kinds_are_errors(api_version: str, kind: str) -> None:
     result = allot("validate", "-", "-o", "json", stdin=text({"apiVersion": api_version, "kind": kind}))
     assert result.code == 1
     assert result.lines[0]["errors"][0]["field"] == "kind"
+
+
+def test_custom_resources_are_not_checked_and_that_is_said() -> None:
+    queue = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "a"}}
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "b"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    result = allot("validate", "-", stdin=text(queue, flavor, node))
+    assert result.code == 0
+    assert result.stdout == "1 object is valid\n"
+    assert result.stderr == (
+        "note: custom resources are not checked: 1 Queue (scheduling.run.ai/v2), 1 ResourceFlavor (kueue.x-k8s.io/v1beta2)\n"
+    )
+    alone = allot("validate", "-", stdin=text(queue))
+    assert alone.code == 0
+    assert alone.stdout == "no object was checked\n"
+    assert allot("validate", "-", "-o", "json", stdin=text(queue)).lines[0]["checked"] is False
 
 
 def test_an_absurd_quantity_is_an_error_or_capped_and_never_hangs() -> None:

@@ -141,7 +141,7 @@ async def test_a_server_that_is_away_is_named() -> None:
 
 async def test_a_server_whose_name_is_not_known_is_told_in_words() -> None:
     async with transport_to(Connection(server="https://nowhere.invalid:6443"), QuickClock()) as transport:
-        with pytest.raises(Unreachable, match=r"cannot connect to \S+: the name nowhere\.invalid is not known$"):
+        with pytest.raises(Unreachable, match=r"cannot connect to \S+: the name nowhere\.invalid is unknown$"):
             await transport.request("GET", "/x")
 
 

@@ -171,7 +171,7 @@ def test_an_exec_plugin_is_read(tmp_path: Path) -> None:
         ),
         (
             document(cluster={"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}),
-            "insecure-skip-tls-verify: a certificate authority is given too",
+            "insecure-skip-tls-verify: a certificate authority is also set",
         ),
         (
             document(cluster={"insecure-skip-tls-verify": "yes"}),

@@ -23,6 +23,7 @@ from allot.dashboard.following import Followed
 from allot.dashboard.model import Model
 from allot.dashboard.questions import BadQuestion, answer
 from allot.dashboard.server import HEARTBEAT_S, Dashboard
+from allot.dashboard.sessions import Sessions
 from allot.process.clock import SystemClock
 from dashboard import scene
 from dashboard.serving import Visitor, visitor, visitor_of_dump
@@ -241,7 +242,7 @@ async def test_changes_are_streamed_and_a_broken_stream_goes_on(moving: tuple[Mo
 
 async def test_what_happens_while_changes_are_sent_is_sent_next(moving: tuple[Moving, Visitor]) -> None:
     followed, _ = moving
-    pieces = Dashboard(followed, Door())._changes(["pods"], followed.model.revision)
+    pieces = Dashboard(followed, Door(Sessions(SystemClock())))._changes(followed, ["pods"], followed.model.revision)
     assert (await anext(pieces)).startswith(b"retry")
     assert b'"tables":{}' in await anext(pieces)
     # The browser has not taken it yet.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,12 +18,17 @@ import pytest
 from allot.client.api import Client
 from allot.client.http import HttpTransport
 from allot.client.kubeconfig import connection_from_environment
+from allot.core.advice.snapshot import read_object
+from allot.core.model.core_v1 import Node
 from allot.dashboard.links import read_link
+from allot.dashboard.recordings import open_recording
 from allot.process.clock import SystemClock
 from allot.process.ids import SystemIds
 from dashboard import scene
 from dashboard.accessibility import violations
 from dashboard.browser import Browser, Page, chromium, find_chromium
+from dashboard.test_model import objects
+from dashboard.test_recordings import START, Told
 from waiting import wait_for
 
 pytestmark = [
@@ -57,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def dashboard(folder: Path, *arguments: str) -> Iterator[Path]:
+def dashboard(folder: Path, *arguments: str, ending: int = signal.SIGTERM) -> Iterator[Path]:
     """The command, as people start it; the file that has its link."""
     link = folder / "link"
     command = [sys.executable, "-m", "allot", "dashboard", "--link-file", str(link), *arguments]
@@ -67,7 +73,7 @@ def dashboard(folder: Path, *arguments: str) -> Iterator[Path]:
         assert process.poll() is None, process.communicate()[0]
         yield link
     finally:
-        process.terminate()
+        process.send_signal(ending)
         process.communicate()
 
 
@@ -179,6 +185,52 @@ def test_the_keyboard_alone_reaches_everything(browser: Browser, tmp_path: Path)
         assert not page.faults
 
 
+def test_a_recording_is_shown_at_any_moment(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    asyncio.run(_record(path))
+    with dashboard(tmp_path, "--replay", str(path)) as link, browser.page() as page:
+        page.go(read_link(link))
+        page.at("cluster")
+        page.shows("A recording: test in recording.")
+        page.shows("4 nodes take pods")
+        # By keyboard from change to change; links keep the moment, and so does the back button.
+        page.press(",")
+        page.until("document.querySelector('.player output').textContent.includes('10 s of 20 s')")
+        page.until("document.querySelector('.tiles strong').textContent === '3'")
+        assert f"at={START + 20:.0f}" in page.evaluate("location.hash")
+        page.click("#to-pending")
+        page.at("pending")
+        page.shows("team-1/late")
+        page.press(".")
+        page.until("!document.querySelector('table').textContent.includes('team-1/late')")
+        to(page, "pending", f"at={START + 20:.0f}")
+        page.shows("team-1/late")
+        to(page, "timeline", f"at={START + 20:.0f}")
+        page.until("!!document.querySelector('.now') && document.querySelectorAll('.held').length > 4")
+        for width in WIDTHS:
+            page.resize(width, 800)
+            is_well(page, f"a recording at {width}")
+        # A click shows the moment that was clicked.
+        box = page.evaluate("(b => [b.x, b.y, b.width])(document.querySelector('.chart svg').getBoundingClientRect())")
+        for kind in ("mousePressed", "mouseReleased"):
+            page.send("Input.dispatchMouseEvent", {"type": kind, "x": box[0] + box[2] - 2, "y": box[1] + 40, "button": "left", "clickCount": 1})  # fmt: skip
+        page.until("document.querySelector('.player output').textContent.includes('20 s of 20 s')")
+        page.evaluate("document.querySelector('.player button').click()")
+        page.until("document.querySelector('.player button').textContent === 'Pause'")
+        assert not page.faults
+
+
+async def _record(path: Path) -> None:
+    """Three moments: four nodes, one less and a pod that waits, and as before."""
+    told = Told(path, objects(4))
+    await told.step()
+    node = next(each for each in objects(4) if isinstance(each, Node) and each.metadata.name == "node-2")
+    late = read_object(scene.pod("team-1", "late", said="not yet", claims=()))
+    await told.step((node, None), (None, late))
+    await told.step((None, node), (late, None))
+    await told.recorder.close()
+
+
 # --- a cluster that runs ---
 
 
@@ -227,7 +279,8 @@ def pod(name: str) -> dict[str, Any]:
         "containers": [{"name": "main", "image": "train:1", "resources": {"claims": [{"name": "gpu"}]}}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "all"}],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    metadata = {"name": name, "namespace": "default", "annotations": {"allot.dev/gpu-utilization": "83"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 async def create(data: Path, *objects: dict[str, Any]) -> None:
@@ -239,6 +292,18 @@ async def create(data: Path, *objects: dict[str, Any]) -> None:
 async def delete(data: Path, kind: str, name: str, api_version: str = "v1") -> None:
     async with client(data) as found:
         await (await found.of_kind(api_version, kind)).delete(name, "default")
+
+
+def record_until_killed(folder: Path, data: Path) -> None:
+    """A dashboard that is killed leaves a recording that can be read."""
+    path = folder / "recording"
+    with dashboard(
+        folder, "--kubeconfig", str(data / "admin.kubeconfig"), "--record", str(path), ending=signal.SIGKILL
+    ):
+        wait_for("the recording", lambda: path.stat().st_size > 1000)
+    pieces = open_recording(path)
+    pieces.close()
+    assert pieces.pieces[0].head.is_whole and pieces.pieces[0].head.sample.in_use == 8
 
 
 def held(page: Page) -> int:
@@ -281,6 +346,10 @@ def test_a_pod_is_followed_from_pending_to_running_to_deleted(browser: Browser, 
         page.shows("nodeName: h100x8")
         to(page, "graph", "kind=Pod&ns=default&name=train")
         page.shows("Devices 8")
+        record_until_killed(tmp_path, data)
+        to(page, "claims")
+        # The user of the dashboard may read what devices are used for; the server asks nodes for that from time to time.
+        page.shows("83 %")
         to(page, "cluster")
         # An update takes the page less than the time in which nobody sees a delay; what it took is told, not asserted.
         assert float(page.evaluate("document.documentElement.dataset.update")) >= 0

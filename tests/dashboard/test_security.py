@@ -13,6 +13,7 @@ from allot.client.api import Client, PatchType
 from allot.client.transport import Response
 from allot.core.advice.snapshot import KINDS
 from allot.dashboard.links import read_link, token_in
+from allot.dashboard.measuring import METRICS
 from allot.dashboard.rights import cluster_role
 from allot.dashboard.serving import ServingOptions
 from allot.reading.live import ReadOnly
@@ -119,7 +120,7 @@ async def test_the_cookie_is_for_this_server_alone(at_the_door: Visitor) -> None
     _, headers, _ = await at_the_door.ask("login", method="POST", **at_the_door.token(token))
     cookie = headers["Set-Cookie"]
     assert cookie.startswith(f"allot-dashboard-{at_the_door.base.rpartition(':')[2]}=")
-    assert "; HttpOnly; SameSite=Strict" in cookie
+    assert "; Max-Age=86400; HttpOnly; SameSite=Strict" in cookie
     assert "Secure" not in cookie
     # Without a path it is for that of the page: behind a proxy others answer from the same origin.
     assert "Path" not in cookie
@@ -230,5 +231,6 @@ def test_the_role_allows_to_look_and_nothing_else() -> None:
     rules = cluster_role()["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
     allowed = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
-    assert allowed == {*((kind.group, kind.plural) for kind in KINDS), ("", "configmaps")}
+    measured = {("custom.metrics.k8s.io", f"pods/{metric}") for metric in METRICS}
+    assert allowed == {*((kind.group, kind.plural) for kind in KINDS), ("", "configmaps"), *measured}
     assert [rule.get("resourceNames") for rule in rules if "configmaps" in rule["resources"]] == [["cluster-autoscaler-status"]]  # fmt: skip

@@ -54,7 +54,7 @@ def test_a_file_that_was_written_from_node_sets_is_read_as_the_same(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nodes:\n- profile: t4\n- profile: h1000x8\n", "line 3: profile 'h1000x8': there is no such machine"),
+        ("nodes:\n- profile: t4\n- profile: h1000x8\n", "line 3: profile 'h1000x8': unknown machine"),
         ("nodes:\n- profile: t4\n  conut: 3\n", "line 3: unknown field 'conut'"),
         ("nodes:\n- profile: t4\n  count: 0\n", "line 3: count: expected `int` >= 1"),
         ("nodes:\n- profile: t4\n  name: T4\n", "line 3: node name 'T4': expected lower-case letters"),

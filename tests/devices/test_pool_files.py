@@ -55,16 +55,16 @@ def test_prices_are_of_machines_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ("p=g2-standard-5", "machine 'g2-standard-5': there is no such machine shape", "g2-standard-4"),
+        ("p=g2-standard-5", "machine 'g2-standard-5': unknown machine shape", "g2-standard-4"),
         ("p=g2-standard-4,min=3,max=2", "min 3 is above max 2", "max=3 or more, or min=2 or less"),
         ("p=g2-standard-4,initial=20", "initial 20 is not between min 0 and max 10", "initial=10"),
-        ("p=g2-standard-4,mxa=2", "'mxa=2' is not known here", 'did you mean "max"?'),
+        ("p=g2-standard-4,mxa=2", "'mxa=2' is unknown", 'did you mean "max"?'),
         ("p=g2-standard-4,min=x", "min: 'x' is not a number of nodes", ""),
         ("p=g2-standard-4,max=99999999", "max", ""),
         ("p=g2-standard-4,price=free", "price 'free': expected an amount per hour", ""),
         ("p=g2-standard-4,boot=soon", "'soon' is not a duration such as 40s", ""),
         ("P_=g2-standard-4", "pool name 'P_'", ""),
-        ("p=g2-standard-4,computeclass=c", "'computeclass=c' is not known here", 'did you mean "computeClass"?'),
+        ("p=g2-standard-4,computeclass=c", "'computeclass=c' is unknown", 'did you mean "computeClass"?'),
         ("p=g2-standard-4,computeClass=a b", "computeClass 'a b' is not the value of a label", ""),
         ("g2-standard-4", "expected NAME=MACHINE", ""),
         ("=g2-standard-4", "expected NAME=MACHINE", ""),
@@ -82,14 +82,14 @@ def test_what_makes_no_sense_is_named(text: str, said: str, hint: str) -> None:
     ("change", "said"),
     [
         (("max: 2", "max: 0"), "line 4: min 1 is above max 0"),
-        (("a2-ultragpu-1g", "a2-ultragpu-1"), "line 3: machine 'a2-ultragpu-1': there is no such machine shape"),
+        (("a2-ultragpu-1g", "a2-ultragpu-1"), "line 3: machine 'a2-ultragpu-1': unknown machine shape"),
         (("spot: true", "sport: true"), "line 7: unknown field 'sport'"),
         (("10m-25m: 0", "never"), "line 11: window 'never'"),
         (("timeFactor: 20", "timeFactor: 0"), "line 13"),
         (("failing: 0.1", "failing: 2"), "line 12"),
         (
             ("quota: 8", "reservations: {r: {machine: a3-high, count: 1}}"),
-            "line 13: machine 'a3-high': there is no such machine shape",
+            "line 13: machine 'a3-high': unknown machine shape",
         ),
     ],
 )

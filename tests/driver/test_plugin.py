@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ from allot.driver import (
     device,
     running,
 )
-from allot.driver.conformance.kubelet import ClaimRef, KubeletError
+from allot.driver.conformance.kubelet import ClaimRef, KubeletError, registered
 from allot.driver.service import HEALTH_V1ALPHA1, V1BETA1
+from allot.store.memory import MemoryStore
+from apiserver.live import live_server
+from client.conftest import http_transport
 from driver.cluster import NODE, cluster, make_claim, options, release, started
 from waiting import WAIT_S, until
 
@@ -183,7 +187,7 @@ async def test_a_slow_driver_is_answered_for_in_time_and_asked_again(client: Cli
     async with started(gpu, client, tmp_path) as (_, kubelet):
         slow, other = await make_claim(client, NAME, ["gpu-0"]), await make_claim(client, NAME, ["gpu-1"])
         first = (await kubelet.prepare([slow], timeout_s=1.0))[slow.uid]
-        assert "prepare is not finished in time" in first.error
+        assert "prepare did not finish in time" in first.error
         second = (await kubelet.prepare([other], timeout_s=1.0))[other.uid]
         assert f"busy with ResourceClaim default/{slow.name}" in second.error
         gpu.gate.set()
@@ -390,7 +394,7 @@ async def test_while_a_record_is_unreadable_nothing_new_is_prepared(client: Clie
     for path in (tmp_path / "k").rglob(f"{lost.uid}.json"):
         path.write_bytes(b"{")
     async with started(gpu, client, tmp_path) as (_, kubelet):
-        assert "it is not known which devices are free" in (await kubelet.prepare([new]))[new.uid].error
+        assert "the free devices are unknown" in (await kubelet.prepare([new]))[new.uid].error
         assert (await kubelet.unprepare([lost]))[lost.uid] == ""
         assert (await kubelet.prepare([new]))[new.uid].error == ""
 
@@ -470,6 +474,36 @@ async def test_healthz_fails_when_a_socket_is_gone(client: Client, tmp_path: Pat
         plugin.service_path.unlink()
         async with aiohttp.ClientSession(plugin.address) as session, session.get("/healthz") as answer:
             assert answer.status == 503
+
+
+async def test_a_driver_is_ready_while_the_kubelet_knows_it_and_the_server_its_devices(tmp_path: Path) -> None:
+    async with AsyncExitStack() as ends, AsyncExitStack() as server_ends:
+        server = await server_ends.enter_async_context(live_server(tmp_path / "server", MemoryStore()))
+        client = Client(http_transport(server))
+        ends.push_async_callback(client.close)
+        nodes = client.resource("", "v1", "nodes", namespaced=False)
+        await nodes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        plugin = await ends.enter_async_context(running(Gpu(), client, options(tmp_path, port=0)))
+        session = await ends.enter_async_context(aiohttp.ClientSession(plugin.address))
+
+        async def told(path: str = "/readyz") -> str:
+            async with session.get(path) as answer:
+                text = await answer.text()
+            assert (answer.status == 200) == (text == "ok")
+            return text
+
+        async def is_ready() -> bool:
+            return await told() == "ok"
+
+        async def is_cut_off() -> bool:
+            return (await told()).startswith("the API server is not reached: ")
+
+        assert await told() == "the kubelet has not registered the driver"
+        await ends.enter_async_context(registered(plugin.registration_path))
+        await until(is_ready, "it is ready")
+        await server_ends.aclose()
+        await until(is_cut_off, "it is no longer ready")
+        assert await told("/healthz") == "ok", "it lives"
 
 
 @pytest.mark.parametrize("which", ["service_path", "registration_path"])

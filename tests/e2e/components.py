@@ -114,10 +114,10 @@ class Caller:
             with error:
                 return error.code, error.read().decode(errors="replace")
 
-    def stream(self, path: str) -> Iterator[Any]:
-        """The events of a watch, until the server ends it."""
+    def stream(self, path: str, silence_s: float = WAIT_S) -> Iterator[Any]:
+        """The events of a watch, until the server ends it, or says nothing for so long."""
         request = urllib.request.Request(self._url + path, headers=self._headers)
-        with urllib.request.urlopen(request, timeout=WAIT_S, context=self._context) as response:
+        with urllib.request.urlopen(request, timeout=silence_s, context=self._context) as response:
             for line in response:
                 yield msgspec.json.decode(line)
 

@@ -59,6 +59,7 @@ class DoubleAllocations:
         self._of_claim: dict[str, tuple[str, ...]] = {}
         self._holders: dict[str, set[str]] = defaultdict(set)
         self.episodes: list[tuple[str, tuple[str, ...]]] = []
+        self._is_whole = False
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -69,12 +70,14 @@ class DoubleAllocations:
         """What was found, when everything stored so far has been seen: the last is a claim made here."""
         self._caller.create(self._claims, {"metadata": {"name": _END}, "spec": claim_spec(CLASS)})
         self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), "the watch does not tell the last claim"
+        assert self._is_whole, "the watch does not tell the last claim, or has ended before"
         return self.episodes
 
     def _follow(self) -> None:
-        for event in self._caller.stream(f"{self._claims}?watch=1&timeoutSeconds={int(CONTEST_S)}"):
+        # While a guard takes over, nothing is told for a while.
+        for event in self._caller.stream(f"{self._claims}?watch=1&timeoutSeconds={int(CONTEST_S)}", CONTEST_S):
             if event["object"]["metadata"]["name"] == _END:
+                self._is_whole = True
                 return
             self._see(event)
 

@@ -1,5 +1,5 @@
 """A cluster of Kubernetes' own on this machine, with one node that runs containers: kube-apiserver, kube-controller-manager, kube-scheduler
-and kubelet from KUBEBUILDER_ASSETS, the project's containerd. Needs root.
+and kubelet from KUBEBUILDER_ASSETS, the project's containerd; or the kubelet alone, on a control plane of allot's. Needs root.
 
 There is no kube-proxy: pods find the API server by an address of this machine that is only used here, and the API server finds
 webhooks by their EndpointSlices (--enable-aggregator-routing).
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from containerd_server import ContainerdServer, unmount_below, why_not
 from e2e.components import Caller, Component, component, gates
 from e2e.kube_cluster import caller_of, kube_apiserver
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
+from e2e.servers import ServerProcess
 
 NODE = "real"
 
@@ -49,30 +51,9 @@ class RealNode:
 @contextmanager
 def real_node() -> Iterator[RealNode]:
     """The whole; skipped where something is missing."""
-    if reason := why_not():
-        pytest.skip(reason)
-    if not find_kubectls():
-        pytest.skip(MISSING)
-    binaries = {name: component(name) for name in ("kube-controller-manager", "kube-scheduler", "kubelet")}
-    # Sockets below it must have short names.
-    folder = Path(tempfile.mkdtemp(prefix="allot-real-"))
-    (folder / "containerd").mkdir()
-    # Ours is a large image, which would be copied for each container.
-    has_overlays = "\toverlay\n" in Path("/proc/filesystems").read_text()
-    containerd = ContainerdServer(folder / "containerd", "overlayfs" if has_overlays else "native")
-    # Pods reach the machine: there is nothing else that could route.
-    network = folder / "containerd/net.d/10-test.conflist"
-    found = json.loads(network.read_text())
-    found["plugins"][0]["ipam"]["routes"] = [{"dst": "0.0.0.0/0"}]
-    network.write_text(json.dumps(found))
+    binaries = _binaries("kube-controller-manager", "kube-scheduler", "kubelet")
     with ExitStack() as stack:
-        stack.callback(containerd.clean, folder)
-        stack.callback(unmount_below, folder)
-        stack.callback(containerd.kill)
-        containerd.start()
-        containerd.import_image()
-        stack.callback(containerd.remove_containers)
-        address = stack.enter_context(_address())
+        folder, containerd, address = stack.enter_context(_machine())
         options = (f"--bind-address={address}", f"--advertise-address={address}", "--enable-aggregator-routing=true")
         kubeconfig = stack.enter_context(kube_apiserver(folder, *options, address=address))
         manager, scheduler = binaries["kube-controller-manager"], binaries["kube-scheduler"]
@@ -85,8 +66,64 @@ def real_node() -> Iterator[RealNode]:
         delegated = [f"--{use}-kubeconfig={kubeconfig}" for use in ("authentication", "authorization")]
         arguments = ["--kubeconfig", str(kubeconfig), "--secure-port=0", *delegated, *gates(scheduler)]
         stack.enter_context(Component(scheduler, arguments, folder))
-        arguments = _kubelet_arguments(folder, kubeconfig, address, containerd)
-        kubelet = stack.enter_context(Component(binaries["kubelet"], arguments, folder))
+        authority = Certificates(folder / "pki", SystemClock(), ("127.0.0.1", "localhost", address))
+        yield stack.enter_context(_kubelet(binaries["kubelet"], folder, kubeconfig, authority, address, containerd))
+
+
+@contextmanager
+def kubelet_on_allot() -> Iterator[RealNode]:
+    """A real kubelet with containerd on a control plane of allot's: API server, scheduler and controllers as processes."""
+    binaries = _binaries("kubelet")
+    with ExitStack() as stack:
+        folder, containerd, address = stack.enter_context(_machine())
+        kubeconfig = stack.enter_context(ServerProcess("sqlite", folder)).kubeconfig
+        for part in ("scheduler", "controllers"):
+            logs = folder / part
+            logs.mkdir()
+            arguments = ["-m", "allot", part, "--kubeconfig", str(kubeconfig), "--port=-1", "--no-leader-elect"]
+            stack.enter_context(Component(Path(sys.executable), arguments, logs))
+        authority = Certificates(folder / "data" / "pki", SystemClock(), ())
+        yield stack.enter_context(_kubelet(binaries["kubelet"], folder, kubeconfig, authority, address, containerd))
+
+
+def _binaries(*names: str) -> dict[str, Path]:
+    if reason := why_not():
+        pytest.skip(reason)
+    if not find_kubectls():
+        pytest.skip(MISSING)
+    return {name: component(name) for name in names}
+
+
+@contextmanager
+def _machine() -> Iterator[tuple[Path, ContainerdServer, str]]:
+    """A folder, a containerd whose pods reach the machine, and an address of the machine for the node."""
+    # Sockets below it must have short names.
+    folder = Path(tempfile.mkdtemp(prefix="allot-real-"))
+    (folder / "containerd").mkdir()
+    # Ours is a large image, which would be copied for each container.
+    has_overlays = "\toverlay\n" in Path("/proc/filesystems").read_text()
+    containerd = ContainerdServer(folder / "containerd", "overlayfs" if has_overlays else "native")
+    # There is nothing else that could route.
+    network = folder / "containerd/net.d/10-test.conflist"
+    found = json.loads(network.read_text())
+    found["plugins"][0]["ipam"]["routes"] = [{"dst": "0.0.0.0/0"}]
+    network.write_text(json.dumps(found))
+    with ExitStack() as stack:
+        stack.callback(containerd.clean, folder)
+        stack.callback(unmount_below, folder)
+        stack.callback(containerd.kill)
+        containerd.start()
+        containerd.import_image()
+        stack.callback(containerd.remove_containers)
+        yield folder, containerd, stack.enter_context(_address())
+
+
+@contextmanager
+def _kubelet(
+    binary: Path, folder: Path, kubeconfig: Path, authority: Certificates, address: str, containerd: ContainerdServer
+) -> Iterator[RealNode]:
+    arguments = _kubelet_arguments(folder, kubeconfig, authority, address, containerd)
+    with Component(binary, arguments, folder) as kubelet:
         made = RealNode(folder, kubeconfig, address, containerd, kubelet)
         kubelet.wait_for("the node is ready", lambda: _is_ready(made.caller) or None)
         yield made
@@ -103,8 +140,9 @@ def _address() -> Iterator[str]:
         subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=True)
 
 
-def _kubelet_arguments(folder: Path, kubeconfig: Path, address: str, containerd: ContainerdServer) -> list[str]:
-    authority = Certificates(folder / "pki", SystemClock(), ("127.0.0.1", "localhost", address))
+def _kubelet_arguments(
+    folder: Path, kubeconfig: Path, authority: Certificates, address: str, containerd: ContainerdServer
+) -> list[str]:
     pair = authority.client("node", Identity(f"system:node:{NODE}", ("system:nodes",)))
     own = folder / "node.kubeconfig"
     url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]

@@ -1,13 +1,18 @@
 """Kubernetes' own components and allot take each other for what they are.
 
-Needs the components' binaries (KUBEBUILDER_ASSETS); envtest's assets have kube-apiserver and etcd, kube-scheduler and
-kube-controller-manager have to be put beside them.
+Needs the components' binaries (KUBEBUILDER_ASSETS); envtest's assets have kube-apiserver and etcd, kube-scheduler,
+kube-controller-manager and kubelet have to be put beside them. The kubelet also needs root and containerd.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +20,11 @@ from typing import Any
 
 import pytest
 
+from containerd_server import IMAGE
 from e2e.components import ASSETS, Caller, Component, component, gates
+from e2e.real_node import NODE, kubelet_on_allot
 from e2e.servers import ServerProcess, client_context
+from waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -129,3 +137,77 @@ def test_kube_scheduler_schedules_a_pod_with_a_claim(server_on: Callable[[str], 
     results = found["status"]["allocation"]["devices"]["results"]
     assert [(result["driver"], result["device"]) for result in results] == [(DRIVER, "gpu-0")]
     assert found["status"]["reservedFor"][0]["name"] == "worker"
+
+
+POD_OF_KUBELET = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: gpu}}
+spec: {{spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: gpu.nvidia.com}}}}]}}}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: worker}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  resourceClaims: [{{name: gpu, resourceClaimTemplateName: gpu}}]
+  containers:
+  - name: main
+    image: {image}
+    command: [sh, -c, '/usr/local/bin/nvidia-smi -L; echo "in $(cat /var/run/secrets/kubernetes.io/serviceaccount/namespace)"; sleep 1000']
+    resources: {{claims: [{{name: gpu}}]}}
+"""
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_real_kubelet_joins_and_runs_a_pod_with_a_claim_of_our_driver() -> None:
+    with ExitStack() as stack:
+        node = stack.enter_context(kubelet_on_allot())
+        kubectl, caller = node.kubectl, node.caller
+        own = ["--kubelet-root", str(node.root), "--cdi-dir", str(node.containerd.cdi), "--profile=t4", "--port=0"]
+        arguments = ["-m", "allot.devices.gpu", *own, "--node-name", NODE, "--kubeconfig", str(node.kubeconfig)]
+        folder = node.folder / "driver"
+        folder.mkdir()
+        driver = stack.enter_context(Component(Path(sys.executable), arguments, folder))
+        # Whoever installs a driver brings its classes.
+        classes = subprocess.run(
+            [sys.executable, "-m", "allot.devices.gpu", "classes"], capture_output=True, text=True, check=True
+        ).stdout
+        kubectl.apply(classes)
+        health = driver.wait_for("it serves", lambda: re.search(r"health and metrics: (\S+)", driver.log()))[1]
+        # The kubelet knows the driver, and the API server its devices.
+        driver.wait_for("it is ready", lambda: status_of(f"{health}/readyz") == 200 or None)
+        kubectl.apply(POD_OF_KUBELET.format(image=IMAGE))
+        place = "/api/v1/namespaces/default/pods/worker"
+
+        def runs() -> Any:
+            found = caller.get(place)
+            return found if found and found["status"].get("phase") == "Running" else None
+
+        pod = node.kubelet.wait_for("the pod runs", runs)
+        assert pod["spec"]["nodeName"] == NODE
+        assert pod["status"]["containerStatuses"][0]["ready"]
+        log = wait_for("it sees its device", lambda: "in default" in (seen := kubectl("logs", "worker")) and seen)
+        assert "GPU 0: Tesla T4" in log, log
+        assert "uid=0" in kubectl("exec", "worker", "--", "id")
+        (claim,) = caller.get(f"{RESOURCE}/namespaces/default/resourceclaims")["items"]
+        (device,) = claim["status"]["allocation"]["devices"]["results"]
+        assert (device["driver"], device["pool"]) == ("gpu.nvidia.com", NODE)
+        # The kubelet's own requests, all of them: none is refused.
+        refused = [
+            line for line in node.kubelet.log().splitlines() if " is forbidden" in line or "Unauthorized (" in line
+        ]
+        assert refused == []
+        kubectl("delete", "pod", "worker", "--timeout=60s")
+        wait_for("the claim goes", lambda: not caller.get(f"{RESOURCE}/namespaces/default/resourceclaims")["items"])
+        # The kubelet has unprepared it; what is for all claims stays.
+        uid = claim["metadata"]["uid"]
+        wait_for("the device is given back", lambda: not list(node.containerd.cdi.glob(f"*{uid}*")))

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from allot.process.clock import SystemClock
-from e2e.components import Component, component
+from e2e.components import Component, component, gates
 from e2e.contest import contest
 from e2e.kube_cluster import NO_ACCOUNTS, caller_of, kube_apiserver
 from e2e.servers import ServerProcess
@@ -34,6 +34,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 CLASS, NAMESPACE = "guarded-gpu", "guarded"
 CLAIMS = f"{RESOURCE}/namespaces/{NAMESPACE}/resourceclaims"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/allot-guard"
+KUBE_SCHEDULER_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+EXCLUDED = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [NAMESPACE]}
+RULE = {
+    "apiGroups": ["resource.k8s.io"],
+    "operations": ["UPDATE"],
+    "resources": ["resourceclaims/status"],
+    "scope": "Namespaced",
+}
+SAID = {
+    "removed": "no ValidatingWebhookConfiguration has the webhook guard.allot.dev",
+    "failing open": "failurePolicy is Ignore, expected Fail",
+    "excluding a namespace": 'namespaceSelector is {"matchExpressions"',
+    "asked about one version": "no rule covers UPDATE of resourceclaims/status in all versions",
+}
 # Failovers within seconds, but not because the machine is busy.
 FAILOVER = (
     *("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"),
@@ -263,6 +277,70 @@ def test_the_scheduler_notices_another_that_comes_later(kube: Cluster) -> None:
         "may be allocated twice" in note for note in notes
     )
     kube.caller.send("DELETE", f"{leases}/kube-scheduler")
+
+
+EXEMPTIONS = {
+    "removed": None,
+    "failing open": {"failurePolicy": "Ignore"},
+    "excluding a namespace": {"namespaceSelector": {"matchExpressions": [EXCLUDED]}},
+    "asked about one version": {"rules": [{**RULE, "apiVersions": ["v1"]}]},
+}
+
+
+@pytest.fixture(scope="module")
+def upstream(kube: Cluster) -> Iterator[Component]:
+    """A real kube-scheduler beside the API server, which holds its Lease."""
+    binary, folder = component("kube-scheduler"), kube.folder / "kube-scheduler"
+    folder.mkdir()
+    delegated = [f"--{use}-kubeconfig={kube.kubeconfig}" for use in ("authentication", "authorization")]
+    with Component(
+        binary, ["--kubeconfig", str(kube.kubeconfig), "--secure-port=0", *delegated, *gates(binary)], folder
+    ) as running:
+        running.wait_for("kube-scheduler leads", lambda: kube.caller.get(KUBE_SCHEDULER_LEASE))
+        yield running
+
+
+@pytest.mark.parametrize("what", EXEMPTIONS)
+def test_beside_kube_scheduler_a_guard_that_goes_or_exempts_anything_stops_the_scheduler(
+    what: str, kube: Cluster, upstream: Component
+) -> None:
+    kube.caller.send("DELETE", CONFIGURATION)
+    with kube.guard(f"until-{what}") as guard:
+        kube.await_guard(guard)
+    # The guard has ended: its configuration stays as somebody leaves it.
+    with kube.scheduler(f"until-{what}") as running:
+        running.wait_for("it works", lambda: "ready" in running.log() or None)
+        changes = EXEMPTIONS[what]
+        if changes is None:
+            assert kube.caller.send("DELETE", CONFIGURATION)[0] == 200
+        else:
+            found = kube.caller.get(CONFIGURATION)
+            found["webhooks"][0].update(changes)
+            assert kube.caller.send("PUT", CONFIGURATION, found)[0] == 200
+        assert running.wait() == 3
+    expected = "nothing prevents the two from allocating a device twice: "
+    expected += f"ValidatingWebhookConfiguration allot-guard: {SAID[what]}" if changes else SAID[what]
+    assert expected in running.log()
+    events = kube.caller.get("/apis/events.k8s.io/v1/namespaces/kube-system/events")["items"]
+    assert any(SAID[what] in each["note"] for each in events if each["reason"] == "AnotherScheduler")
+    assert "Traceback" not in running.log() and "Traceback" not in upstream.log()
+
+
+def test_a_guard_that_installs_its_configuration_lets_nobody_exempt_anything(kube: Cluster) -> None:
+    kube.caller.send("DELETE", CONFIGURATION)
+    with kube.guard("keeper") as guard:
+        kube.await_guard(guard)
+        found = kube.caller.get(CONFIGURATION)
+        found["webhooks"][0].update(namespaceSelector={"matchExpressions": [EXCLUDED]}, failurePolicy="Ignore")
+        assert kube.caller.send("PUT", CONFIGURATION, found)[0] == 200
+
+        def restored() -> bool | None:
+            webhook = kube.caller.get(CONFIGURATION)["webhooks"][0]
+            return (webhook["namespaceSelector"], webhook["failurePolicy"]) == ({}, "Fail") or None
+
+        guard.wait_for("it is as it was", restored)
+        assert kube.caller.send("DELETE", CONFIGURATION)[0] == 200
+        guard.wait_for("it is made again", lambda: kube.caller.get(CONFIGURATION))
 
 
 CONTEST_PODS = int(os.environ.get("ALLOT_CONTEST_PODS", "0"))

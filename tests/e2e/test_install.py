@@ -4,6 +4,8 @@ have the rights they need and drivers no more than their node's, and nothing is 
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import socket
 import ssl
@@ -19,6 +21,8 @@ from typing import Any
 import pytest
 import yaml
 
+from allot.autoscaler.provider import State
+from autoscaler.test_external_grpc import provider_process
 from cli.command import Result, allot
 from dashboard.browser import chromium, find_chromium
 from e2e.components import Caller, Component, component, gates
@@ -138,7 +142,12 @@ def test_every_part_is_taken_brought_up_to_date_and_removed(cluster: Cluster) ->
     cluster.install("advice", "--aggregate-to-view")
     cluster.install("queues")
     cluster.install("autoscaler", "--address", "provider:8086")
+    assert "Secret allot-system/allot-dashboard-session: made" in cluster.install("dashboard").stderr
+    key = cluster.caller.get(f"/api/v1{PLACE}/secrets/allot-dashboard-session")["data"]["key"]
+    assert len(base64.b64decode(base64.b64decode(key))) == 48
+    # Another key would end all sessions.
     cluster.install("dashboard")
+    assert cluster.caller.get(f"/api/v1{PLACE}/secrets/allot-dashboard-session")["data"]["key"] == key
     again = cluster.install("scheduler")
     assert "Deployment allot-system/allot-scheduler: unchanged" in again.stderr
     assert "pods with schedulerName: allot" in again.stdout
@@ -160,7 +169,7 @@ def test_what_belongs_to_somebody_else_is_not_touched(cluster: Cluster) -> None:
     before = cluster.everything()
     done = cluster.run("install", "drivers", "cpu")
     assert done.code == 1
-    assert "already exist, but not from release 'allot': DeviceClass dra.cpu (somebody else's)" in done.stderr
+    assert "already exist, but not from release 'allot': DeviceClass dra.cpu (not ours)" in done.stderr
     assert cluster.everything() == before
     cluster.caller.send("DELETE", f"{RESOURCE}/deviceclasses/dra.cpu")
 
@@ -264,6 +273,71 @@ def test_programs_have_the_rights_that_they_need(cluster: Cluster) -> None:
     cluster.uninstall("--definitions", "--force")
 
 
+def test_the_autoscaler_has_the_rights_that_it_needs(cluster: Cluster) -> None:
+    """It buys a node for a pod that waits, evicts what is on it when nobody needs it, and removes it: with its account alone."""
+    caller, merge = cluster.caller, "application/merge-patch+json"
+    pods, owner = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/replicasets"
+    state = cluster.folder / "cloud"
+    state.mkdir()
+
+    def machines() -> list[str]:
+        kept = state / "cloud.json"
+        found = json.loads(kept.read_text())["machines"] if kept.exists() else {}
+        return [name for name, machine in found.items() if machine["state"] != State.DELETING]
+
+    def cordon(is_cordoned: bool) -> None:
+        for node in ("a", "b"):
+            caller.send("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": is_cordoned or None}}, merge)
+
+    cluster.install("queues")
+    with ExitStack() as stack:
+        cluster.install("autoscaler", "--address", stack.enter_context(provider_process(state)))
+        file = cluster.folder / "cloud.yaml"
+        file.write_text(caller.get(f"/api/v1{PLACE}/configmaps/allot-autoscaler")["data"]["cloud.yaml"])
+        given = [each for each in cluster.arguments("allot-autoscaler")[1:] if not each.startswith("--cloud-config")]
+        quick = ["--scan-interval=1s", "--scale-down-unneeded-time=1s", "--scale-down-delay-after-add=0s"]
+        options = [*given, *quick, "--cloud-config", str(file), "--port=-1"]
+        account = str(cluster.as_account("allot-autoscaler"))
+        running = stack.enter_context(
+            cluster.program("autoscaler", ["allot", "autoscaler"], *options, "--kubeconfig", account)
+        )
+        # Where the others are closed, a pod waits, as a scheduler would say.
+        cordon(True)
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+        caller.create(pods, {"metadata": {"name": "waits"}, "spec": {"containers": [container]}})
+        waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+        caller.send("PATCH", f"{pods}/waits/status", {"status": {"conditions": [waiting]}}, merge)
+        (name,) = running.wait_for("a machine is bought", lambda: machines() or None)
+        events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=waits"
+
+        def told() -> Any:
+            return [each for each in caller.get(events)["items"] if each["reason"] == "TriggeredScaleUp"] or None
+
+        running.wait_for("the pod is told", told)
+        status = f"/api/v1{PLACE}/configmaps/cluster-autoscaler-status"
+        running.wait_for("the status is written", lambda: caller.get(status))
+        # Its node comes, with a pod that could be elsewhere; and the one that waited goes.
+        add_node(caller, name)
+        caller.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"providerID": f"simulated://cpu/{name}"}}, merge)
+        caller.send("DELETE", f"{pods}/waits", {"gracePeriodSeconds": 0})
+        template = {"containers": [{"name": "main", "image": "none"}], "terminationGracePeriodSeconds": 0}
+        labels = {"app": "small"}
+        spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": template}}
+        caller.create(owner, {"metadata": {"name": "small"}, "spec": spec})
+        small = running.wait_for("its pod", lambda: caller.get(f"{pods}?labelSelector=app=small")["items"] or None)[0]
+        place = {"metadata": {"name": small["metadata"]["name"]}, "target": {"kind": "Node", "name": name}}
+        caller.create(f"{pods}/{small['metadata']['name']}/binding", {"apiVersion": "v1", "kind": "Binding", **place})
+        cordon(False)
+        running.wait_for("the machine is removed", lambda: not machines() or None)
+        assert small["metadata"]["uid"] not in {
+            each["metadata"]["uid"] for each in caller.get(f"{pods}?labelSelector=app=small")["items"]
+        }, "it was evicted"
+        assert "orbidden" not in running.log(), running.log()
+    caller.send("DELETE", f"{owner}/small")
+    caller.send("DELETE", f"/api/v1/nodes/{name}")
+    cluster.uninstall("--definitions")
+
+
 def _schedule_a_pod(cluster: Cluster, scheduler: Component) -> None:
     """With a claim, in a group of KAI's with a queue."""
     caller, own = cluster.caller, "/namespaces/default"
@@ -303,11 +377,11 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
 
     ours = {"schedulerName": "allot"}
     toleration = {"key": "allot.dev/scheduler", "operator": "Equal", "value": "allot", "effect": "NoSchedule"}
-    here = {"nodeSelector": {"allot.dev/scheduler": "allot"}}
     with cluster.program("none", ["http.server", "0"]) as waiting:
-        waiting.wait_for("the policy counts", lambda: pod(**ours)[0] == 403 or None)
-    assert "expected spec.nodeSelector allot.dev/scheduler: allot" in pod(**ours)[1]
-    assert pod(**ours, **here, tolerations=[toleration])[0] == 201
+        waiting.wait_for(
+            "the policy counts", lambda: pod(resourceClaims=claims, tolerations=[toleration])[0] == 403 or None
+        )
+    assert pod(**ours, tolerations=[toleration])[0] == 201
     assert pod(resourceClaims=claims)[0] == 201
     status, answer = pod(resourceClaims=claims, tolerations=[toleration])
     assert status == 403 and "are given away by scheduler allot alone" in answer
@@ -316,7 +390,38 @@ def test_each_scheduler_has_nodes_of_its_own(cluster: Cluster) -> None:
     assert pod(containers=[counted], tolerations=[{"operator": "Exists"}])[0] == 403
     # Without devices, such as system pods, it may run anywhere.
     assert pod(tolerations=[{"operator": "Exists"}])[0] == 201
+    _keeps_to_its_nodes(cluster, toleration)
     cluster.uninstall()
+
+
+def _keeps_to_its_nodes(cluster: Cluster, toleration: dict[str, Any]) -> None:
+    """The scheduler with its account and configuration: a pod waits until a node is labelled, without naming nodes itself."""
+    file = cluster.folder / "own-nodes.yaml"
+    file.write_text(cluster.caller.get(f"/api/v1{PLACE}/configmaps/allot-scheduler")["data"]["scheduler.yaml"])
+    options = [*cluster.arguments("allot-scheduler")[1:], "--config", str(file), "--port=-1"]
+    account = str(cluster.as_account("allot-scheduler"))
+    pods, merge = "/api/v1/namespaces/default/pods", "application/merge-patch+json"
+    with cluster.program("own-nodes", ["allot", "scheduler"], *options, "--kubeconfig", account) as scheduler:
+        spec = {
+            "schedulerName": "allot",
+            "tolerations": [toleration],
+            "containers": [{"name": "main", "image": "none"}],
+        }
+        cluster.caller.create(pods, {"metadata": {"name": "waits"}, "spec": spec})
+
+        def message() -> str | None:
+            conditions = cluster.caller.get(f"{pods}/waits")["status"].get("conditions") or ()
+            return next((each["message"] for each in conditions if each["type"] == "PodScheduled"), None)
+
+        refused = scheduler.wait_for("it is refused", message)
+        assert "2 node(s) didn't match scheduler-enforced node affinity" in refused
+        label = {"metadata": {"labels": {"allot.dev/scheduler": "allot"}}}
+        cluster.caller.send("PATCH", "/api/v1/nodes/b", label, merge)
+        node = scheduler.wait_for("it is bound", lambda: cluster.caller.get(f"{pods}/waits")["spec"].get("nodeName"))
+        assert node == "b"
+        assert "orbidden" not in scheduler.log()
+    cluster.caller.send("DELETE", f"{pods}/waits", {"gracePeriodSeconds": 0})
+    cluster.caller.send("PATCH", "/api/v1/nodes/b", {"metadata": {"labels": {"allot.dev/scheduler": None}}}, merge)
 
 
 def test_claims_of_pods_are_made_with_their_finalizer_and_go_without_an_allocation(cluster: Cluster) -> None:

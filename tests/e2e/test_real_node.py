@@ -1,13 +1,15 @@
 """The whole on one real node: the chart applied to Kubernetes' own control plane, kubelet and containerd, with the project's image.
 
 Needs KUBEBUILDER_ASSETS with kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and etcd, root, containerd, and ALLOT_IMAGE, the
-archive that `make image` writes.
+archive that `make image` writes. ALLOT_CONTEST_PODS: how many pods each scheduler gets in the contest; a leader of the guard is then killed on
+the way.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,10 +26,13 @@ from e2e.contest import DoubleAllocations
 from e2e.real_node import NODE, RealNode, real_node
 from waiting import WAIT_S, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 DRIVER = "gpu.nvidia.com"
 RUNS_S = 4 * WAIT_S
+CONTEST_PODS = int(os.environ.get("ALLOT_CONTEST_PODS", "0"))
+CONTEST_S = RUNS_S + 6.0 * CONTEST_PODS
+GUARD_LEASE = "/apis/coordination.k8s.io/v1/namespaces/allot-system/leases/allot-guard"
 
 TEMPLATE = """
 apiVersion: resource.k8s.io/v1
@@ -94,12 +99,12 @@ class World:
     def pods(self) -> dict[str, Any]:
         return {each["metadata"]["name"]: each for each in self.caller.get("/api/v1/namespaces/default/pods")["items"]}
 
-    def wait_for_phase(self, phase: str, *names: str) -> None:
+    def wait_for_phase(self, phase: str, *names: str, seconds: float = RUNS_S) -> None:
         def reached() -> bool:
             found = self.pods()
             return all(name in found and found[name]["status"].get("phase") == phase for name in names)
 
-        wait_for(f"{', '.join(names)}: {phase}", reached, RUNS_S)
+        wait_for(f"{', '.join(names)}: {phase}", reached, seconds)
 
 
 @pytest.fixture(scope="module")
@@ -155,13 +160,7 @@ def test_the_whole(world: World) -> None:
     # The guard with a standby, and a scheduler beside kube-scheduler, on the same devices.
     world.install("guard")
     world.install("scheduler", "--isolation", "guard", "--set", "scheduler.replicas=1")
-    seen_twice = DoubleAllocations(world.caller, "default")
-    seen_twice.start()
-    names = [f"{scheduler}-{number}" for number in range(6) for scheduler in ("allot", "default-scheduler")]
-    kubectl.apply("".join(pod(name, name.rpartition("-")[0], "sleep 1") for name in names))
-    world.wait_for_phase("Succeeded", *names)
-    assert seen_twice.finish() == []
-    kubectl("delete", "resourceclaim", "the-end")
+    _contest(world)
     # An update of the driver while pods come: one instance or the other answers, all the time.
     with watched_registration(world) as gaps:
         world.install("drivers", "gpu", "--simulate", "h100x8", "--set", "drivers.gpu.podAnnotations.round=second")
@@ -177,6 +176,25 @@ def test_the_whole(world: World) -> None:
     assert world.everything() - before == set()
     # The kubelet removes slices of a driver that is gone, after half a minute.
     wait_for("no slices", lambda: not world.caller.get("/apis/resource.k8s.io/v1/resourceslices")["items"], RUNS_S)
+
+
+def _contest(world: World) -> None:
+    """Pods of both schedulers on the same devices; no device is ever in two claims."""
+    seen_twice = DoubleAllocations(world.caller, "default")
+    seen_twice.start()
+    started = time.monotonic()
+    count, schedulers = CONTEST_PODS or 6, ("allot", "default-scheduler")
+    names = [f"{scheduler}-{number}" for number in range(count) for scheduler in schedulers]
+    world.kubectl.apply("".join(pod(name, name.rpartition("-")[0], "sleep 1") for name in names))
+    if CONTEST_PODS:
+        world.wait_for_phase("Succeeded", *names[: count // 2], seconds=CONTEST_S)
+        leader = world.caller.get(GUARD_LEASE)["spec"]["holderIdentity"].partition("_")[0]
+        world.kubectl("delete", "pod", leader, "--namespace=allot-system", "--grace-period=0", "--force")
+    world.wait_for_phase("Succeeded", *names, seconds=CONTEST_S)
+    episodes = seen_twice.finish()
+    sys.stdout.write(f"{len(names)} pods, {len(episodes)} double allocations, {time.monotonic() - started:.0f} s\n")
+    assert episodes == []
+    world.kubectl("delete", "resourceclaim", "the-end")
 
 
 def _gang_in_a_queue(world: World) -> None:

@@ -122,7 +122,7 @@ def test_what_nobody_acts_on_is_printed_by_kubectl_and_what_is_acted_on_is_not(k
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec: {scheduling: {schedulingPolicy: {basic: {}}}, "
         f"template: {{spec: {{restartPolicy: Never, {_PODS}}}}}}}\n"
     )
-    dropped = "Warning: spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is off"
+    dropped = "Warning: spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is disabled"
     assert dropped in kubectl.warns("apply", "-f", "-", stdin=job)
     for quiet in (workload("Deployment", "web", ""), workload("DaemonSet", "agent", "")):
         assert "Warning" not in kubectl.warns("apply", "-f", "-", stdin=quiet)

@@ -29,6 +29,7 @@ from allot.guard.configuration import Service, WebhookOptions, webhook_configura
 from allot.installation.applying import COMPONENTS, DRIVERS, KINDS, PARTS, made_by_programs
 from allot.installation.chart_rendering import BadValues, Release, default_values, in_part, render, set_value
 from allot.installation.go_templates import _FUNCTIONS
+from allot.scheduler.configuration import parse_configuration
 
 CHART = Path(allot.__file__).parent / "installation" / "chart"
 RELEASE = Release("allot", "allot-system")
@@ -37,6 +38,7 @@ EVERYTHING: dict[str, Any] = {
     "autoscaler": {"enabled": True, "address": "provider:8086"},
     "scheduler": {"enabled": True, "protectClaims": True},
     "drivers": {name: {"enabled": True} for name in DRIVERS},
+    "metrics": {"serviceMonitor": {"enabled": True}},
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -49,7 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "plain": {
         **EVERYTHING,
-        "metrics": {"service": False},
+        "metrics": {"service": False, "serviceMonitor": {"enabled": False}},
         "networkPolicy": {"enabled": False},
         "podDisruptionBudget": {"enabled": False},
         "policy": {"restrictSlices": False},
@@ -60,6 +62,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "kubelet": {"root": "/var/lib/k0s/kubelet"},
         "apiServer": {"host": "192.0.2.1"},
         "guard": {"enabled": True},
+        "metrics": {
+            "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}, "relabelings": [{"action": "labeldrop", "regex": "pod"}]}
+        },
         "drivers": {"cpu": {"enabled": True}},
         "fullnameOverride": "mine",
         "networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
@@ -160,6 +165,8 @@ def test_objects_fit_kubernetes_schemas() -> None:
         for object_ in filter(in_part, rendered(VARIANTS[name])):
             is_workload = object_["kind"] in ("DaemonSet", "Deployment")
             different[object_["kind"], *((name, object_["metadata"]["name"]) if is_workload else ())] = object_
+    # Prometheus Operator's is not Kubernetes' own.
+    del different[("ServiceMonitor",)]
     for object_ in different.values():
         kubernetes_validate.validate(object_, "1.37", strict=True)
 
@@ -264,6 +271,35 @@ def test_the_dashboard_is_told_where_browsers_find_it() -> None:
     assert "--tls-cert-file=/etc/allot-tls/tls.crt" in behind
 
 
+def test_prometheus_operator_finds_the_metrics_of_every_part_that_serves_them() -> None:
+    objects = rendered(EVERYTHING)
+    services = {each["metadata"]["name"]: each for each in of_kind(objects, "Service")}
+    monitors = of_kind(objects, "ServiceMonitor")
+    assert {each["metadata"]["name"] for each in monitors} == {name for name in services if name.endswith("-metrics")}
+    for each in monitors:
+        spec, service = each["spec"], services[each["metadata"]["name"]]
+        assert spec["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert spec["endpoints"] == [{"port": "metrics", "path": "/metrics", "interval": "30s"}]
+        assert [port["name"] for port in service["spec"]["ports"]] == ["metrics"]
+    assert of_kind(rendered({"guard": {"enabled": True}}), "ServiceMonitor") == []
+
+
+def test_a_scheduler_with_nodes_of_its_own_keeps_to_them_and_adds_to_what_its_profile_says() -> None:
+    own = {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 5}}
+
+    def profile(isolation: str) -> Any:
+        values = {"enabled": True, "isolation": isolation, "profile": {"pluginConfig": [own]}}
+        (found,) = of_kind(rendered({"scheduler": values}), "ConfigMap")
+        made = parse_configuration(yaml.safe_load(found["data"]["scheduler.yaml"]), "scheduler.yaml")
+        return made.profiles[0].settings
+
+    settings = profile("nodes")
+    assert settings.hard_pod_affinity_weight == 5
+    assert settings.added_affinity.allows("n", {"allot.dev/scheduler": "allot"})
+    assert not settings.added_affinity.allows("n", {"allot.dev/scheduler": "other"})
+    assert profile("none").added_affinity is None
+
+
 def test_programs_take_the_options_that_the_chart_gives_them() -> None:
     from allot.cli.main import cli
 
@@ -315,6 +351,18 @@ def test_no_right_is_for_everything() -> None:
         ({"dashboard": {"url": "gpus.example.com"}}, "dashboard.url: 'gpus.example.com' does not match"),
         ({"kubelet": {"root": "relative"}}, "kubelet.root: 'relative' does not match"),
         ({"drivers": {"gpu": {"port": -1}}}, "drivers.gpu.port: -1 is less than the minimum"),
+        (
+            {"metrics": {"service": False, "serviceMonitor": {"enabled": True}}},
+            "metrics.serviceMonitor: needs metrics.service",
+        ),
+        (
+            {"metrics": {"serviceMonitor": {"interval": "soon"}}},
+            "metrics.serviceMonitor.interval: 'soon' does not match",
+        ),
+        (
+            {"scheduler": {"enabled": True, "profile": {"pluginConfig": [{"name": "NodeAffinity", "args": {}}]}}},
+            "scheduler.profile.pluginConfig: NodeAffinity has arguments with scheduler.isolation nodes already",
+        ),
     ],
 )
 def test_values_that_make_no_sense_are_refused(values: dict[str, Any], told: str) -> None:

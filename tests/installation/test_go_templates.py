@@ -64,14 +64,14 @@ def test_what_a_template_means(text: str, expected: str) -> None:
     ("text", "told"),
     [
         ("{{ if true }}", "templates/t:1: if has no end"),
-        ("\n{{ end }}", "templates/t:2: end without a beginning"),
+        ("\n{{ end }}", "templates/t:2: end without a start"),
         ("{{ .Values.name", "templates/t: an action has no end"),
-        ("{{ tpl .Values.name . }}", "templates/t:1: function 'tpl' is not known"),
+        ("{{ tpl .Values.name . }}", "templates/t:1: function 'tpl' is unknown"),
         ("{{ .Values.name.more }}", "templates/t:1: .Values.name.more: 'more' of what has no fields"),
         ("{{ $nothing }}", "templates/t:1: undefined variable '$nothing'"),
         ("{{ .Values.items }}", "templates/t:1: a list cannot be shown: expected text or a number"),
         ('{{ include "nothing" . }}', "templates/t:1: template 'nothing' is not defined"),
-        ("{{ .Values.name 1 }}", "templates/t:1: '.Values.name' is no function"),
+        ("{{ .Values.name 1 }}", "templates/t:1: '.Values.name' is not a function"),
         ("{{ a ? b }}", "templates/t:1: '? b' is not understood"),
     ],
 )

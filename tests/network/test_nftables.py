@@ -47,5 +47,17 @@ def test_connections_to_services_reach_endpoints_and_nothing_is_left_afterwards(
         "of a thousand": ["8081", "8082"],
         "foreign then": "kube-proxy",
         "foreign after": "",
+        "dropping": "",
+        "dropping then": "chain FORWARD in table filter",
+        "allowed": ["8081", "8082"],
+        "kept out": ["TimeoutError"],
+        "datagram": "8081",
+        # The kernel sends what belongs to a flow where it sent before.
+        "flow": "8081",
+        "forgotten": 1,
+        "forgotten again": 0,
+        "flow anew": "8082",
+        "forgotten at last": 1,
+        "datagram to nobody": "PermissionError",
         "left": [],
     }

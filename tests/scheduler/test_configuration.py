@@ -32,6 +32,24 @@ def test_an_empty_file_is_the_default() -> None:
     assert parse().profiles[0].settings.weights.taint_toleration == 3
 
 
+def test_nodes_may_be_asked_for_on_behalf_of_all_pods() -> None:
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    disk = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    added = arguments(
+        "NodeAffinity",
+        addedAffinity={
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": disk}],
+        },
+    )
+    found = added.profiles[0].settings.added_affinity
+    assert found is not None
+    assert found.allows("n", {"zone": "a"}) and not found.allows("n", {})
+    ((weight, matcher),) = found.preferred
+    assert weight == 7 and matcher.matches("n", {"disk": ""})
+    assert arguments("NodeAffinity").profiles[0].settings.added_affinity is None
+
+
 def test_profiles_weights_and_policies_are_understood() -> None:
     made = parse(
         profiles=[
@@ -151,6 +169,35 @@ def test_leader_election_back_off_and_connection_are_understood() -> None:
         (
             {"profiles": [{"plugins": {"multiPoint": {"disabled": [{"name": "DefaultBinder"}]}}}]},
             "profiles[0].plugins.multiPoint.disabled[0].name: invalid value 'DefaultBinder'",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": {}}}]}]},
+            "profiles[0].pluginConfig[0].args: addedAffinity: expected terms that are required or preferred",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": {"required": {}}}}]}]},
+            "profiles[0].pluginConfig[0].args: addedAffinity: object contains unknown field `required`",
+        ),
+        (
+            {
+                "profiles": [
+                    {
+                        "pluginConfig": [
+                            {
+                                "name": "NodeAffinity",
+                                "args": {
+                                    "addedAffinity": {
+                                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "X"}]}]
+                                        }
+                                    }
+                                },
+                            }
+                        ]
+                    }
+                ]
+            },
+            "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator",
         ),
         (
             {"profiles": [{"pluginConfig": [{"name": "DynamicResources", "args": {"bindingTimeout": "0s"}}]}]},

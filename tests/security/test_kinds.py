@@ -228,3 +228,46 @@ def test_only_who_may_attest_for_a_signer_says_which_authorities_it_has(both: Bo
     assert refused.status == 403
     assert 'user not permitted to attest for signerName "example.com/s"' in refused.message
     assert both.send("POST", path, signed).status == 201
+
+
+def test_nobody_takes_the_address_or_port_of_anothers_service_or_one_that_is_none(both: Both, namespace: str) -> None:
+    """Nodes send packets for it to whoever has it."""
+    for server in both.every:
+        services = f"/api/v1/namespaces/{namespace}/services"
+
+        def service(name: str, **spec: Any) -> dict[str, Any]:
+            return {"metadata": {"name": name}, "spec": {"ports": [{"port": 443}], **spec}}
+
+        def told(spec: dict[str, Any], at: str = services, of: Server = server) -> tuple[int, str]:
+            answer = of.send("POST", at, service("thief", **spec))
+            return answer.status, answer.message
+
+        api = server.send("GET", "/api/v1/namespaces/default/services/kubernetes").value["spec"]["clusterIP"]
+        status, message = told({"clusterIP": api})
+        assert (status, f"failed to allocate IP {api}: provided IP is already allocated" in message) == (422, True), (
+            message
+        )
+        status, message = told({"clusterIP": "8.8.8.8"})
+        outside = "failed to allocate IP 8.8.8.8: the provided network does not match the current range"
+        assert (status, outside in message) == (422, True), message
+        owner = server.create(services, service("owner", type="NodePort"))
+        port = owner["spec"]["ports"][0]["nodePort"]
+        for number, why in (
+            (port, "provided port is already allocated"),
+            (10250, "provided port is not in the valid range"),
+        ):
+            status, message = told({"type": "NodePort", "ports": [{"port": 80, "nodePort": number}]})
+            place = f"spec.ports[0].nodePort: Invalid value: {number}: {why}"
+            assert (status, place in message) == (422, True), message
+        # Whoever has it keeps it, and may give it to another protocol.
+        again = {**owner, "spec": {**owner["spec"], "ports": [{**owner["spec"]["ports"][0], "port": 444}]}}
+        assert server.send("PUT", f"{services}/owner", again).status == 200
+        both_protocols = [
+            {"name": each, "port": 53, "protocol": each.upper(), "nodePort": 30053} for each in ("tcp", "udp")
+        ]
+        assert told({"type": "NodePort", "ports": both_protocols})[0] == 201
+        change = [{"op": "replace", "path": "/spec/ports/0/nodePort", "value": port}]
+        moved = server.send("PATCH", f"{services}/thief", change, kind="application/json-patch+json")
+        assert (moved.status, "provided port is already allocated" in moved.message) == (422, True), moved.message
+        for name in ("thief", "owner"):
+            server.send("DELETE", f"{services}/{name}")

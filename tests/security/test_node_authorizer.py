@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from security.servers import Both
 from waiting import wait_for
@@ -14,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 NODES = "/api/v1/nodes"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+POD_CERTIFICATES = "/apis/certificates.k8s.io/v1/namespaces/of-nodes/podcertificaterequests"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
@@ -192,6 +197,91 @@ def test_a_node_has_tokens_for_the_accounts_of_its_pods(nodes: Nodes) -> None:
     # Not without a pod: such a token would outlive it.
     assert nodes.status(nodes.first, "POST", token, {"spec": {}}) == 403
     assert nodes.status(nodes.first, "POST", token, request("plain", uid="x")) == 403
+
+
+SIGNER = "example.com/pods"
+
+
+def proof_of_key() -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return b64encode(request.public_bytes(serialization.Encoding.DER)).decode()
+
+
+def test_a_node_asks_for_certificates_of_its_own_pods_alone_and_both_servers_say_why(nodes: Nodes) -> None:
+    certificate = {"signerName": SIGNER, "keyType": "ED25519", "credentialBundlePath": "bundle.pem"}
+    volume = {"name": "c", "projected": {"sources": [{"podCertificate": certificate}]}}
+    spec = {"serviceAccountName": "used", "containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
+    for name, node in (("certified", "first"), ("elsewhere", "second")):
+        nodes.both.create(f"{nodes.space}/pods", {"metadata": {"name": name}, "spec": {**spec, "nodeName": node}})
+    stub, told = proof_of_key(), dict[str, list[tuple[str, int, str]]]()
+    for server in nodes.both.every:
+
+        def uid(path: str, of: Any = server) -> str:
+            found: str = of.send("GET", path).value["metadata"]["uid"]
+            return found
+
+        asked = {
+            "signerName": SIGNER,
+            "podName": "certified",
+            "podUID": uid(f"{nodes.space}/pods/certified"),
+            "serviceAccountName": "used",
+            "serviceAccountUID": uid(f"{nodes.space}/serviceaccounts/used"),
+            "nodeName": "first",
+            "nodeUID": uid(f"{NODES}/first"),
+            "stubPKCS10Request": stub,
+        }
+        other = uid(f"{nodes.space}/serviceaccounts/other")
+        cases: dict[str, dict[str, str]] = {
+            "its own": {},
+            "another node": {"nodeName": "second", "nodeUID": uid(f"{NODES}/second")},
+            "a node that was": {"nodeUID": "x"},
+            "a pod elsewhere": {"podName": "elsewhere", "podUID": uid(f"{nodes.space}/pods/elsewhere")},
+            "a pod that was": {"podUID": "x"},
+            "no pod": {"podName": "gone"},
+            "another account": {"serviceAccountName": "other", "serviceAccountUID": other},
+            "an account that was": {"serviceAccountUID": "x"},
+            "another signer": {"signerName": "example.com/others"},
+            "a pod without certificates": {"podName": "plain", "podUID": uid(f"{nodes.space}/pods/plain")},
+        }
+
+        def ask(changes: dict[str, str], of: Any = server, asked: dict[str, str] = asked) -> Any:
+            made = {"metadata": {"name": "req"}, "spec": {**asked, **changes}}
+            return of.send("POST", f"{POD_CERTIFICATES}?dryRun=All", made, who=nodes.first[of.name])
+
+        # Servers see new pods a moment later.
+        wait_for("its own is admitted", lambda ask=ask: ask({}).status == 201)
+        for what, changes in cases.items():
+            answer = ask(changes)
+            message = answer.value.get("message", "")
+            for name, value in (
+                (each, uid(f"{nodes.space}/pods/{each}")) for each in ("certified", "elsewhere", "plain")
+            ):
+                message = message.replace(value, f"<{name}>")
+            message = message.replace(asked["nodeUID"], "<node>").replace(asked["serviceAccountUID"], "<account>")
+            told.setdefault(server.name, []).append((what, answer.status, message))
+        named = server.send("POST", POD_CERTIFICATES, {"metadata": {"name": "made"}, "spec": asked}).status
+        assert named == 201, server.name
+        for method, path, body in (
+            ("DELETE", f"{POD_CERTIFICATES}/made", None),
+            ("PATCH", f"{POD_CERTIFICATES}/made", {}),
+        ):
+            assert server.send(method, path, body, who=nodes.first[server.name], kind=MERGE).status == 403, server.name
+    (first, *others) = told.values()
+    for other in others:
+        assert other == first
+    assert {what: status for what, status, _ in first} == {
+        "its own": 201,
+        "another node": 403,
+        "a node that was": 500,
+        "a pod elsewhere": 403,
+        "a pod that was": 500,
+        "no pod": 500,
+        "another account": 403,
+        "an account that was": 500,
+        "another signer": 403,
+        "a pod without certificates": 403,
+    }
 
 
 def test_a_node_publishes_its_own_devices_alone(nodes: Nodes) -> None:

@@ -1,10 +1,10 @@
-"""Work beside the event loop: large requests are worked on by a thread, so that everybody else is served meanwhile.
+"""Work beside the event loop: a thread processes large requests, so that others are served meanwhile.
 
 There is one such thread. It takes turns with the event loop every half millisecond (`process.interpreter`), so that a
-request of megabytes makes others slower but does not stop them. What is small is done at once: handing it over would cost
+request of megabytes slows others down but does not block them. Small requests are processed directly: handing them over would cost
 more than it takes.
 
-What runs here runs while the event loop goes on. It may use nothing but its arguments, which nobody else changes, and caches
+Code here runs concurrently with the event loop. It may use only its arguments, which no one else changes, and caches
 whose every step is whole: one look, one insertion, one clearing, or one assignment of everything that belongs together.
 Nothing of it may iterate over what the event loop changes, nor wait, nor write.
 """
@@ -45,7 +45,7 @@ class Aside:
             raise too_many_requests(f"{WAITING_MAX} large requests are waiting to be worked on")
         self._waiting += 1
         try:
-            # Who is cancelled takes back what was not begun.
+            # Cancellation withdraws work that has not started.
             return await asyncio.wrap_future(
                 self._thread.submit(_without_collector, partial(work, *arguments, **named))
             )
@@ -59,7 +59,7 @@ class Aside:
 
 def _without_collector(work: Callable[[], T]) -> T:
     """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
-    and again, each time for a fifth of a second in which nobody else does anything."""
+    and again, each time for a fifth of a second in which no one else does anything."""
     if not gc.isenabled():
         return work()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Puts an API server together and runs it: store, kinds, access, admission, HTTP, and the few controllers inside it."""
+"""Assembles and runs an API server: store, kinds, access, admission, HTTP, and the few controllers inside it."""
 
 from __future__ import annotations
 

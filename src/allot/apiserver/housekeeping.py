@@ -1,4 +1,4 @@
-"""What a server does for its store from time to time: forget old history, and events that nobody needs any more."""
+"""Periodic maintenance of the store: compacts history, and deletes expired events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def compact(context: ServerContext) -> None:
         try:
             await context.store.compact(revision)
         except StoreError:
-            # Somebody else was faster, or the store is away: the next round will do.
+            # Another server was faster, or the store is unavailable: the next round handles it.
             continue
 
 

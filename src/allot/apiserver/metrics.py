@@ -1,4 +1,4 @@
-"""Metrics under upstream's names, kept cheap: counting a request costs a few dictionary look-ups."""
+"""Metrics under upstream's names: counting a request costs a few dictionary lookups."""
 
 from __future__ import annotations
 

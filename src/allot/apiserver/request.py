@@ -1,7 +1,7 @@
-"""The values that handlers take and give: a request without HTTP, a response without sockets.
+"""The values of handlers: a request without HTTP, a response without sockets.
 
 HTTP is one adapter around them, the in-process transport another; both get the same validation, authorization and watch
-behaviour because both come through here.
+behaviour because both use it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ApiList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry when it is asked for."""
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry on demand."""
 
     __slots__ = ("_object", "entry", "type")
 

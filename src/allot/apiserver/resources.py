@@ -1,7 +1,7 @@
-"""What the API server knows about a kind: one row of a table, and how its objects are treated.
+"""What the API server knows about a kind: one row of a table, and its strategy.
 
-A row says what discovery, routing and printing need. A Strategy says what happens to an object on its way in; most kinds
-get the generic one made from their schema, some have a module of their own.
+A row has what discovery, routing and printing need. A Strategy defines how objects are prepared and validated; most kinds
+get the generic one from their schema, some have their own module.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
-    # Whether a deletion that does not say what becomes of dependents leaves them alone, as it did before there was a choice.
+    # Whether dependents are kept by a deletion that does not specify what happens to them.
     orphans_dependents: bool = False
-    # Said to everybody who uses this version.
+    # A warning for every client of this version.
     warning: str = ""
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class FastPath(Protocol):
         """Whether an update is one. It is in the storage version and shares unchanged parts with the stored object."""
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """An accepted update, with its new managedFields, as it is stored; None if it needs the full path after all."""
+        """An accepted update, with its new managedFields, as stored; None if it needs the full path after all."""
 
 
 # Field errors of what this sender may not write although it may write the kind. Arguments: the server's context, the request, the
@@ -131,7 +131,7 @@ class Strategy(Protocol):
         """An object as a client wrote it, with defaults, in the storage version."""
 
     def current(self, stored: Object) -> Object:
-        """A stored object in the storage version of today. Asked only where objects have to be converted by somebody else."""
+        """A stored object in the storage version of today. Asked only where objects have to be converted by someone else."""
         return stored
 
     def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002
@@ -163,7 +163,7 @@ class Strategy(Protocol):
         return 0
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
-        """An object that is deleted, for the first time or again, as it is stored until it is gone. now: in seconds."""
+        """An object that is deleted, for the first time or again, as stored until it is gone. now: in seconds."""
         return marked
 
     def is_held(self, object_: Object) -> bool:  # noqa: ARG002

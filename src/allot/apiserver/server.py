@@ -1,7 +1,7 @@
 """The API server without HTTP: a request value in, an object, a list or a watch out.
 
-Both transports come through `handle`: authorization first, then the verb's handler. What the server creates on its own
-account (bootstrap) comes through here too. Paths outside the API have the same in `non_resource_endpoints`.
+Both transports use `handle`: authorization first, then the verb's handler. What the server creates on its own
+account (bootstrap) uses it too. Paths outside the API have the same in `non_resource_endpoints`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What handlers work with: the store, what is served, who may do what, and the sources of time and names."""
+"""The context of handlers: the store, the registry, authorization, and the sources of time and names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reviews(Protocol):
 
 
 class UnstoredApis(Protocol):
-    """Groups whose objects are made when they are asked for."""
+    """Groups whose objects are made on demand."""
 
     def handles(self, group: str) -> bool:
         """Whether a group is one of these."""

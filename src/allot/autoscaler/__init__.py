@@ -1,4 +1,4 @@
-"""The autoscaler: watches what waits, asks `core.autoscaling` which nodes to buy and which can go, and tells a provider.
+"""The autoscaler: watches pending pods, lets `core.autoscaling` decide which nodes to add and remove, and calls a provider.
 
-Knows providers behind one port (`provider`), evictions, events and the status that others read. Decides nothing about pods or devices.
+Knows providers behind one port (`provider`), evictions, events and the published status. Decides nothing about pods or devices.
 """

@@ -1,4 +1,4 @@
-"""Pools that are left alone for a while, because asking them has led to nothing."""
+"""Pools in backoff after failed scale-ups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from allot.autoscaler.options import AutoscalerOptions
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool is not asked until then. code, reason: what went wrong."""
+    """A pool is not used until then. code, reason: of the failure."""
 
     until: float
     duration_s: float
@@ -18,14 +18,14 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff:
-    """By pool: each failure in a row pauses twice as long as the one before. Times: seconds since 1970."""
+    """By pool: each consecutive failure doubles the pause. Times: seconds since 1970."""
 
     def __init__(self, options: AutoscalerOptions) -> None:
         self._options = options
         self._pauses: dict[str, Pause] = {}
 
     def failed(self, pool: str, code: str, reason: str, now: float) -> Pause:
-        """Asking a pool has led to nothing."""
+        """A scale-up of a pool has failed."""
         options, before = self._options, self._pauses.get(pool)
         duration = options.backoff_initial_s
         if before is not None and now - before.failed_at < options.backoff_reset_s:
@@ -39,10 +39,10 @@ class Backoff:
         return made
 
     def succeeded(self, pool: str) -> None:
-        """A node of it has come."""
+        """One of its nodes has registered."""
         self._pauses.pop(pool, None)
 
     def of(self, pool: str, now: float) -> Pause | None:
-        """Why a pool is not asked now; None if it can be."""
+        """Why a pool is not used now; None if it can be."""
         found = self._pauses.get(pool)
         return found if found is not None and found.until > now else None

@@ -1,4 +1,4 @@
-"""The ComputeClasses of the cluster: what pools are to them, and their status, written once for each change."""
+"""The ComputeClasses of the cluster: how they rank pools, and their status, written once for each change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("allot.autoscaler")
 
 
 class ComputeClasses:
-    """machines: types of machines that are known besides those of pools, to tell which could have been meant."""
+    """machines: known machine types besides those of pools, for suggestions."""
 
     def __init__(self, client: Client, clock: Clock, machines: Sequence[str] = ()) -> None:
         self._resource = client.resource(GROUP, VERSION, PLURAL, namespaced=False)
@@ -52,7 +52,7 @@ class ComputeClasses:
         return Classes(self._by_name.values()) if self.is_served else None
 
     def rank(self, states: Sequence[GroupState]) -> None:
-        """What pools are to their classes."""
+        """The pools with their ranks in classes."""
         classes = self.known
         for state in states:
             if state.pool is not None and classes is not None:

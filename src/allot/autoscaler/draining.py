@@ -1,7 +1,7 @@
-"""A node goes: marked so that nothing new comes, emptied through the eviction API, which keeps budgets, and given back.
+"""Removes a node: cordons it, evicts its pods through the eviction API, which respects budgets, and deletes the machine.
 
-What goes wrong on the way is undone: the node is as it was. A process that is killed in between leaves a mark; the next one takes it away
-(`clean_up`) and begins again with a new proof.
+A failure on the way is undone: the node is restored. A process that is killed in between leaves a taint; the next one removes it
+(`clean_up`) and starts again with a new proof.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Draining:
         self._options = options
 
     async def clean_up(self, nodes: Sequence[Node]) -> None:
-        """Take away the marks that another process has left."""
+        """Remove the taints that another process has left."""
         for node in nodes:
             if any(taint.key in (TO_BE_DELETED, DELETION_CANDIDATE) for taint in node.spec.taints):
                 _log.info("node %s: mark removed, because no autoscaler removes the node now", node.metadata.name)
                 await self._unmark(node.metadata.name)
 
     async def soften(self, nodes: Sequence[Node], unneeded: Collection[str]) -> None:
-        """Mark nodes that nobody needs, and unmark those that somebody does, a few at a time."""
+        """Taint unneeded nodes, and untaint needed ones, a few at a time."""
         left = self._options.max_bulk_soft_taint_count
         for node in nodes:
             is_marked = any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
@@ -79,7 +79,7 @@ class Draining:
             _log.warning("node %s is not marked: %s", name, error)
 
     async def remove(self, group: str, node: Node, pods: Sequence[Pod]) -> None:
-        """Empty a node of these pods, in their order, and give it back. CannotDrain; then it is as it was."""
+        """Evict these pods in order, and delete the machine. CannotDrain; then the node is restored."""
         name = node.metadata.name
         try:
             await self._mark(name)
@@ -95,7 +95,7 @@ class Draining:
             await self._unmark(name)
             raise CannotDrain(str(error)) from error
         except asyncio.CancelledError:
-            # Whoever comes next takes the mark away, should there be no time for it now.
+            # The next process removes the taint if there is no time for it now.
             raise
 
     async def _mark(self, name: str) -> None:
@@ -117,7 +117,7 @@ class Draining:
     async def _retaint(
         self, name: str, change: Callable[[list[Object]], list[Object]], *, unschedulable: bool | None = None
     ) -> None:
-        """unschedulable: what it is to be, None for what it is."""
+        """unschedulable: the new value, None to keep it."""
         for attempt in range(_TRIES):
             node = await self._nodes.get(name)
             spec = node.get("spec") or {}
@@ -136,7 +136,7 @@ class Draining:
                     raise
 
     async def _evict(self, pod: Pod) -> None:
-        """As long as a budget may come to allow it."""
+        """Retry as long as a budget may still allow it."""
         metadata = pod.metadata
         until = self._clock.monotonic() + self._options.max_pod_eviction_time_s
         self._events.record(pod, "Normal", "ScaleDown", "ScaleDown", "deleting pod for node scale down")

@@ -1,6 +1,6 @@
-"""A provider that runs as a process of its own: Cluster Autoscaler's external gRPC protocol, from both ends.
+"""A provider in a separate process: both ends of Cluster Autoscaler's external gRPC protocol.
 
-`ExternalProvider` is the client; `service` serves any provider, as the simulated cloud's is. Over mTLS, or plainly on loopback or a Unix
+`ExternalProvider` is the client; `service` serves any provider, such as the simulated cloud. Over mTLS, or without TLS on loopback or a Unix
 socket. Every call has a deadline.
 """
 
@@ -93,18 +93,18 @@ class ExternalProvider:
         return str(answer.nodeGroup.id)
 
     async def target_size(self, group: str) -> int:
-        """How many nodes a group is to have."""
+        """The target size of a group."""
         request = messages.NodeGroupTargetSizeRequest(id=group)
         answer = await self._call("NodeGroupTargetSize", request, messages.NodeGroupTargetSizeResponse)
         return int(answer.targetSize)
 
     async def increase(self, group: str, delta: int) -> None:
-        """Ask for more nodes."""
+        """Request more nodes."""
         request = messages.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
         await self._call("NodeGroupIncreaseSize", request, messages.NodeGroupIncreaseSizeResponse)
 
     async def decrease_target(self, group: str, delta: int) -> None:
-        """Ask for fewer of the nodes that are not there yet."""
+        """Cancel requested nodes that have not registered yet."""
         request = messages.NodeGroupDecreaseTargetSizeRequest(id=group, delta=-delta)
         await self._call("NodeGroupDecreaseTargetSize", request, messages.NodeGroupDecreaseTargetSizeResponse)
 
@@ -159,7 +159,7 @@ class ExternalProvider:
         return float(answer.price)
 
     async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:
-        """What holds for a group. What an answer leaves out is as it is for all."""
+        """The options of a group. Missing ones have the global values."""
         request = messages.NodeGroupAutoscalingOptionsRequest(id=group, defaults=_options(defaults))
         try:
             answer = await self._call("NodeGroupGetOptions", request, messages.NodeGroupAutoscalingOptionsResponse)
@@ -185,7 +185,9 @@ class ExternalProvider:
             text = f"provider at {self._address}: {method}: {error.details() or error.code().name.lower()}"
             raise ProviderError(text, is_missing=is_missing) from error
         except BadMessage as error:
-            raise ProviderError(f"provider at {self._address}: {method}: the answer is no {answer.__name__}") from error
+            raise ProviderError(
+                f"provider at {self._address}: {method}: the answer is not a {answer.__name__}"
+            ) from error
 
 
 def _node(node: NodeName) -> messages.ExternalGrpcNode:
@@ -212,7 +214,7 @@ def _options(options: GroupOptions) -> messages.NodeGroupAutoscalingOptions:
 
 
 def _options_of(found: Any, defaults: GroupOptions) -> GroupOptions:
-    """A threshold of zero is one that is left out: protobuf does not tell them apart."""
+    """A threshold of zero means unset: protobuf does not distinguish them."""
     durations = {
         name: getattr(found, field).ToNanoseconds() / 10**9 if found.HasField(field) else getattr(defaults, name)
         for name, field in _DURATIONS.items()
@@ -229,7 +231,7 @@ def _options_of(found: Any, defaults: GroupOptions) -> GroupOptions:
 
 @asynccontextmanager
 async def serving(provider: Provider, address: str, credentials: Credentials | None = None) -> AsyncIterator[int]:
-    """Serve a provider, as long as the context is open; the port. address: host:port, of which 0 takes a free one, or unix:/path."""
+    """Serve a provider while the context is open; yields the port. address: host:port, where port 0 means any free one, or unix:/path."""
     server = grpc.aio.server(options=_OPTIONS)
     server.add_generic_rpc_handlers((service(provider),))
     if credentials is None:

@@ -1,4 +1,4 @@
-"""What the provider and the cluster say about pools, put together: which nodes are of which, which are coming, which never came."""
+"""Combines what the provider and the cluster know about pools: their nodes, nodes that are coming, and nodes that never came."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from allot.core.model.resource_v1 import ResourceSlice
 from allot.process.clock import Clock, rfc3339
 
 _HOUR_S = 3600.0
-# Taints of nodes that have come and are not for pods yet.
+# Taints of registered nodes that do not accept pods yet.
 _STARTING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
 _NO_TEMPLATE = "the provider does not describe its nodes, and it has none yet"
-# What a node of a hardware profile is, under a name; None if there is no such profile.
+# The definition of a profile's node, by name; None if the profile does not exist.
 ProfileTemplate = Callable[[str], Template | None]
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """A pool as it is now. ready: nodes with all their devices; starting: nodes that have never been; unready: those that have been and
-    are no more; pending: machines without a node; missing: machines that were asked for and are not even there."""
+    """The current state of a pool. ready: nodes with all their devices; starting: nodes that were never ready; unready: those that were ready
+    before; pending: machines without a node; missing: requested machines that do not exist."""
 
     group: Group
     target: int
@@ -76,14 +76,14 @@ def instance_name(instance: Instance) -> NodeName:
 
 
 def is_ready(node: Node) -> bool:
-    """Whether a node says that it is, and those who watch it have noticed."""
+    """Whether a node reports that it is ready, and its taints agree."""
     if any(taint.key in _STARTING_TAINTS for taint in node.spec.taints):
         return False
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
 class Groups:
-    """Asks the provider. profile_template: for groups of which only a profile is known."""
+    """Reads pools from the provider. profile_template: for groups with only a known profile."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Groups:
         self._prices: dict[str, int] = {}
         self._daemons: Sequence[DaemonSet] = ()
         self._claim_templates: ClaimTemplates | None = None
-        # Nodes that have been ready, and those that were there at the first look, by uid.
+        # Nodes that were ready before or existed at the first look, by uid.
         self._have_been_ready: set[str] = set()
         self._old: set[str] | None = None
         self._tells_options = True
@@ -173,8 +173,8 @@ class Groups:
         return state
 
     def _is_starting(self, node: Node, options: GroupOptions) -> bool:
-        """Whether a node that is not ready may still be coming. One that was there before this process is judged by its age; twice the time
-        that it may take, as it is given up for having taken too long only once it has been watched for that time."""
+        """Whether an unready node may still be starting. A node older than this process is judged by its age; twice the allowed time,
+        because a node is given up only after it has been watched for that time."""
         uid = node.metadata.uid
         if uid in self._have_been_ready:
             return False
@@ -189,7 +189,7 @@ class Groups:
         if not self._tells_options:
             return defaults
         found = await self._provider.options(group.id, defaults)
-        # A provider that has no such call has it for no group.
+        # A provider without this call lacks it for all groups.
         self._tells_options = found is not None
         return found or defaults
 
@@ -215,7 +215,7 @@ class Groups:
     async def _template(
         self, group: Group, nodes: Sequence[Node], slices_of: Mapping[str, Sequence[ResourceSlice]]
     ) -> Template | None:
-        """What a node would be: the provider says it, devices included; or a profile does; or a live node with all its devices."""
+        """The template of a node: from the provider, including devices; or from a profile; or from a live node with all its devices."""
         found = self._templates.get(group.id)
         if found is None:
             told = await self._provider.template(group.id)
@@ -247,7 +247,7 @@ class Groups:
 
 
 def _joined(told: Template | None, profile: Template) -> Template:
-    """The node as the provider tells it, if it does, with the devices of a profile."""
+    """The provider's node, if it describes one, with the devices of a profile."""
     if told is None:
         return profile
     name = told.node.metadata.name or profile.node.metadata.name
@@ -257,7 +257,7 @@ def _joined(told: Template | None, profile: Template) -> Template:
 
 
 def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -> list[Upcoming]:
-    """Nodes that are coming, as they will be. One that is there and not ready is taken for what it will be."""
+    """Future nodes as they will be. An existing unready node counts as what it will be."""
     published: dict[str, set[str]] = {}
     for slice_ in slices:
         published.setdefault(slice_.spec.node_name or "", set()).add(slice_.spec.driver)
@@ -273,7 +273,7 @@ def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -
             labels = {**made.node.metadata.labels, **node.metadata.labels}
             metadata = replace(made.node.metadata, labels=labels)
             node_then = replace(made.node, metadata=metadata)
-            # Its daemons' pods are there by themselves.
+            # DaemonSet pods appear by themselves.
             found.append(Upcoming(state.name, replace(made, slices=rest, pods=(), claims=(), node=node_then)))
         for number in range(len(state.pending) + state.missing):
             found.append(Upcoming(state.name, template.named(f"coming-{state.name}-{number}")))
@@ -281,5 +281,5 @@ def upcoming_of(states: Iterable[GroupState], slices: Iterable[ResourceSlice]) -
 
 
 def described(pool: Pool) -> str:
-    """A pool for people."""
+    """A pool's status, in words."""
     return f"{pool.name} ({pool.size} of {pool.min_size} to {pool.max_size}, {price_text(pool.price)} per hour)"

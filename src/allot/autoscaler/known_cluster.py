@@ -1,4 +1,4 @@
-"""What the autoscaler knows of the cluster: the scheduler's machine, fed from watches, and the objects that it has to name."""
+"""The autoscaler's view of the cluster: the scheduler's machine, fed from watches, and the objects that it reports on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KnownCluster:
         self._clock = clock
         settings = under(gates, Settings(preempts=False))
         self.machine = Machine(lambda _name: settings, gates)
-        # Of plans: what was asked before need not be asked again.
+        # A cache for plans: answers are reused.
         self.memory = Memory()
         # By key.
         self.nodes: dict[str, Node] = {}
@@ -47,11 +47,11 @@ class KnownCluster:
 
     @property
     def claim_templates(self) -> ClaimTemplates:
-        """Daemons have claims, too."""
+        """DaemonSets also have claims."""
         return claim_templates(self._claim_templates.values())
 
     def changed(self, change: Change) -> bool:
-        """Of an object that decisions look at; whether somebody may have begun to wait."""
+        """A change of a relevant object; returns whether a pod may have become pending."""
         new = change.new if change.new is not None else change.old
         tables: Mapping[type, dict[str, Any]] = {
             Node: self.nodes,

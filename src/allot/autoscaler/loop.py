@@ -1,7 +1,7 @@
-"""The autoscaler: every few seconds, and soon after something began to wait, it looks at pools and cluster, buys, and gives back.
+"""The autoscaler's loop: every few seconds, and soon after a pod becomes pending, it checks pools and cluster, and adds and removes nodes.
 
-All that it has to remember for longer than a process lives is at the provider and in the API: what was asked for, which nodes are marked.
-What it forgets when it dies (since when a node is unneeded, which pool is left alone) makes it wait longer, never do more.
+All persistent state is at the provider and in the API: requested sizes, tainted nodes.
+State that is lost with the process (since when a node is unneeded, pools in backoff) only makes it wait longer, never do more.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.autoscaler")
 
-# After something began to wait, so that what comes together is looked at together.
+# The delay after a pod becomes pending, so that pods created together are handled together.
 _GATHER_S = 0.3
 _CONTROLLER = "cluster-autoscaler"
 _CODES = {"timeout": "timeout", "error": "cloudProviderError", "drivers": "nodeNotReady"}
 
 
 class _Seen(msgspec.Struct, kw_only=True):
-    """Since when a machine or node is not what it is to become."""
+    """Since when a machine or node has been unready."""
 
     since: float
     group: str
 
 
 class Autoscaler:
-    """Runs until cancelled. feed: calls the handler with every change that decisions look at, and answers with what waits until all is
-    known that was there at the start."""
+    """Runs until cancelled. feed: calls the handler with every relevant change, and returns a function that waits until everything is
+    known that existed at the start."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Autoscaler:
         instance: str = "autoscaler",
         machines: Sequence[str] = (),
     ) -> None:
-        """machines: types of machines that are known, for those who name one that is not."""
+        """machines: known machine types, for suggestions."""
         self._clock = clock
         self._provider = provider
         self._options = options
@@ -104,11 +104,11 @@ class Autoscaler:
 
     @property
     def machine(self) -> Machine:
-        """The scheduler's, which says where pods would go."""
+        """The scheduler's machine, which decides where pods would run."""
         return self._known.machine
 
     def changed(self, change: Change) -> None:
-        """For informers of what decisions look at, and of ResourceClaimTemplates."""
+        """For informers of relevant kinds, and of ResourceClaimTemplates."""
         if self._known.changed(change):
             self._wake.set()
 
@@ -182,7 +182,7 @@ class Autoscaler:
             if state.pool is not None:
                 state.pool = msgspec.structs.replace(state.pool, priority=priorities.of(state.name))
 
-    # --- what never came ---
+    # --- machines that never registered ---
 
     async def _give_up_lost(self, states: Sequence[GroupState]) -> None:
         """Machines that broke, never registered or have drivers that never published are given back, and their pool is left alone."""
@@ -205,16 +205,14 @@ class Autoscaler:
             if state.missing:
                 entry = seen[key] = self._unready.get(key) or _Seen(since=now, group=state.name)
                 if now - entry.since > state.options.provision_s:
-                    text = (
-                        f"of {state.target} machines that the provider was asked for, {state.missing} were never made"
-                    )
+                    text = f"of {state.target} requested machines, the provider never created {state.missing}"
                     await self._decrease(state, text)
             if state.ready and not state.pending and not state.starting and not state.broken and not state.missing:
                 self._came(state, seen)
         self._unready = seen
 
     def _came(self, state: GroupState, seen: Mapping[str, _Seen]) -> None:
-        """All that was asked for is there."""
+        """Everything requested has registered."""
         if any(each.group == state.name for each in self._unready.values()) and not any(
             each.group == state.name for each in seen.values()
         ):
@@ -283,7 +281,7 @@ class Autoscaler:
         )
 
     def _waiting(self) -> list[Unit]:
-        """Those that nothing else is done for: no preemption has promised them a node, they are no daemons, and not too young."""
+        """Pending pods that need help: without a nominated node, not of a DaemonSet, and not too young."""
         return [unit for unit in self.machine.waiting() if not any(self._is_left_alone(pod) for pod in unit.pods)]
 
     def _is_left_alone(self, pod: Pod) -> bool:
@@ -297,7 +295,7 @@ class Autoscaler:
         return created is not None and self._clock.seconds() - created.nanoseconds / SECOND < delay
 
     async def _buy(self, plan: ScaleUp, states: Sequence[GroupState]) -> bool:
-        """Ask for what is planned; whether something failed, so that another plan is needed."""
+        """Request the planned nodes; returns whether something failed, so that another plan is needed."""
         by_name = {state.name: state for state in states}
         has_failed = False
         for purchase in plan.purchases:
@@ -312,7 +310,7 @@ class Autoscaler:
             wanted = state.target + purchase.count
             self._asked(state, purchase, size)
             if size < wanted:
-                why = f"the provider was asked for a size of {wanted} and set {size}"
+                why = f"requested a size of {wanted}, but the provider set {size}"
                 self._blame(state, _CODES["error"], why)
                 has_failed = True
         return has_failed

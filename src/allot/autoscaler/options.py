@@ -1,4 +1,4 @@
-"""What the autoscaler was told: the options of Cluster Autoscaler, by its names and with its defaults."""
+"""The autoscaler's options: those of Cluster Autoscaler, with its names and defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.autoscaling.evictable import Rules
 
 
 class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds. profiles: the hardware profile of a group's nodes, by group, for providers that do not tell."""
+    """Times are seconds. profiles: the hardware profile of a group's nodes, by group, for providers that do not name it."""
 
     scan_interval_s: float = 10.0
     expander: tuple[str, ...] = ("price",)
@@ -48,7 +48,7 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_groups(self) -> GroupOptions:
-        """What holds for groups whose provider does not say otherwise."""
+        """The options of groups without their own."""
         return GroupOptions(
             utilization_threshold=float(self.scale_down_utilization_threshold),
             gpu_utilization_threshold=float(self.scale_down_gpu_utilization_threshold),

@@ -1,7 +1,7 @@
-"""Priorities of pools for the expander of that name: Cluster Autoscaler's config map cluster-autoscaler-priority-expander.
+"""Priorities of pools for the priority expander: Cluster Autoscaler's ConfigMap cluster-autoscaler-priority-expander.
 
-Its text is YAML: a number, and the regular expressions of the names of pools that have it. The highest number counts that fits a pool; a
-pool that none fits comes after all others.
+Its text is YAML: priorities with regular expressions for names of pools. The highest matching priority counts; a
+pool without a match comes last.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LOWEST = -(10**9)
 
 
 class BadPriorities(ValueError):
-    """A text that says nothing about priorities."""
+    """The text is not a valid priority list."""
 
 
 class Priorities:
-    """What the config map says."""
+    """The parsed ConfigMap."""
 
     def __init__(self, rows: Sequence[tuple[int, Sequence[str]]] = ()) -> None:
         """BadPriorities names what is wrong."""
@@ -36,7 +36,9 @@ class Priorities:
                 try:
                     self._rows.append((priority, re2.compile(pattern)))
                 except re2.error as error:
-                    raise BadPriorities(f"priority {priority}: {pattern!r} is no regular expression: {error}") from None
+                    raise BadPriorities(
+                        f"priority {priority}: {pattern!r} is not a regular expression: {error}"
+                    ) from None
 
     def of(self, pool: str) -> int:
         """The priority of a pool."""
@@ -63,7 +65,7 @@ def parse_priorities(text: str) -> Priorities:
 
 
 class PriorityReader:
-    """Reads the config map before each round; what cannot be read is told, and what was read last goes on to count."""
+    """Reads the ConfigMap before each round; if it is unreadable, logs that and keeps the last one."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._config_maps = client.resource("", "v1", "configmaps", namespaced=True)
@@ -72,7 +74,7 @@ class PriorityReader:
         self._priorities = Priorities()
 
     async def read(self) -> Priorities:
-        """As they are now."""
+        """The current priorities."""
         try:
             found = await self._config_maps.get(NAME, self._namespace)
         except NotFound:

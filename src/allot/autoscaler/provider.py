@@ -1,7 +1,7 @@
-"""The port of those who have nodes to give: groups of nodes that can be made larger and smaller.
+"""The port for node providers: groups of nodes that can grow and shrink.
 
-As Cluster Autoscaler sees providers, so that what exists for it can be used (`external_grpc`), and so that the simulated cloud can be
-used by it. Every call may take long and may fail: ProviderError.
+The same as Cluster Autoscaler's, so that its providers work here (`external_grpc`), and it can use the simulated cloud.
+Every call may take long and may fail: ProviderError.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 from allot.core.model.core_v1 import Node
 from allot.core.model.resource_v1 import ResourceSlice
 
-# Names the hardware profile of a template's nodes, so that their devices are known before there is one.
+# Names the hardware profile of a template's nodes, so that their devices are known before the first node exists.
 PROFILE_LABEL = "autoscaling.allot.dev/profile"
-# Of nodes of the simulated cloud, and of any provider that cares to say so.
+# For nodes of the simulated cloud, and of any provider that sets it.
 POOL_LABEL = "autoscaling.allot.dev/pool"
 
 
 class ProviderError(Exception):
-    """A provider did not do what it was asked. is_missing: it does not have this call at all."""
+    """A provider call failed. is_missing: the provider does not implement it."""
 
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of nodes that are alike."""
+    """A group of equal nodes."""
 
     id: str
     min_size: int
@@ -48,7 +48,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine of a group, whether its node is there or not. id: the node's providerID; error: why it will never be one."""
+    """A machine of a group, with or without a node. id: the node's providerID; error: why it will never become a node."""
 
     id: str
     state: State = State.UNKNOWN
@@ -78,7 +78,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TemplateNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider says that a node of a group would be. slices: None if it says nothing about devices."""
+    """A provider's template of a group's nodes. slices: None if it does not describe devices."""
 
     node: Node
     slices: tuple[ResourceSlice, ...] | None = None
@@ -97,13 +97,13 @@ class Provider(Protocol):
         """The group of a node; empty if it has none."""
 
     async def target_size(self, group: str) -> int:
-        """How many nodes a group is to have."""
+        """The target size of a group."""
 
     async def increase(self, group: str, delta: int) -> None:
-        """Ask for more nodes."""
+        """Request more nodes."""
 
     async def decrease_target(self, group: str, delta: int) -> None:
-        """Ask for fewer of the nodes that are not there yet. delta: how many, positive."""
+        """Cancel requested nodes that have not registered yet. delta: how many, positive."""
 
     async def delete(self, group: str, nodes: Sequence[NodeName]) -> None:
         """Give nodes back."""
@@ -112,13 +112,13 @@ class Provider(Protocol):
         """The machines of a group."""
 
     async def template(self, group: str) -> TemplateNode | None:
-        """What a node would be; None if the provider does not tell."""
+        """The template of a node; None if the provider has none."""
 
     async def price(self, node: NodeName, start: float, end: float) -> float | None:
-        """What a node costs from one time to another (seconds since 1970); None if the provider does not tell."""
+        """The price of a node between two times (seconds since 1970); None if the provider does not know."""
 
     async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:
-        """What holds for a group; None if the provider tells that of no group."""
+        """The options of a group; None if the provider has none for any group."""
 
     async def close(self) -> None:
         """It is not needed any more."""

@@ -1,6 +1,6 @@
-"""Nodes that go: those that nobody needs, after a while, and those whose pods can have nodes of a better priority.
+"""Removes nodes: unneeded ones, after a while, and those whose pods can move to nodes of a better priority.
 
-Whether a node can go is decided by the core, with proof; when it does, and how many at a time, is decided here.
+The core decides, with proof, whether a node can be removed; this module decides when, and how many at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DRAIN, _EMPTY = "drain", "empty"
 
 
 class Removing:
-    """What it has to remember only makes it wait longer when it is forgotten. done: called when a node has gone, or stays after all."""
+    """Losing its state only makes it wait longer. done: called when a node has been removed, or stays after all."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Removing:
         self._reporting = reporting
         self._classes = compute_classes
         self._done = done
-        # Since when nobody needs a node.
+        # Since when a node is unneeded.
         self.unneeded: dict[str, float] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
-        # By node that is emptied for a better priority: the nodes that its pods are to have.
+        # By node that is drained for a better priority: the future nodes of its pods.
         self._awaited: dict[str, frozenset[str]] = {}
         self._removed_at = self._failed_at = float("-inf")
 
@@ -64,14 +64,14 @@ class Removing:
         return node in self._going
 
     def upcoming(self, states: Sequence[GroupState]) -> list[Upcoming]:
-        """Nodes that are coming, as they will be; not those that go before they are there."""
+        """Future nodes as they will be, without those that are already being removed."""
         found = upcoming_of(states, self._known.slices)
         return [each for each in found if not self.is_going(each.template.node.metadata.name)]
 
     # --- to a better priority ---
 
     def migrate(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup, nodes_max: int) -> Migration | None:
-        """One step for one node, as long as no other one goes: it is emptied, or what has to be bought first is the answer."""
+        """One step for one node, unless another is being removed: drain it, or return what must be added first."""
         classes, options = self._classes.known, self._options
         has_failed = self._clock.monotonic() - self._failed_at < options.scale_down_delay_after_failure_s
         if classes is None or not options.scale_down_enabled or self._going or has_failed:
@@ -93,10 +93,10 @@ class Removing:
             self._begin(states, found.removal, tasks)
         return found if found is not None and found.count else None
 
-    # --- what nobody needs ---
+    # --- unneeded nodes ---
 
     def scale_down(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup, bought_at: float) -> None:
-        """Begin with those whose time has come. bought_at: when nodes have been asked for last."""
+        """Start with those whose time is up. bought_at: the time of the last scale-up."""
         options, now = self._options, self._clock.monotonic()
         if not options.scale_down_enabled:
             return
@@ -123,12 +123,12 @@ class Removing:
             self._begin(states, removal, tasks)
 
     async def mark(self, states: Sequence[GroupState]) -> None:
-        """Nodes that nobody needs, so that the scheduler prefers others."""
+        """Unneeded nodes, which the scheduler should avoid."""
         nodes = [node for state in states for node in state.ready if not self.is_going(node.metadata.name)]
         await self._draining.soften(nodes, self.unneeded)
 
     def _removable(self, states: Sequence[GroupState]) -> Sequence[Removal]:
-        """With proof. Nodes that are on their way out count as gone from their pool."""
+        """With proof. Nodes that are being removed no longer count in their pool."""
         pools: list[Pool] = []
         useless: list[Candidate] = []
         for state in states:
@@ -151,7 +151,7 @@ class Removing:
         ).removals
 
     def _candidates(self, states: Sequence[GroupState]) -> list[Candidate]:
-        """Nodes that are there and not on their way out."""
+        """Nodes that are not being removed."""
         return [
             Candidate(node.metadata.name, state.name, self._threshold(state, state.pool))
             for state in states
@@ -170,14 +170,14 @@ class Removing:
         return Fraction(options.gpu_utilization_threshold if has_devices else options.utilization_threshold)
 
     def _unneeded_time_s(self, state: GroupState, node: str) -> float:
-        """How long a node must be unneeded before it goes."""
+        """How long a node must be unneeded before it is removed."""
         if any(each.metadata.name == node for each in state.unready):
             return state.options.unready_s
         classes = self._classes.known
         own = classes.delay_s(state.pool) if classes is not None and state.pool is not None else None
         return state.options.unneeded_s if own is None else own / self._options.time_factor
 
-    # --- a node goes ---
+    # --- removal ---
 
     def _begin(self, states: Sequence[GroupState], removal: Removal, tasks: asyncio.TaskGroup) -> None:
         state = next(each for each in states if each.name == removal.pool)

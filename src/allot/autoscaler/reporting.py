@@ -1,4 +1,4 @@
-"""What the autoscaler tells: events of pods, the status config map, metrics; in Cluster Autoscaler's words, so that its tools work."""
+"""The autoscaler's reports: pod events, the status ConfigMap, metrics; in Cluster Autoscaler's words, so that its tools work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GAUGES = (
 
 
 def triggered_text(expectation: Expectation, purchases: Sequence[Purchase]) -> str:
-    """Of a pod for which nodes are bought."""
+    """The event of a pod for which nodes are added."""
     own = [purchase.text for purchase in purchases if purchase.pool in expectation.bought]
     return f"pod triggered scale-up: [{' '.join(own)}]"
 
@@ -63,7 +63,7 @@ def not_triggered_text(reasons: Sequence[PoolReason], compute_class: str = "") -
 
 
 class Reporting:
-    """Tells what has changed; what is the same as before is not told again."""
+    """Reports changes only."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Reporting:
         self._clock = clock
         self._events = events
         self._options = options
-        # What each pod was told last, by uid.
+        # The last report of each pod, by uid.
         self._told: dict[str, str] = {}
         drivers = ("dra_drivers",)
         self._up = Counter(registry, "cluster_autoscaler_scaled_up_nodes", "Number of nodes added by CA.", drivers)
@@ -96,7 +96,7 @@ class Reporting:
         self._evicted = Counter(
             registry, "cluster_autoscaler_evicted_pods", "Number of pods evicted by CA", ("eviction_result",)
         )
-        # What gauges tell, by their labels.
+        # Values of gauges, by their labels.
         self._counted: dict[str, dict[Labels, float]] = {name: {} for name, _, _ in _GAUGES}
         for name, text, labels in _GAUGES:
             Gauge(registry, name, text, labels, partial(self._counted.__getitem__, name))
@@ -104,7 +104,7 @@ class Reporting:
     # --- events ---
 
     def expectations(self, plan: ScaleUp, pods: Mapping[str, Pod]) -> None:
-        """Tell each pod that waits what it can expect."""
+        """Report to each pending pod what it can expect."""
         for expectation in plan.expectations:
             if expectation.bought:
                 self._tell(expectation, pods, "TriggeredScaleUp", triggered_text(expectation, plan.purchases))
@@ -126,12 +126,12 @@ class Reporting:
     # --- what is counted ---
 
     def bought(self, state: GroupState, count: int) -> None:
-        """Nodes have been asked for."""
+        """Nodes have been requested."""
         self._up.add(_drivers(state), amount=count)
         self._set(_ACTIVITY, self._clock.seconds(), "scaleUp")
 
     def failed(self, state: GroupState, code: str) -> None:
-        """Asking has led to nothing."""
+        """A request has failed."""
         self._failed.add(code, _drivers(state))
 
     def removed(self, state: GroupState, *, was_empty: bool, pods: int) -> None:
@@ -165,7 +165,7 @@ class Reporting:
     async def write_status(
         self, states: Sequence[GroupState], backoff: Backoff, unneeded: Mapping[str, float], *, problem: str = ""
     ) -> None:
-        """For people and for those who watch. ApiError."""
+        """Write the status ConfigMap. ApiError."""
         now = self._clock.seconds()
         text = yaml_text(_status(states, backoff, unneeded, now, problem))
         metadata = {

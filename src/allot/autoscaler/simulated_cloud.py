@@ -1,7 +1,7 @@
-"""A cloud that exists only here: machines that take time to come, are out of stock, fail and are taken back, all of it seeded.
+"""A simulated cloud: machines that boot slowly, are out of stock, fail and are reclaimed, all from a seed.
 
-What a machine is and how its node joins and leaves is the business of `Machines`. What exists is on disk (`path`), so that whoever
-is killed between two steps finds all machines again: none is there that the cloud does not know of. Times are divided by a factor.
+`Machines` defines what a machine is and how its node joins and leaves. The state is on disk (`path`), so that a process that
+is killed between two steps finds all machines again: the cloud knows every machine. Times are divided by a factor.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class CloudPool(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that are alike. price: per hour; boot_s: until the node is there, driver_s: from then until its devices are; stock: how many
-    there are at all, None for enough; failing: the part of machines that break instead of coming up; silent: the part that never
-    registers; deaf: the part whose drivers never publish; reclaims_per_hour: how often a spot machine is taken back; origin: of a pool
-    that is made when it is first asked for and goes with its last machine, what whoever offers it needs to do so again."""
+    """Equal machines. price: per hour; boot_s: until the node registers, driver_s: from then until its devices are published; stock: how many
+    exist, None for unlimited; failing: the fraction of machines that break during boot; silent: the fraction that never
+    registers; deaf: the fraction whose drivers never publish; reclaims_per_hour: how often a spot machine is reclaimed; origin: for a pool
+    that exists only while it has machines, what is needed to offer it again."""
 
     name: str
     template: TemplateNode
@@ -69,20 +69,20 @@ class CloudPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(Protocol):
-    """Who makes nodes of machines."""
+    """Creates and removes the nodes of machines."""
 
     async def start(self, pool: str, name: str, provider_id: str) -> None:
         """The machine is up: its node registers."""
 
     async def publish(self, name: str) -> None:
-        """The drivers of the node are there."""
+        """Start the drivers of the node."""
 
     async def stop(self, name: str) -> None:
-        """The machine is gone."""
+        """Remove the machine."""
 
 
 class _Machine(msgspec.Struct, kw_only=True):
-    """A machine, as it is kept. node_at, devices_at, reclaimed_at: seconds since 1970, None for never."""
+    """A stored machine. node_at, devices_at, reclaimed_at: seconds since 1970, None for never."""
 
     pool: str
     name: str
@@ -102,18 +102,18 @@ class _Machine(msgspec.Struct, kw_only=True):
 
 
 class _Kept(msgspec.Struct, kw_only=True):
-    """What is on disk. began: when the cloud was there first; count: of machines that ever were, which dice are thrown for."""
+    """The stored state. began: when the cloud started; count: of all machines ever, which seeds the dice."""
 
     began: float
     count: int = 0
     targets: dict[str, int] = {}
     machines: dict[str, _Machine] = {}
-    # Origins of pools that were made on demand.
+    # Origins of pools that were created on demand.
     made: dict[str, str] = {}
 
 
 class SimulatedCloud:
-    """Keeps the provider's port. quota: of all machines together, None for none."""
+    """Implements the provider port. quota: for all machines together, None for unlimited."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class SimulatedCloud:
         quota: int | None = None,
     ) -> None:
         self._pools = {pool.name: pool for pool in pools}
-        # Pools that could be made.
+        # Pools that could be created.
         self._offers: dict[str, CloudPool] = {}
         self._machines = machines
         self._clock = clock
@@ -138,25 +138,25 @@ class SimulatedCloud:
         self._kept = self._read()
         self._news = asyncio.Event()
 
-    # --- pools that come and go ---
+    # --- changing pools ---
 
     @property
     def made_before(self) -> Mapping[str, str]:
-        """The origins of pools that were made on demand, by name: to be put again after a restart."""
+        """The origins of pools that were created on demand, by name: to be restored after a restart."""
         return self._kept.made
 
     def put(self, pool: CloudPool) -> None:
-        """A pool is there, in place of one of its name."""
+        """Add a pool, or replace the one of its name."""
         self._pools[pool.name] = pool
 
     def offer(self, pools: Sequence[CloudPool]) -> None:
-        """What can be made on demand, in place of what was offered before. Pools that have been made stay as they are."""
+        """Replace the set of pools that can be created on demand. Existing pools stay unchanged."""
         self._offers = {pool.name: pool for pool in pools}
 
     # --- the port ---
 
     async def refresh(self) -> None:
-        """Pools that were made on demand go when nothing is left of them; they can be made again as long as they are offered."""
+        """Remove empty pools that were created on demand; they can be created again while they are offered."""
         gone = [name for name in self._kept.made if not self._kept.targets.get(name) and not self._of(name)]
         for name in gone:
             del self._kept.made[name]
@@ -176,17 +176,17 @@ class SimulatedCloud:
         return {**self._offers, **self._pools}
 
     async def group_of(self, node: NodeName) -> str:
-        """By the id that the node got from here."""
+        """By the node's providerID."""
         pool, _, name = node.provider_id.removeprefix(f"{SCHEME}://").partition("/")
         return pool if node.provider_id.startswith(SCHEME) and name and pool in self._all() else ""
 
     async def target_size(self, group: str) -> int:
-        """How many machines there are to be."""
+        """The target size."""
         self._pool(group)
         return self._kept.targets.get(group, 0)
 
     async def increase(self, group: str, delta: int) -> None:
-        """So many machines more; those that cannot be had are there with an error, as clouds have it."""
+        """Add machines; unavailable ones appear with an error, as in real clouds."""
         pool = self._pool(group)
         target = self._kept.targets.get(group, 0) + delta
         if delta <= 0 or target > pool.max_size:
@@ -200,12 +200,12 @@ class SimulatedCloud:
         self._keep()
 
     async def decrease_target(self, group: str, delta: int) -> None:
-        """Machines that have no node yet, the youngest first."""
+        """Machines without a node, youngest first."""
         self._pool(group)
         waiting = [each for each in self._of(group) if not each.has_node]
         if delta <= 0 or delta > len(waiting):
             raise ProviderError(
-                f"pool {group}: {delta} machines fewer, expected at most the {len(waiting)} that are not there yet"
+                f"pool {group}: {delta} machines fewer, expected at most the {len(waiting)} that have no node yet"
             )
         for machine in waiting[-delta:]:
             del self._kept.machines[machine.name]
@@ -259,7 +259,7 @@ class SimulatedCloud:
     async def close(self) -> None:
         """Nothing is open."""
 
-    # --- machines that come and go ---
+    # --- changing machines ---
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -284,7 +284,7 @@ class SimulatedCloud:
         """What is due for a machine."""
         now = self._clock.seconds()
         if machine.reclaimed_at is not None and machine.reclaimed_at <= now and machine.state is not State.DELETING:
-            _log.info("machine %s is taken back by the cloud", machine.name)
+            _log.info("machine %s is reclaimed by the cloud", machine.name)
             machine.state = State.DELETING
             self._kept.targets[machine.pool] -= 1
         if machine.state is State.DELETING:
@@ -318,7 +318,7 @@ class SimulatedCloud:
         elif (stock := self._stock(pool, now)) is not None and len(self._alive(pool.name)) >= stock:
             machine.error_code, machine.error = OUT_OF_STOCK, f"no {pool.name} in stock: there are {stock}"
         elif dice.random() < pool.failing:
-            machine.error_code, machine.error = BROKEN, "the machine broke while it was made"
+            machine.error_code, machine.error = BROKEN, "the machine broke during boot"
         elif dice.random() >= pool.silent:
             machine.node_at = now + pool.boot_s / self._factor
             if dice.random() >= pool.deaf:

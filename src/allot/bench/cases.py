@@ -1,4 +1,4 @@
-"""What is done for each case of the scheduler benchmark, in order. The steps are data; `run` carries them out."""
+"""The steps of each case of the scheduler benchmark, as data; `run` executes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CreateNodes(msgspec.Struct, frozen=True):
 
 
 class CreateObjects(msgspec.Struct, frozen=True):
-    """Objects one after the other. measured: the time that it takes is what the workload is about."""
+    """Create objects one by one. measured: whether this is the measured part."""
 
     make: Make
     count: int

@@ -1,4 +1,4 @@
-"""Runs a workload in a process of its own, so that none inherits the memory, the caches or the failures of the one before."""
+"""Runs a workload in its own process, so that it does not inherit memory, caches or failures of the previous one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _END_S = 10.0
 
 
 class Failed(Exception):
-    """A workload that did not come to its end; the text says why."""
+    """A workload that did not finish, with the reason."""
 
 
 class Options:

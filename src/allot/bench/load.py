@@ -1,4 +1,4 @@
-"""Puts the load of a workload on a control plane, step by step, and notes when pods were created and scheduled."""
+"""Applies the load of a workload to a control plane, step by step, and records when pods were created and scheduled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 # As Kubernetes' benchmark creates pods.
 POD_WORKERS = 30
-# What is there before the measurement is made as fast as possible; nothing depends on the order.
+# Objects before the measurement are created as fast as possible; their order does not matter.
 _SETUP_WORKERS = 50
 _CLUSTER_KINDS = {
     "DeviceClass": "deviceclasses",
@@ -50,7 +50,7 @@ class TooSlow(Exception):
 
 
 class Watcher:
-    """Counts pods as they are scheduled, and knows when each was created."""
+    """Counts scheduled pods, and knows when each was created."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -70,11 +70,11 @@ class Watcher:
         self.fresh = asyncio.Queue()
 
     def created(self, name: str, at: float) -> None:
-        """A pod was asked for at that time."""
+        """A pod was created at that time."""
         self._created[name] = at
 
     def changed(self, change: Change[core_v1.Pod]) -> None:
-        """For the informer: the moment in which a pod gets its node."""
+        """For the informer: records when a pod gets its node."""
         new, old = change.new, change.old
         if new is None or not new.spec.node_name or (old is not None and old.spec.node_name):
             return
@@ -92,11 +92,11 @@ class Watcher:
             await self._waiting.wait()
 
     def latencies_s(self) -> list[float]:
-        """From asking for a pod to its being scheduled."""
+        """From creating a pod to its being scheduled."""
         return [end - self._created[name] for name, end in self._scheduled.items() if name in self._created]
 
     def first_created(self) -> float:
-        """When the first pod was asked for."""
+        """When the first pod was created."""
         return min(self._created.values())
 
     def last_scheduled(self) -> float:
@@ -194,7 +194,7 @@ class Load:
         await self._each("allocations", allocated, resource.update_status, _SETUP_WORKERS)
 
     def _shuffled(self, nodes: list[core_v1.Node]) -> Iterator[core_v1.Node]:
-        """In random order, no further than asked for."""
+        """In random order, up to the given number."""
         for place in range(len(nodes)):
             other = place + int(self._ids.jitter() * (len(nodes) - place))
             nodes[place], nodes[other] = nodes[other], nodes[place]

@@ -1,7 +1,7 @@
-"""How Kubernetes' benchmark turns scheduled pods into pods per second, and percentiles of whatever was measured. Pure.
+"""Computes pods per second as Kubernetes' benchmark does, and percentiles. Pure.
 
-Once a second it is noted how many pods have been scheduled. Nothing counts before the first pod; the first second that has
-any is thrown away; a second without any is merged with those that follow, so that a stall counts in full.
+Once a second, the number of scheduled pods is sampled. Nothing counts before the first pod; the first second that has
+any is discarded; a second without any is merged with the following ones, so that a stall counts in full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Throughput:
         """How many pods have been scheduled so far, once per interval."""
         new = count - self._last_count
         if not self._started:
-            # The first interval with pods began before them: it says nothing about speed.
+            # The first interval with pods began before them, so it does not measure speed.
             if new > 0:
                 self._started = True
                 self._last_count, self._last_time = count, now

@@ -1,7 +1,7 @@
-"""The objects that the workloads of the scheduler benchmark are made of, as JSON values.
+"""The objects of the scheduler benchmark's workloads, as JSON values.
 
-Re-creations of Kubernetes' test objects: what is in them decides how much work a scheduler has, so attributes, capacities and
-names are theirs.
+Re-creations of Kubernetes' test objects: their contents determine the scheduler's work, so attributes, capacities and
+names are the same.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def backtracking_devices_slice(index: int, _workload: Workload) -> Object:
 
 
 def shareable_slice(index: int, _workload: Workload) -> Object:
-    """Devices whose bandwidth is given out in shares."""
+    """Devices with shared bandwidth."""
     policy = {"default": "1M", "validRange": {"min": "1M", "step": "8"}}
     devices = [
         {
@@ -224,7 +224,7 @@ def claim_spec(workload: Workload) -> Object:
 
 
 def claim(index: int, workload: Workload) -> Object:
-    """A claim that exists before its pods. Initial claims ask for one device, whatever the pods ask for; partitions for all
+    """A claim that exists before its pods. Initial claims ask for one device, regardless of the pods; partitions for all
     of a node's."""
     counts = {"Partitionable": 2, "CompatibilityGroups": 2, "PartitionableBacktracking": 7}
     exact = {"deviceClassName": CLASS_NAME, "count": counts.get(workload.case, 1)}
@@ -237,7 +237,7 @@ def claim(index: int, workload: Workload) -> Object:
 
 
 def claim_template(workload: Workload) -> Object:
-    """What claims are made from."""
+    """The template of claims."""
     return {
         "apiVersion": RESOURCE_V1,
         "kind": "ResourceClaimTemplate",
@@ -250,7 +250,7 @@ def claim_template(workload: Workload) -> Object:
 
 
 def pod_with_template(_index: int, _workload: Workload) -> Object:
-    """A pod with a claim of its own."""
+    """A pod with its own claim."""
     return _pod({"generateName": "test-dra"}, {"resourceClaimTemplateName": TEMPLATE_NAME})
 
 
@@ -266,7 +266,7 @@ def group_pod_with_claim(index: int, workload: Workload) -> Object:
 
 
 def group_pod_with_template(index: int, workload: Workload) -> Object:
-    """A pod of a group, with a claim made once for the group."""
+    """A pod of a group, with one claim for the group."""
     made = _pod({"generateName": "test-dra"}, {"resourceClaimTemplateName": TEMPLATE_NAME})
     return _in_group(made, index % workload.pod_groups)
 

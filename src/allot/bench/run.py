@@ -1,4 +1,4 @@
-"""Runs one workload of the scheduler benchmark on a control plane of its own, and reports what was measured.
+"""Runs one workload of the scheduler benchmark on its own control plane, and reports the measurements.
 
 Everything is in one process, as in Kubernetes' benchmark: API server on a durable store, the controllers that Kubernetes'
 benchmark has, the scheduler, and the client that creates the pods. There is no node agent: a pod is done when it has a node.
@@ -37,14 +37,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a workload has shown."""
 
     workload: str
-    # As Kubernetes' benchmark computes it; the overall value if there are no samples because everything took too short.
+    # As in Kubernetes' benchmark; the overall value if the run was too short for samples.
     pods_per_second: float
-    # All pods, from asking for the first to the last one's being scheduled.
+    # All pods, from creating the first to scheduling the last.
     pods_per_second_overall: float
     pods: int
     seconds: float
     throughput: Spread | None
-    # From asking for a pod to its being scheduled.
+    # From creating a pod to its being scheduled.
     latency_milliseconds: Spread | None
     processor_microseconds_per_pod: float
     writes_per_pod: float
@@ -57,7 +57,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def run_workload(
     workload: Workload, directory: Path, progress: Progress, timeout_s: float = TIMEOUT_S
 ) -> Measurement:
-    """Run it on a new database in the directory. TooSlow if it does not come to an end in time."""
+    """Run it on a new database in the directory. TooSlow if it does not finish in time."""
     gates = DEFAULT_GATES.changed(enable=workload.gates)
     settings = Settings(directory=directory / "pki", port=0, gates=gates, disabled_admission=DISABLED_ADMISSION)
     async with control_plane(settings, SqliteStore(directory / "state.db")) as plane:
@@ -96,7 +96,7 @@ async def _until_quiet(plane: ControlPlane) -> None:
 
 
 def configuration_of(workload: Workload) -> SchedulerConfiguration | None:
-    """Kubernetes' defaults but for the case that is about scoring extended resources."""
+    """Kubernetes' defaults, except for the case about scoring extended resources."""
     if workload.case != "ExtendedResourceScoring":
         return None
     resources = [{"name": name, "weight": 1} for name in ("cpu", "memory", workload.extended_resource)]
@@ -112,7 +112,7 @@ def configuration_of(workload: Workload) -> SchedulerConfiguration | None:
 
 
 class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How far things were at a moment."""
+    """The progress at a moment."""
 
     time: float
     processor: float

@@ -1,7 +1,7 @@
-"""The workloads of Kubernetes' scheduler benchmark for DRA (scheduler_perf, 1.37), and a few larger ones of our own.
+"""The workloads of Kubernetes' scheduler benchmark for DRA (scheduler_perf, 1.37), and a few larger ones.
 
-Facts only, in workloads.yaml: how many nodes, claims and pods, which gates, what Kubernetes' own CI asks for. What objects are
-made of is in `objects`, in which order things are done in `cases`.
+Only data, in workloads.yaml: numbers of nodes, claims and pods, gates, thresholds of Kubernetes' CI. `objects` builds the
+objects, `cases` has the order of steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     classes: int = 0
     # The beginning of the extended resources' names.
     extended_resource: str = ""
-    # How long pods are replaced as they are scheduled; 0: all pods at once, until the last one is scheduled.
+    # How long scheduled pods are replaced; 0: create all pods at once, and run until the last one is scheduled.
     steady_seconds: float = 0.0
     devices: int = 10
     devices_not_matching: int = 0
@@ -58,7 +58,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A test case of scheduler_perf. common: fields that all of its workloads have, unless they say otherwise."""
+    """A test case of scheduler_perf. common: default fields of its workloads."""
 
     workloads: tuple[dict[str, Any], ...]
     common: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def workloads() -> tuple[Workload, ...]:
 
 
 class UnknownWorkload(ValueError):
-    """A name that no workload has. nearest: one that was perhaps meant."""
+    """An unknown workload name. nearest: a similar one."""
 
     def __init__(self, pattern: str) -> None:
         names = [workload.full_name for workload in workloads()]

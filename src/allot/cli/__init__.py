@@ -1,10 +1,10 @@
-"""The `allot` command: reads manifests, asks the core, prints answers.
+"""The `allot` command: reads manifests, calls the core, prints answers.
 
-This is the composition root, the only package that may import everything below it. What it decides is what to read
-and how to show it; every question about devices is answered in `allot.core`.
+This is the composition root, the only package that may import everything below it. It decides what to read
+and how to show it; `allot.core` answers every question about devices.
 
-Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 refused (does not fit, is not valid), 2 usage or input that
-cannot be read.
+Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 refused (does not fit, is not valid), 2 wrong usage or
+unreadable input.
 """
 
 import os

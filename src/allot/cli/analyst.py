@@ -1,4 +1,4 @@
-"""The dashboard's analyst, with the machines that could be added: profiles of the drivers, which the dashboard does not know."""
+"""The dashboard's analyst with machines that could be added: the drivers' profiles, which the dashboard itself does not know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Catalogue:
         from allot.devices.catalogue import find_profile, profile_names
         from allot.devices.profiles.gpus import gpu_models
 
-        # What people buy most; any other number of cards has a name, too.
+        # The most common sizes; any other number of GPUs also has a name.
         names = (*(f"{model}x8" for model in gpu_models()), *profile_names())
         return [(name, find_profile(name).devices or "no devices") for name in names]
 

@@ -1,4 +1,4 @@
-"""What the autoscaler reads of a cluster: all that the scheduler does, DaemonSets, and ComputeClasses where they are defined."""
+"""What the autoscaler reads from a cluster: everything that the scheduler reads, DaemonSets, and ComputeClasses if they are defined."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from allot.process.clock import Clock
 from allot.scheduler.sources import Sources, served_version
 
 _log = logging.getLogger("allot.autoscaler")
-# How often it is asked whether kinds have been defined that were not there.
+# How often to check for kinds that have been defined since.
 _LATE_KINDS_S = 10.0
 
 
 class AutoscalerSources:
-    """Feeds an autoscaler. `run` reads kinds that are defined later, too."""
+    """Feeds an autoscaler. `run` also reads kinds that are defined later."""
 
     def __init__(self, client: Client, informers: Informers, clock: Clock, made: Autoscaler) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class AutoscalerSources:
         self._connect_classes(discovery)
 
     async def wait_synced(self) -> None:
-        """Return as soon as everything is known that was there at the start."""
+        """Return as soon as everything that existed at the start is known."""
         assert self._sources is not None, "connected"
         await self._sources.wait_synced()
         await self._daemons.wait_synced()
@@ -56,7 +56,7 @@ class AutoscalerSources:
             await self._informers.dynamic(GROUP, VERSION, PLURAL, namespaced=False).wait_synced()
 
     async def run(self, pause_s: float = _LATE_KINDS_S) -> None:
-        """Until all kinds are there."""
+        """Wait until all kinds are defined."""
         assert self._sources is not None, "connected"
         while self._sources.missing or not self._has_classes:
             await self._clock.sleep(pause_s)

@@ -1,6 +1,6 @@
-"""Running a component against an API server in the foreground: how to reach it, who leads, health and metrics, signals.
+"""Runs a component against an API server in the foreground: connection, leader election, health and metrics, signals.
 
-Shared by the commands that are a part of a control plane of their own process.
+Shared by the commands that run one control plane component as a process.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class CannotRun(CommandError):
-    """The component cannot start or go on."""
+    """The component cannot start or continue."""
 
     exit_code = EXIT_UNREACHABLE
 
 
 class ComponentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about any component."""
+    """Command line options of every component."""
 
     kubeconfig: Path | None
     context: str
@@ -79,7 +79,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     registry: CollectorRegistry
     # Which process of several this is.
     identity: str
-    # By which it leads; None without leader election.
+    # The lease of the leader; None without leader election.
     elector: LeaderElector | None = None
 
 
@@ -173,8 +173,8 @@ def read_certificates(path: Path) -> bytes:
 def run_component(
     name: str, options: ComponentOptions, work: Callable[[Component], Awaitable[None]], ready: Check = runs
 ) -> None:
-    """Do the work, when leading, until a signal comes; CommandError if that is not possible or the lease is lost. ready: what
-    keeps the process from being ready."""
+    """Run the work while leading, until a signal arrives; CommandError if it cannot run or the lease is lost. ready: the reason that
+    the process is not ready."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     tune()
     try:
@@ -271,7 +271,7 @@ async def _work(
 
 
 async def _until_reachable(component: Component) -> None:
-    """Wait for the server, but not for ever: a wrong address should be told."""
+    """Wait for the server, but not forever: a wrong address must be reported."""
     deadline = component.clock.monotonic() + _SERVER_WAIT_S
     while True:
         try:
@@ -288,7 +288,7 @@ async def _until_reachable(component: Component) -> None:
 
 @asynccontextmanager
 async def _probes(options: ComponentOptions, component: Component, ready: Check) -> AsyncIterator[str]:
-    """The address at which the process tells how it is; empty if nowhere."""
+    """The address of health and metrics; empty if none."""
     async with AsyncExitStack() as stack:
         served = serving_health(options.bind_address, options.port, component.registry, component.clock, ready=ready)
         try:

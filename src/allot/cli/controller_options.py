@@ -1,4 +1,4 @@
-"""Options of controllers, as kube-controller-manager takes them."""
+"""Options of controllers, in the form of kube-controller-manager."""
 
 from __future__ import annotations
 

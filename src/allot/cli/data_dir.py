@@ -1,4 +1,4 @@
-"""The data directory on the command line; light, as `allot down` and its like need nothing else of a server."""
+"""The data directory option; a light module, because `allot down` and similar commands need nothing else of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ADMIN_KUBECONFIG = "admin.kubeconfig"
 
 
 def default_data_dir() -> Path:
-    """Where data is kept unless said otherwise: $XDG_DATA_HOME/allot."""
+    """The default data directory: $XDG_DATA_HOME/allot."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "allot"
 

@@ -1,4 +1,4 @@
-"""What a command may fail with, and how a failure is worded.
+"""The errors of commands, and how they are worded.
 
 A failure is one line, `error: <object>: ...`, that names the object, the value and what was expected, and at most one
 `hint:` line. `allot.cli.main` is the only place that prints these and turns them into exit codes.
@@ -54,7 +54,7 @@ def _escaped(character: str) -> str:
 
 
 def shortened(text: str, characters_max: int = MESSAGE_CHARACTERS_MAX) -> str:
-    """The text, cut in the middle when a value from the input made it too long to read."""
+    """The text, shortened in the middle if a value from the input makes it too long to read."""
     if len(text) <= characters_max:
         return text
     half = characters_max // 2

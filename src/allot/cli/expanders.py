@@ -1,4 +1,4 @@
-"""The option that says which nodes an autoscaler buys, if several sets would do."""
+"""The option that determines which nodes an autoscaler adds if several sets would fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from allot.core.autoscaling.expanders import EXPANDERS
 
 
 def parse_expanders(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    """Names of expanders, in the order in which they decide."""
+    """Names of expanders, in order of decision."""
     names = tuple(each.strip() for each in text.split(","))
     for name in names:
         if name not in EXPANDERS:

@@ -1,4 +1,4 @@
-"""Feature gates on the command line, in the form that Kubernetes' components take them."""
+"""Feature gates on the command line, in the form of Kubernetes' components."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAMED = {"default": DEFAULT_GATES, ALLOT: ALLOT_GATES, "all": ALL_GATES}
 
 
 def parse_gates(_context: click.Context, parameter: click.Parameter | None, value: str) -> FeatureGates:
-    """`default` (upstream's), `allot`, `all`, or changes such as `DRAListTypeAttributes=true`; a click callback. Changes alone are
-    made to what the command has without them: `allot` where that is its default, else `default`."""
+    """`default` (upstream's), `allot`, `all`, or changes such as `DRAListTypeAttributes=true`; a click callback. Changes alone
+    apply to the command's default: `allot` for some commands, else `default`."""
     gates = ALLOT_GATES if parameter is not None and parameter.default == ALLOT else DEFAULT_GATES
     enable: list[str] = []
     disable: list[str] = []

@@ -1,4 +1,4 @@
-"""What the commands that install and remove parts have in common: which cluster, which release, and what may go wrong there."""
+"""Shared by the commands that install and remove parts: the cluster, the release, and errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A view of a cluster that is kept up to date: drawn again when a watch tells of a change, until Ctrl-C.
+"""A live view of a cluster: drawn again when a watch reports a change, until Ctrl-C.
 
-On a terminal the view is drawn in place; elsewhere it is printed again whenever it says something else. While the server cannot be
-reached, the last view stays, and it is told once since when it is out of date.
+On a terminal the view is drawn in place; elsewhere it is printed again whenever it changes. While the server cannot be
+reached, the last view stays, with a message about since when it is stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How answers are shown: tables for people, JSON lines and YAML documents for programs, progress while it takes long.
+"""Output of answers: tables, JSON lines, YAML documents, and progress bars.
 
-Answers go to stdout and nothing else does. Colour is only an accent: it disappears when stdout is no terminal or
-NO_COLOR is set, and every table can be read without it.
+Only answers go to stdout. Color is only an accent: it disappears if stdout is not a terminal or
+NO_COLOR is set, and every table is readable without it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ output_option = click.option(
 
 
 def write(text: str = "", colour: str | None = None) -> None:
-    """A line of the answer for people, on stdout."""
+    """A line of a text answer, on stdout."""
     safe = shortened(printable(text))
     _emit(click.style(safe, fg=colour) if colour else safe)
 
@@ -60,7 +60,7 @@ def talk(text: str) -> None:
 
 
 def _colour_choice() -> bool | None:
-    """None lets click decide by whether the stream is a terminal."""
+    """None lets click decide whether the stream is a terminal."""
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -75,7 +75,7 @@ def write_value(value: Mapping[str, Any], output: OutputFormat) -> None:
 def write_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None
 ) -> None:
-    """Rows under headers as kubectl prints them; `colours` says which cell texts are accented."""
+    """Rows under headers as kubectl prints them; `colours` maps cell texts to colors."""
     shown = [[_cell(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(headers))]
     for row in shown:
@@ -114,7 +114,7 @@ def progress(description: str, total: int, *, writes: bool = False) -> Iterator[
 
 
 class _Terminal:
-    """Tells what happens during reading on stderr."""
+    """Reports the progress of reading on stderr."""
 
     def note(self, text: str) -> None:
         talk(f"note: {text}")

@@ -1,8 +1,8 @@
-"""Places what a set of manifests asks for, one unit after another, on nodes.
+"""Places what manifests ask for on nodes, unit by unit.
 
-A unit is what has to be together on one node: the claims of a pod, or a claim that no pod in the input uses. A unit is
-tried on each node in the order of the input and takes the first that fits; what it got counts as in use for the next.
-The choice of devices is the allocator's; nothing here looks at one.
+A unit must be on one node: the claims of a pod, or a claim that no pod in the input uses. A unit is
+tried on each node in input order and takes the first that fits; its devices then count as in use.
+The allocator chooses the devices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     name: str
     claims: tuple[resource_v1.ResourceClaim, ...]
-    # Where a pod already has to be, by its nodeName.
+    # The node of a pod with nodeName.
     node_name: str = ""
 
 
@@ -39,7 +39,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a unit went and what it got, or why it went nowhere."""
+    """The node and devices of a unit, or why it has none."""
 
     unit: Unit
     node: str | None = None
@@ -104,7 +104,7 @@ def _assumed(name: str) -> core_v1.Node:
 
 
 def units_of(cluster: Cluster, together: bool) -> list[Unit]:
-    """What is to be placed: the claims of each pod, then the other claims one by one, or all of them as one unit."""
+    """The units: the claims of each pod, then the other claims one by one, or all of them together."""
     claims = {_key(claim): claim for claim in cluster.of(resource_v1.ResourceClaim)}
     templates = {
         (template.metadata.namespace, template.metadata.name): template
@@ -207,7 +207,7 @@ def _place_unit(
 
 
 def _bound_elsewhere(unit: Unit, node: core_v1.Node) -> str | None:
-    """Why the unit cannot be on the node whatever is free there: the pod or a claim it has is bound to others."""
+    """Why the unit cannot be on the node even if it were empty: the pod or one of its claims is bound to others."""
     if unit.node_name and unit.node_name != node.metadata.name:
         return f"the pod is on node {unit.node_name}"
     for claim in unit.claims:

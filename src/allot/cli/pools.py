@@ -1,5 +1,5 @@
-"""The pools that `--pools` names, as an autoscaler of a cluster would have them: with their sizes, with what daemons take, and with those
-that would be made for ComputeClasses."""
+"""The pools of `--pools` as a cluster's autoscaler would see them: with their sizes, DaemonSet overhead, and pools
+that would be created for ComputeClasses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allot.devices.catalogue import profile_names
 from allot.devices.class_pools import offers_of
 from allot.devices.pool_files import PoolSpec, as_pool, parse_pools, price_table, template_of
 
-# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
+# Labels that name a node's pool: of the simulated cloud, GKE, EKS and AKS.
 _POOL_LABELS = (
     "autoscaling.allot.dev/pool",
     NODE_POOL,
@@ -26,7 +26,7 @@ _POOL_LABELS = (
 
 
 class NamedPools:
-    """What the texts of `--pools` name. Unreadable. compute_classes: those of the cluster, and those that will be."""
+    """The pools that `--pools` names. Unreadable. compute_classes: existing and future ones."""
 
     def __init__(self, texts: Sequence[str], snapshot: Snapshot, compute_classes: Sequence[ComputeClass]) -> None:
         given = parse_pools(texts, "--pools")
@@ -38,7 +38,7 @@ class NamedPools:
 
     @property
     def device_classes(self) -> list[DeviceClass]:
-        """Those that come with the drivers of the nodes."""
+        """The device classes of the nodes' drivers."""
         return [found for spec in self._specs for found in template_of(spec)[1]]
 
     def pools(self) -> list[Pool]:
@@ -47,7 +47,7 @@ class NamedPools:
         return [as_pool(spec, sizes.get(spec.name, 0), self._daemons, self._templates) for spec in self._specs]
 
     def others(self) -> Iterator[Pool]:
-        """Machines that none of them has, and whose price is known."""
+        """Machines with a known price that no pool has."""
         known = {spec.machine for spec in self._specs}
         for name in profile_names():
             if name not in known and name in price_table():
@@ -55,7 +55,7 @@ class NamedPools:
 
 
 def _sizes(snapshot: Snapshot) -> dict[str, int]:
-    """How many nodes of each pool there are, as far as they say so."""
+    """The number of nodes per pool, as far as their labels tell."""
     found: dict[str, int] = {}
     for node in snapshot.of(core_v1.Node):
         for label in _POOL_LABELS:

@@ -1,9 +1,9 @@
-"""Scenario lines: everything that one allocation needs in one JSON object a line, and one answer a line.
+"""Scenario lines: one JSON object per line with everything for one allocation, and one answer per line.
 
-`node`, `classes`, `slices`, `claims` (to allocate, in order, for one pod), `allocated` (claims that hold devices already)
-and `features` (a list of names, "all" or "default"). Objects are taken as they are, without defaults or validation, so that
-the allocator can be asked about objects that no API server would store. A line that cannot be read gets an answer too:
-an error that says why.
+`node`, `classes`, `slices`, `claims` (to allocate, in order, for one pod), `allocated` (claims that already hold devices)
+and `features` (a list of names, "all" or "default"). Objects are used unchanged, without defaults or validation, so that
+the allocator can be tried on objects that no API server would store. An unreadable line also gets an answer:
+an error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ScenarioResult(msgspec.Struct, frozen=True):
     results: tuple[resource_v1.AllocationResult, ...] | None = None
     error: str | None = None
     refusal: Unallocatable | None = None
-    # False when the line could not be read, so that nothing was asked of the allocator.
+    # False if the line could not be read, so the allocator was not called.
     readable: bool = True
 
 
@@ -81,7 +81,7 @@ def holds_scenarios(data: bytes, source: str) -> bool:
 
 
 def answer_lines(data: bytes, source: str, features: Features | None, policy: Policy) -> Iterator[ScenarioResult]:
-    """An answer for each line that is not blank. `features` overrides what the lines say."""
+    """An answer for each non-blank line. `features` overrides those of the lines."""
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield _answer(line, f"{source} line {number}", features, policy)
@@ -98,7 +98,7 @@ def _answer(line: bytes, place: str, features: Features | None, policy: Policy) 
     inventory = Inventory(features=features or scenario.features or DEFAULT_FEATURES)
     for class_ in scenario.classes:
         inventory.put_class(class_)
-    # Nothing keeps a scenario from giving several slices or holders one name; they are different ones all the same.
+    # A scenario may give several slices or holders the same name; they are still different objects.
     for number, slice_ in enumerate(scenario.slices):
         inventory.put_slice(slice_, key=f"{slice_.metadata.name}#{number}")
     for rule in scenario.taint_rules:
@@ -159,7 +159,7 @@ def _features(value: Any, place: str) -> Features | None:
 
 
 def parse_features(text: str) -> Features:
-    """Allocator features from `all`, `default` or a comma-separated list of names, where the first two may stand too."""
+    """Allocator features from `all`, `default` or a comma-separated list of names, which may include the first two."""
     names: dict[str, None] = {}
     for name in filter(None, (part.strip() for part in text.split(","))):
         known = {"all": ALL_FEATURES, "default": DEFAULT_FEATURES}.get(name)

@@ -1,6 +1,6 @@
-"""The options of a command that runs a server, and what is wrong with them in words.
+"""The options of a command that runs a server, and messages about wrong ones.
 
-Light: `allot up --detach` needs no more of a server before it starts one in the background.
+A light module: `allot up --detach` needs nothing else before it starts a server in the background.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from allot.store.sqlite_errors import ACCEPT_LOSS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# So that whoever starts servers can tell what is the matter: docs/reference/errors.md has the table.
+# One exit code per cause, for scripts that start servers: see docs/reference/errors.md.
 EXIT_CODES = {
     Fault.LOG_CUT: 10,
     Fault.LOG_MISSING: 11,
@@ -41,7 +41,7 @@ EXIT_CODES = {
 
 
 class CannotServe(CommandError):
-    """The server cannot start or go on."""
+    """The server cannot start or continue."""
 
     def __init__(self, message: str, hint: str | None = None, fault: Fault | None = None) -> None:
         super().__init__(message, hint)
@@ -49,7 +49,7 @@ class CannotServe(CommandError):
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The command line options."""
 
     data_dir: Path
     bind_address: str
@@ -79,7 +79,7 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 
 
 def server_options(gates: str) -> Callable[[Function], Function]:
-    """The options of a command that runs a server. gates: which feature gates are on if it is not said."""
+    """The options of a command that runs a server. gates: the default feature gates."""
     options = (
         data_dir_option,
         click.option("--bind-address", default="127.0.0.1", show_default=True, help="The address to listen on."),
@@ -193,7 +193,7 @@ def options_of(arguments: dict[str, Any]) -> ServerOptions:
 
 
 def make_data_dir(path: Path) -> None:
-    """CannotServe if it is not there and cannot be made, or belongs to somebody else."""
+    """CannotServe if it does not exist and cannot be created, or belongs to another user."""
     hint = "choose another directory with --data-dir"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

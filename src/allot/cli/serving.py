@@ -1,4 +1,4 @@
-"""Running a server: store, failures in words.
+"""Runs a server: chooses the store, words failures.
 
 Shared by `allot apiserver` and `allot up`. The composition root: the only place that chooses a store.
 """
@@ -31,7 +31,7 @@ from allot.store.sqlite import SqliteStore
 
 _DATABASE = "state.db"
 _KEYS = "pki"
-# What a server has open besides connections of clients.
+# File descriptors of a server besides client connections.
 _OTHER_FILES = 128
 
 
@@ -61,7 +61,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _told(error: BaseException, options: ServerOptions) -> BaseException:
-    """What a person can do something about, in words; everything else as it is."""
+    """Failures that a user can fix, as messages; everything else unchanged."""
     if isinstance(error, StoreUnavailable):
         return CannotServe(str(error), fault=error.fault)
     if isinstance(error, SecretFileError):
@@ -76,7 +76,7 @@ def _store(options: ServerOptions) -> Store:
     if options.memory:
         return MemoryStore()
     if options.etcd_servers:
-        # Imported when it is asked for: gRPC alone takes longer to load than the store of most servers.
+        # Imported on demand: gRPC alone takes longer to load than the store of most servers.
         from allot.apiserver.kinds.stored_forms import read_stored
         from allot.store.etcd import EtcdStore
         from allot.store.etcd_client import EtcdOptions
@@ -101,7 +101,7 @@ def _store(options: ServerOptions) -> Store:
 
 @asynccontextmanager
 async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
-    """A server that is ready, and no components yet. The data directory exists."""
+    """A ready server without components. The data directory exists."""
     settings = Settings(
         directory=options.data_dir / _KEYS,
         host=options.bind_address,

@@ -1,4 +1,4 @@
-"""Snapshots for commands: the options that say where to read from, and what to do where that fails."""
+"""Snapshots for commands: the options for the source, and error handling."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_snapshot(source: SnapshotSource, kinds: Sequence[SnapshotKind] = KINDS)
 
 
 def in_namespace(source: SnapshotSource, namespace: str) -> SnapshotSource:
-    """The same with another namespace than that of the context, if one is given: who may not read all is asked about that one."""
+    """The same with the given namespace instead of the context's: users without cluster-wide access read only that one."""
     return msgspec.structs.replace(source, home=namespace) if namespace else source
 
 
@@ -94,7 +94,7 @@ def connection_of(source: SnapshotSource, *, hint: str = _HINT_WITHOUT_CLUSTER) 
 
 @contextmanager
 def _hints(source: SnapshotSource, without_cluster: str = _HINT_WITHOUT_CLUSTER) -> Iterator[None]:
-    """Failures come with the options that help."""
+    """Add hints about the relevant options to failures."""
     try:
         yield
     except NoCluster as error:
@@ -106,7 +106,7 @@ def _hints(source: SnapshotSource, without_cluster: str = _HINT_WITHOUT_CLUSTER)
 
 
 def _running_here(source: SnapshotSource) -> str:
-    """How to reach the cluster of this machine, if one runs and nobody has named another one; else empty."""
+    """The connection to this machine's cluster, if one runs and no other is named; else empty."""
     if source.kubeconfig is None and not source.context:
         # Imported late: for a question that names no cluster.
         from allot.cli.data_dir import default_data_dir

@@ -1,6 +1,6 @@
-"""Tells the cluster what runs: a Lease that names controllers or schedulers, renewed while they do.
+"""Announces what runs: a Lease that names controllers or schedulers, renewed while they run.
 
-An API server of allot's reads it to warn whoever creates something that nobody will act on. Who runs the same shares a lease.
+allot's API server reads it to warn users who create objects that no component acts on. Processes with the same components share a lease.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Announcement:
                     await self._write(self._identity)
                     is_refused = False
                 except Forbidden as error:
-                    # Said once: who may not announce itself works all the same, and only API servers of allot's would read it.
+                    # Logged once: components work without the announcement, and only allot's API server reads it.
                     _log.log(logging.DEBUG if is_refused else logging.INFO, "lease %s: %s", self.name, error)
                     is_refused = True
                 except ApiError as error:
@@ -66,7 +66,7 @@ class Announcement:
             try:
                 await self._leases.create(lease, NAMESPACE)
             except AlreadyExists:
-                # Somebody who runs the same was quicker.
+                # Another process with the same components was faster.
                 pass
             return
         await self._leases.update({**found, **lease, "metadata": {**found["metadata"], **lease["metadata"]}}, NAMESPACE)

@@ -1,7 +1,7 @@
 """Access to the kinds of an API server, by their names (`resource`) or by the types of `core.model` (`typed`).
 
-Objects of dynamic access are JSON values as the server sends them; never change one that came back, make a new one.
-Every answer that is no success is raised as an error of `errors`.
+Objects of dynamic access are JSON values as the server sends them; never change one, create a new one.
+Every unsuccessful answer raises an error of `errors`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=APIStruct)
 PAGE_SIZE = 500
 _PLAIN = re.compile(r"[A-Za-z0-9._~-]+", re.ASCII).fullmatch
 _PATHS_MAX = 1_000
-# A watch may be open for that much longer than it was asked to be; then the server is taken for gone.
+# A watch may stay open this much longer than requested; then the server counts as gone.
 WATCH_GRACE_S = 30.0
 
 
@@ -96,11 +96,11 @@ class Client:
         raise UnknownResource(f"the server does not serve kind {kind.name}: expected {expected}")
 
     async def of_kind(self, api_version: str, kind: str) -> ResourceClient:
-        """Dynamic access to a kind by what its objects say of themselves."""
+        """Dynamic access to a kind by apiVersion and kind."""
         group, _, version = api_version.rpartition("/")
         found = (await self.discovery()).find_kind(group, version, kind)
         if found is None:
-            # Perhaps it is new: a CustomResourceDefinition made a moment ago.
+            # It may be new: a CustomResourceDefinition created a moment ago.
             found = (await self.discovery(refresh=True)).find_kind(group, version, kind)
         if found is None:
             raise UnknownResource(f"the server does not serve kind {kind!r} in apiVersion {api_version!r}")
@@ -114,11 +114,11 @@ class Client:
         return self.discovered(found)
 
     def discovered(self, found: ApiResource) -> ResourceClient:
-        """Dynamic access to a resource that discovery told of."""
+        """Dynamic access to a resource from discovery."""
         return self.resource(found.group, found.version, found.plural, namespaced=found.namespaced)
 
     async def discovery(self, *, refresh: bool = False) -> Discovery:
-        """What the server serves; asked once, and again on request."""
+        """What the server serves; read once, and again on request."""
         if self._discovery is None or refresh:
             self._discovery = await discover(self)
         return self._discovery
@@ -144,7 +144,7 @@ class Client:
         return response
 
     async def close(self) -> None:
-        """Let go of the transport."""
+        """Release the transport."""
         await self.transport.close()
 
 
@@ -201,7 +201,7 @@ class ResourceClient:
                 page = await self._page(namespace, {**query, "continue": page.continue_token}, page_size)
                 items.extend(page.items)
         except Gone:
-            # The pages took longer than history is kept: one request for everything cannot be overtaken.
+            # Paging took longer than the server keeps history: a single request for everything cannot expire.
             return await self._page(namespace, query, 0)
         return Listed(items=tuple(items), resource_version=page.resource_version)
 
@@ -213,7 +213,7 @@ class ResourceClient:
         field_selector: str = "",
         page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[Listed]:
-        """Page by page, for lists that need not be in memory at once; Gone if it takes too long."""
+        """Page by page, for lists that need not fit in memory at once; Gone if it takes too long."""
         query = _query(labelSelector=label_selector, fieldSelector=field_selector)
         page = await self._page(namespace, query, page_size)
         yield page
@@ -232,7 +232,7 @@ class ResourceClient:
         send_initial_events: bool = False,
         timeout_seconds: int = 300,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        """An open watch after a resourceVersion. ERROR events come as they are (`error_from_event`)."""
+        """An open watch after a resourceVersion. ERROR events are returned unchanged (`error_from_event`)."""
         query = _query(
             labelSelector=label_selector,
             fieldSelector=field_selector,
@@ -330,7 +330,7 @@ class ResourceClient:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete an object, only if it has that uid and resourceVersion where given. The object, or a Status if it is gone."""
+        """Delete an object, only if it has the given uid and resourceVersion, if any. Returns the object, or a Status if it is gone."""
         options = _delete_options(propagation_policy, grace_period_seconds, dry_run)
         preconditions = _query(uid=uid, resourceVersion=resource_version)
         if preconditions:
@@ -399,7 +399,7 @@ class ResourceClient:
         )
 
     def _with_type(self, item: Object, body: Object) -> Object:
-        """kube-apiserver leaves apiVersion and kind out of the items of a list; the list's kind tells them."""
+        """kube-apiserver omits apiVersion and kind in the items of a list; the list's kind determines them."""
         if "kind" in item:
             return item
         kind = str(body.get("kind", "")).removesuffix("List")

@@ -1,6 +1,6 @@
-"""How long to wait before the next try, and how often something may be done at all.
+"""Backoff and rate limits: how long to wait before the next attempt.
 
-Knows numbers only; whoever waits brings the clock.
+Knows only numbers; the caller has the clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from allot.process.ids import Ids
 
 
 class Backoff:
-    """Pauses that grow from one failure to the next, spread by jitter, and start anew after a quiet time."""
+    """Pauses that grow with each failure, with jitter, and reset after a quiet time."""
 
     __slots__ = ("_clock", "_factor", "_first_s", "_ids", "_jitter", "_last", "_max_s", "_next_s", "_reset_s")
 
@@ -45,7 +45,7 @@ class Backoff:
         return pause * (1 + self._jitter * self._ids.jitter())
 
     def reset(self) -> None:
-        """Things work again."""
+        """Reset after a success."""
         self._next_s = self._first_s
 
 
@@ -70,7 +70,7 @@ class TokenBucket:
         return True
 
     def reserve_s(self) -> float:
-        """Take a token that may only come to be in the future; how long until then."""
+        """Take a token, possibly a future one; returns the time until then."""
         self._refill()
         self._tokens -= 1
         return 0.0 if self._tokens >= 0 else -self._tokens / self._per_second

@@ -1,4 +1,4 @@
-"""What an informer knows: the objects by key, and indexes over them. Plain data, changed only by its informer."""
+"""An informer's cache: the objects by key, and indexes over them. Plain data, changed only by its informer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# The values under which an object is found in an index.
+# The index values of an object.
 IndexFunction = Callable[[T], Iterable[str]]
 
 
@@ -50,11 +50,11 @@ class Cache(Generic[T]):
         return len(self._indexes[index].get(value, ()))
 
     def index_values(self, index: str) -> tuple[str, ...]:
-        """The values under which an index has objects."""
+        """The values of an index that have objects."""
         return tuple(self._indexes[index])
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """One more index; filled with what is there. Who shares the cache may ask for the same one."""
+        """Add an index over the current objects. Users of a shared cache may add the same one."""
         if self._functions.get(name) is function:
             return
         if name in self._functions:
@@ -66,7 +66,7 @@ class Cache(Generic[T]):
                 self._indexes[name].setdefault(value, {})[key] = None
 
     def put(self, key: str, object_: T) -> T | None:
-        """Set the object of a key; the one of before."""
+        """Set the object of a key; returns the previous one."""
         before = self._objects.get(key)
         self._objects[key] = object_
         for name, function in self._functions.items():

@@ -1,6 +1,6 @@
-"""How to reach an API server and as whom: the value that kubeconfig and in-cluster files are turned into.
+"""A connection to an API server: address and credentials, from a kubeconfig or in-cluster files.
 
-Secrets are in here: its text form shows none.
+It contains secrets: its text form shows none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Impersonation(msgspec.Struct, frozen=True, kw_only=True):
-    """As whom to act, given the right to impersonate."""
+    """The user to impersonate."""
 
     user: str
     uid: str = ""
@@ -45,11 +45,11 @@ class Impersonation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """An API server and who asks it. Where a field has an inline and a file form, the inline one wins, as in kubectl."""
+    """An API server and a client's identity. If a field has an inline and a file form, the inline one wins, as in kubectl."""
 
     server: str
     namespace: str = "default"
-    # Where all this comes from, for messages: file and context.
+    # The source, for messages: file and context.
     source: str = ""
 
     ca_data: bytes = b""
@@ -71,7 +71,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_client_certificate(self) -> bool:
-        """Whether the client shows a certificate of its own (besides what an exec plugin may give)."""
+        """Whether the client has its own certificate (besides one from an exec plugin)."""
         return bool(self.client_certificate_data or self.client_certificate_file)
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _escape_header_key(key: str) -> str:
-    """A key of user-extra as part of a header's name: what is no token character is percent-encoded, as upstream."""
+    """A key of user-extra as part of a header's name: other than token characters are percent-encoded, as upstream."""
     legal = frozenset("!#$&'*+-.^_`|~")
     return "".join(
         chr(byte) if (chr(byte).isascii() and chr(byte).isalnum()) or chr(byte) in legal else f"%{byte:02X}"

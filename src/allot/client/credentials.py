@@ -1,6 +1,6 @@
-"""Who asks, as of now: tokens that are renewed on disk, and commands that print credentials (exec plugins).
+"""Current credentials: tokens that are renewed on disk, and commands that print credentials (exec plugins).
 
-What a plugin gives is kept until it expires or the server refuses it. However many requests wait for it, the plugin runs once.
+A plugin's credentials are cached until they expire or the server refuses them. However many requests wait, the plugin runs once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOLD_LENGTH_MAX = 500
 
 
 class CredentialError(Exception):
-    """No credentials: a plugin or a file failed. The text says which, of which context, and how."""
+    """No credentials: a plugin or a file failed. The text names it, its context and the failure."""
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Credentials:
         return Credential()
 
     def refused(self, credential: Credential) -> bool:
-        """The server did not accept what was shown. Whether asking again can give something else."""
+        """The server refused the credentials. Returns whether a retry may yield others."""
         if self._connection.token_file is not None:
             self._file_read_at = None
             return self._token_from_file() != credential.token
@@ -115,7 +115,7 @@ class Credentials:
                 raise error
 
     async def _run_for_all(self, plugin: ExecPlugin) -> Credential:
-        """Run the plugin; others that come meanwhile wait for the outcome. If this run is cancelled, one of them starts anew."""
+        """Run the plugin; concurrent callers wait for its result. If this run is cancelled, one of them starts it again."""
         self._running = running = asyncio.get_running_loop().create_future()
         outcome: CredentialError | None = None
         try:
@@ -169,7 +169,7 @@ class Credentials:
 def _scratch_file() -> IO[bytes]:
     """A file without a name for a plugin's output; in memory where that exists, since tokens go there.
 
-    Not a pipe: a grandchild that keeps one open would keep us waiting after the plugin has ended or was killed.
+    Not a pipe: a grandchild that keeps one open would block us after the plugin has ended or was killed.
     """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("allot-exec-plugin"), "w+b")
@@ -177,7 +177,7 @@ def _scratch_file() -> IO[bytes]:
 
 
 async def _wait(process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
-    """Until the plugin ends or has printed too much."""
+    """Wait until the plugin ends or has printed too much."""
     pause = 0.001
     while process.poll() is None and os.fstat(out.fileno()).st_size <= _EXEC_OUTPUT_BYTES_MAX:
         await asyncio.sleep(pause)

@@ -1,7 +1,7 @@
 """Timeouts of many short requests, with one timer for all of them.
 
-A timer for each costs as much as a tenth of a request in the same process, and hardly any ever goes off. So long timeouts are
-looked at once a second and go off up to a second late; short ones have a timer of their own.
+A timer for each costs as much as a tenth of an in-process request, and hardly any ever fires. So long timeouts are
+checked once a second and fire up to a second late; short ones have their own timer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Deadlines:
         return Deadline(self, seconds)
 
     def begin(self, wait: Deadline, loop: asyncio.AbstractEventLoop) -> None:
-        """A block has begun that need not be stopped in the right moment."""
+        """Enter a block whose timeout need not be exact."""
         self._waits.add(wait)
         if self._timer is None or self._loop is not loop:
             self._loop = loop
@@ -80,7 +80,7 @@ class Deadline:
             self._deadlines.end(self)
         else:
             self._timer.cancel()
-        # Somebody else may have cancelled the task, too: then it stays cancelled.
+        # If someone else also cancelled the task, it stays cancelled.
         if self._expired and self._task.uncancel() <= self._cancelling and type_ is asyncio.CancelledError:
             raise TimeoutError from error
 

@@ -1,6 +1,6 @@
-"""What an API server serves: groups, versions, resources, and who is meant by a kind or by what users type.
+"""Discovery: the groups, versions and resources of an API server, and the resource behind a kind or a user's word.
 
-Asks for the aggregated form (two requests for everything) and falls back to the classic one, group by group. A group whose
+Requests the aggregated form (two requests for everything) and falls back to the classic one, group by group. A group whose
 server is away is left out, as kubectl does.
 """
 
@@ -49,7 +49,7 @@ class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
 
 class Discovery:
     """All resources, in the server's order: groups by priority, in each the preferred version first. missing: groups and
-    versions whose server was away, for whoever must not overlook anything."""
+    versions whose server was unavailable, for callers that must be complete."""
 
     def __init__(self, resources: Iterable[ApiResource], missing: Iterable[str] = ()) -> None:
         self.resources = tuple(resources)
@@ -98,7 +98,7 @@ class Asking(Protocol):
 
 
 async def discover(client: Asking) -> Discovery:
-    """Ask for everything."""
+    """Request everything."""
     resources: list[ApiResource] = []
     missing: list[str] = []
     for path in ("/api", "/apis"):
@@ -127,7 +127,7 @@ def _group_version(group: str, version: str) -> str:
 
 
 def _stale(body: Mapping[str, Any]) -> Iterable[str]:
-    """What the server could not ask itself."""
+    """Groups that the server itself could not reach."""
     for item in _objects(body, "items"):
         for served in _objects(item, "versions"):
             if served.get("freshness") == "Stale":

@@ -1,6 +1,6 @@
-"""What an API server can answer besides data, and what can happen on the way to it.
+"""Errors of API servers, and of the way to them.
 
-ApiError                    any answer that is no success; carries code, reason, details and the request
+ApiError                    any unsuccessful answer; carries code, reason, details and the request
 ├── BadRequest              400
 ├── Unauthorized            401
 ├── Forbidden               403
@@ -13,8 +13,8 @@ ApiError                    any answer that is no success; carries code, reason,
 ├── Invalid                 422, with the field errors in `causes`
 ├── TooManyRequests         429
 ├── ServerFault             500 and above
-│   └── ResourceVersionTooLarge   504, the server has not got that far yet
-├── UnexpectedAnswer        the answer is no Kubernetes answer
+│   └── ResourceVersionTooLarge   504, the server has not reached that version yet
+├── UnexpectedAnswer        the answer is not from a Kubernetes API server
 └── Unreachable             no answer at all
     └── DeadlineExceeded    none in time
 """
@@ -29,7 +29,7 @@ _TEXT_LENGTH_MAX = 1000
 
 
 class ApiError(Exception):
-    """An answer that is no success. code is 0 if there was none."""
+    """An unsuccessful answer. code is 0 if there was none."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class ApiError(Exception):
 
 
 class BadRequest(ApiError):
-    """400: the server cannot make sense of the request."""
+    """400: the server does not understand the request."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who asks."""
+    """401: the server does not know the client."""
 
 
 class Forbidden(ApiError):
-    """403: who asks may not do that."""
+    """403: the client may not do that."""
 
 
 class NotFound(ApiError):
@@ -88,11 +88,11 @@ class AlreadyExists(ApiError):
 
 
 class Gone(ApiError):
-    """410: what was asked for is no longer kept; list anew."""
+    """410: the requested version is no longer available; list again."""
 
 
 class UnsupportedMediaType(ApiError):
-    """415: the server does not take such a body."""
+    """415: the server does not accept this media type."""
 
 
 class Invalid(ApiError):
@@ -100,7 +100,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: come back later (`retry_after_s`)."""
+    """429: retry later (`retry_after_s`)."""
 
 
 class ServerFault(ApiError):
@@ -112,7 +112,7 @@ class ResourceVersionTooLarge(ServerFault):
 
 
 class UnexpectedAnswer(ApiError):
-    """The answer is not what a Kubernetes API server says."""
+    """The answer is not from a Kubernetes API server."""
 
 
 class Unreachable(ApiError):
@@ -187,7 +187,7 @@ def _class_of(code: int, reason: str, message: str, causes: list[Any] | tuple[An
 
 
 def _text_of(code: int, body: object) -> str:
-    """What can be said of an answer that is no Status: a proxy's page, or nothing."""
+    """The text of an answer that is not a Status: a proxy's page, or empty."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else "" if body is None else str(body)
     text = " ".join(text.split())
     if len(text) > _TEXT_LENGTH_MAX:

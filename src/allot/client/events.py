@@ -1,8 +1,8 @@
-"""Events about objects (events.k8s.io/v1), for people: recorded without waiting, sent in the background, never in the way.
+"""Records events (events.k8s.io/v1): never blocks, sends in the background.
 
-What repeats becomes a series: the second time tells the server so, from then on it is counted here and written when the
-series ends, and now and then before. Whoever says too much about one object is filtered. When the server is away the queue
-fills, and what does not fit is dropped and counted. The numbers are client-go's.
+Repeated events become a series: the second one is sent as such, later ones are counted here and written when the
+series ends, and occasionally before. Too many events about one object are filtered. While the server is unavailable, the queue
+fills, and excess events are dropped and counted. The numbers are client-go's.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from allot.process.ids import Ids
 _log = logging.getLogger("allot.client")
 
 QUEUE_MAX = 1000
-# Events that are being sent at once; what is told about one thing is told in order.
+# How many events are sent concurrently; events about one object are sent in order.
 SENDERS = 16
-# How many events have to wait for another sender to help: what they are about must not wait for them.
+# How many events must wait before another sender starts: other requests must not wait for events.
 HELP_FROM = 250
 TRIES_MAX = 12
 TRY_PAUSE_S = 10.0
@@ -82,7 +82,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it the same object, or part of one, whatever its state."""
+        """The identity of the object, or of a part of it, regardless of its state."""
         return self.api_version, self.kind, self.namespace, self.name, self.uid, self.field_path
 
 
@@ -90,7 +90,7 @@ _Key = tuple[Any, ...]
 
 
 class _Series:
-    """An event as it was sent, and how often it has happened since."""
+    """An event as sent, and how often it has repeated since."""
 
     __slots__ = ("count", "event", "is_due_again", "is_sending", "last_observed", "last_observed_at")
 
@@ -113,7 +113,7 @@ class EventCounts(msgspec.Struct):
     """What has become of the events."""
 
     sent: int = 0
-    # Said too often about one object.
+    # Filtered: too many about one object.
     filtered: int = 0
     # The queue was full, or the server stayed away.
     dropped: int = 0
@@ -124,7 +124,7 @@ class EventCounts(msgspec.Struct):
 class EventRecorder:
     """Records events of one component. Run it, or nothing is sent.
 
-    tells_notes_apart: another note is another event, as it is for the kubelet; else it belongs to the series, as for the scheduler.
+    tells_notes_apart: a different note starts a new event, as in the kubelet; otherwise it belongs to the series, as in the scheduler.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class EventRecorder:
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
         self._last_nanoseconds = 0
-        # Each sender but the first sleeps until enough events wait for it, or somebody waits for all of them.
+        # Every sender except the first sleeps until enough events wait, or a caller waits for all of them.
         self._needed = [asyncio.Event() for _ in range(SENDERS)]
         self._is_flushing = False
         self.counts = EventCounts()
@@ -162,7 +162,7 @@ class EventRecorder:
         note: str,
         related: APIStruct | Mapping[str, Any] | Reference | None = None,
     ) -> None:
-        """Say that something has happened to an object. type is Normal or Warning. Returns at once."""
+        """Record an event about an object. type is Normal or Warning. Returns at once."""
         if type_ not in ("Normal", "Warning"):
             raise ValueError(f"event {reason!r}: type must be Normal or Warning, got {type_!r}")
         about = regarding if isinstance(regarding, Reference) else Reference.to(regarding)
@@ -175,7 +175,7 @@ class EventRecorder:
             self._series.move_to_end(key)
             series.count += 1
             series.last_observed, series.last_observed_at = now, at
-            # The second time is told; from the third on, counting is enough until the series ends.
+            # The second one is sent; from the third on, counting is enough until the series ends.
             if series.count > 2:
                 return
         if self._is_spam((type_, about.key)):
@@ -190,7 +190,7 @@ class EventRecorder:
 
     @property
     def waiting(self) -> int:
-        """How many events nobody has begun to send."""
+        """How many events are still queued."""
         return self._queue.qsize()
 
     async def run(self) -> None:
@@ -201,7 +201,7 @@ class EventRecorder:
             tasks.create_task(self._keep_series())
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until everything recorded so far is sent or given up, but no longer than that."""
+        """Wait until everything recorded so far is sent or dropped, for a limited time."""
         self._is_flushing = True
         for needed in self._needed:
             needed.set()
@@ -236,7 +236,7 @@ class EventRecorder:
         return event
 
     def _name(self, about: str) -> str:
-        """The object's name and the time, as everybody names events; never the same twice."""
+        """The object's name and the time, as usual for events; unique."""
         nanoseconds = max(int(self._clock.seconds() * 1e9), self._last_nanoseconds + 1)
         self._last_nanoseconds = nanoseconds
         name = f"{about}.{nanoseconds:x}"
@@ -282,7 +282,7 @@ class EventRecorder:
 
     async def _send_in_order(self, series: _Series) -> None:
         if series.is_sending:
-            # Whoever is at it sends it once more.
+            # Its current sender sends it once more.
             series.is_due_again = True
             return
         series.is_sending = True
@@ -309,7 +309,7 @@ class EventRecorder:
                 await self._clock.sleep(TRY_PAUSE_S * (1 + 0.25 * self._ids.jitter()))
             except AlreadyExists:
                 if series.count == 1:
-                    # A repetition of a write whose answer was lost.
+                    # Our own earlier write, whose answer was lost.
                     self.counts.sent += 1
                     return
             except ApiError as error:
@@ -325,7 +325,7 @@ class EventRecorder:
                 await self._events.patch(name, {"series": event["series"]}, PatchType.MERGE, namespace)
                 return
             except NotFound:
-                # It has never arrived, or its time has run out: tell it anew.
+                # It never arrived, or has expired: send it again.
                 pass
         await self._events.create(event, namespace)
 
@@ -341,7 +341,7 @@ class EventRecorder:
             self._tell_series(refreshes)
 
     def _tell_series(self, refreshes: bool) -> None:
-        """Write the counts of series that have ended, and of all of them when it is time to show that they go on."""
+        """Write the counts of series that have ended, and of all of them when it is time to show that they continue."""
         ended_before = self._clock.monotonic() - SERIES_FINISH_S
         for key, series in tuple(self._series.items()):
             has_ended = series.last_observed_at <= ended_before

@@ -1,7 +1,7 @@
-"""API servers over HTTP: a pool of connections, credentials on each request, repetition where it is safe.
+"""The HTTP transport: a connection pool, credentials on each request, safe retries.
 
-Repeated are: reads that got no answer or one that says "not now"; anything that the server refused with a Retry-After, since
-it then did nothing; anything that never left because no connection could be made. A write that may have arrived is not.
+Retried are: reads without an answer or with a temporary failure; everything that the server refused with a Retry-After, since
+it then did nothing; everything that was never sent because no connection could be opened. A write that may have arrived is not.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class HttpTransport:
         timeout: float = REQUEST_TIMEOUT_S,
         duration: float | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """An open watch; tried once, its user has its own way of coming back."""
+        """An open watch; tried once, because its user has its own way to resume."""
         text = f"GET {path} (watch)"
         own = {"Accept": JSON, "Accept-Encoding": "identity", **(headers or {})}
         line = self._target.line(path, {**(query or {}), "watch": "true"})
@@ -189,15 +189,15 @@ class HttpTransport:
         raise error_from_answer(answer.status, answer.body, text, answer.retry_after_s)
 
     def _pause_s(self, method: str, response: Response, backoff: Backoff) -> float | None:
-        """How long to wait before asking again; None if the answer stands."""
+        """How long to wait before a retry; None if the answer is final."""
         asked = response.retry_after_s
         if asked is not None and (response.status == 429 or response.status >= 500):
-            # Spread, or all who were sent away come back together.
+            # With jitter, or all refused clients return together.
             return asked * (1 + 0.25 * self._ids.jitter())
         return backoff.next_s() if method == "GET" and response.status in _REPEATED_STATUSES else None
 
     async def _send(self, line: str, headers: Mapping[str, str], data: bytes, text: str) -> tuple[Credential, Exchange]:
-        """Up to the head of the answer. The exchange is to be given back."""
+        """Up to the head of the answer. The caller must return the exchange."""
         try:
             credential = await self._credentials.current()
             context = self._tls.context(credential)
@@ -243,7 +243,7 @@ class HttpTransport:
         except (OSError, BadHead, zlib.error) as error:
             raise Unreachable(f"the answer of {self._server} broke off: {_reason(error)}", request=text) from error
         finally:
-            # Kept for the next request if the answer was read to its end, and closed if not.
+            # Reused for the next request if the answer was read completely, otherwise closed.
             self._pool.give(exchange)
         status, headers, body = exchange.status, exchange.headers, data
         if data and _is_json(headers.get("content-type")):
@@ -260,7 +260,7 @@ class HttpTransport:
 
 
 class _Target:
-    """What the URL of a server says, for the first lines of requests."""
+    """A server's URL, split for request lines."""
 
     def __init__(self, connection: Connection) -> None:
         url = urlsplit(connection.server)
@@ -272,14 +272,14 @@ class _Target:
         self.headers = f"Host: {shown}\r\n"
         self._prefix = url.path.rstrip("/")
         if connection.proxy_url and not is_secure:
-            # A proxy that sees what is asked is told whom.
+            # A plain HTTP proxy needs the full URL.
             self._prefix = f"http://{shown}{self._prefix}"
             self.headers += proxy_authorization(connection.proxy_url)
         user = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
         self.authorization = f"Basic {b64encode(user.encode()).decode()}" if user else ""
 
     def line(self, path: str, query: Mapping[str, str] | None) -> str:
-        """What is asked for. path: percent-encoded."""
+        """The request target. path: percent-encoded."""
         if not _is_target(path):
             raise ValueError(f"path {path!r}: expected it percent-encoded")
         return f"{self._prefix}{path}?{urlencode(query)}" if query else self._prefix + path
@@ -311,7 +311,7 @@ class _Events:
         return self._event(self._lines.popleft())
 
     async def batches(self) -> AsyncIterator[Sequence[WatchEvent]]:
-        """The events as they come together."""
+        """The events in batches as they arrive."""
         while True:
             if self._lines:
                 batch = [self._event(line) for line in self._lines]
@@ -327,7 +327,7 @@ class _Events:
             raise UnexpectedAnswer(f"not a watch event: {error}", request=self._text) from error
 
     async def _read(self) -> bool:
-        """Whether something has come. An unfinished line at the end is an event cut short: it comes again when the watch is resumed."""
+        """Whether data has arrived. An incomplete last line is a truncated event: it is sent again when the watch resumes."""
         chunk = await self._chunk()
         if chunk:
             self._add(chunk)
@@ -356,7 +356,7 @@ class _Events:
 
 
 def _lines(headers: Iterable[tuple[str, str]]) -> str:
-    """Headers as they are sent. ValueError if one would be more than one."""
+    """Encoded headers. ValueError if one contains a line break."""
     lines = [f"{name}: {value}\r\n" for name, value in headers]
     text = "".join(lines)
     if not text.count("\r") == text.count("\n") == len(lines) or "\0" in text:
@@ -369,7 +369,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """What was compressed by gzip; TooLarge if that is too much."""
+    """Decompress gzip; TooLarge beyond the limit."""
     unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
     found = unpacking.decompress(data, ANSWER_BYTES_MAX)
     if unpacking.unconsumed_tail:
@@ -393,7 +393,7 @@ def _warnings(headers: Headers) -> tuple[str, ...]:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in words."""
+    """The failure as a message."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error}"
     if isinstance(error, ssl.SSLError) and error.reason:

@@ -1,8 +1,8 @@
-"""Informers: the objects of a resource kept in memory, and every change of them told once and in order.
+"""Informers: keep the objects of a resource in memory, and report every change once and in order.
 
-An informer lists, then watches from there; when the watch ends it goes on after the last change that it saw, and only when
-the server no longer knows that point (410) it lists again and tells the difference. Deletions that happened unseen are told
-with the last state that was known. Handlers are plain functions, called one after the other as changes arrive: they hand a
+An informer lists, then watches from there; when the watch ends it continues after the last change that it saw, and only if
+the server no longer knows that point (410) it lists again and reports the difference. Missed deletions are reported
+with the last known state. Handlers are plain functions, called one by one as changes arrive: they add a
 key to a work queue and return. Nothing is buffered, so a slow handler slows the reading of the watch and no memory grows.
 """
 
@@ -39,11 +39,11 @@ T = TypeVar("T")
 _log = logging.getLogger("allot.client")
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-# As client-go: between this and twice as much, so that watches do not all end together.
+# As in client-go: between this and twice as much, so that watches do not all end together.
 WATCH_SECONDS_MIN = 300
-# A server that never tells the end of the initial events does not know them.
+# A server that never ends the initial events does not support them.
 _INITIAL_EVENTS_TIMEOUT_S = 60.0
-# A watch that ends sooner and tells nothing is a server in trouble.
+# A watch that ends sooner without events indicates a failing server.
 _SHORT_WATCH_S = 1.0
 _CHANGES_PER_TICK = 500
 
@@ -56,7 +56,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     new: T | None
     # Deleted unseen: old is the last state that was known, perhaps not its last.
     is_final_state_unknown: bool = False
-    # Added while the informer was filled for the first time, or told to a handler that came later.
+    # Added by the initial list, or reported to a handler that was added later.
     is_initial: bool = False
 
     @property
@@ -71,17 +71,17 @@ Handler = Callable[[Change[T]], None]
 
 
 class _Held(msgspec.Struct, Generic[T], frozen=True):
-    """An object in the cache, with what tells its states and incarnations apart."""
+    """A cached object with its version and uid."""
 
     object: T
     version: str
     uid: str
-    # As the server sent it, if somebody wants to write it back.
+    # The object as sent by the server, if requested for writing it back.
     source: Object | None = None
 
 
 class _Step(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A change that is decided but not made: held replaces what is cached, None removes it."""
+    """A pending change: held replaces the cached object, None removes it."""
 
     key: str
     held: _Held[T] | None
@@ -127,7 +127,7 @@ class Watched(Protocol):
 
 
 class Informer(Generic[T]):
-    """Keeps the objects of a resource. decode makes of a JSON value what the cache holds and handlers get."""
+    """Keeps the objects of a resource. decode turns a JSON value into what the cache holds and handlers get."""
 
     def __init__(
         self,
@@ -153,18 +153,20 @@ class Informer(Generic[T]):
         self.cache: Cache[T] = Cache(indexers)
         self._held: dict[str, _Held[T]] = {}
         self._handlers: tuple[Handler[T], ...] = ()
-        # Steps stay here until they are made, so that a failing handler loses none. As many as one list has, at most.
+        # Pending steps, so that a failing handler loses none. At most as many as one list has.
         self._pending: deque[_Step[T]] = deque()
         self._resource_version = ""
         self._keeps_sources = False
         self._synced = asyncio.Event()
         self._backoff = Backoff(clock, ids)
+        # Why the server could not be asked when it was last tried; empty if it could.
+        self.problem = ""
 
     # --- for users ---
 
     @property
     def has_synced(self) -> bool:
-        """Whether everything of the first list is in the cache and told to the handlers."""
+        """Whether the first list is in the cache and was reported to the handlers."""
         return self._synced.is_set()
 
     @property
@@ -179,11 +181,11 @@ class Informer(Generic[T]):
         return int(self._resource_version) >= int(version)
 
     async def wait_synced(self) -> None:
-        """Return as soon as the cache is filled. Somebody else runs the informer."""
+        """Wait until the cache is filled. Another task runs the informer."""
         await self._synced.wait()
 
     def add_handler(self, handler: Handler[T]) -> Callable[[], None]:
-        """Tell a handler every change from now on, beginning with all objects that are there as additions. Returns how to
+        """Report every change from now on to a handler, starting with all current objects as additions. Returns how to
         stop that."""
         self._handlers = (*self._handlers, handler)
         for key, held in tuple(self._held.items()):
@@ -195,16 +197,16 @@ class Informer(Generic[T]):
         return remove
 
     def keep_sources(self) -> None:
-        """From now on keep objects also as the server sent them (`source`)."""
+        """From now on also keep objects as the server sent them (`source`)."""
         self._keeps_sources = True
 
     def source(self, key: str, version: str) -> Object | None:
-        """An object of that resourceVersion as the server sent it, if it is kept. It is shared: never change it."""
+        """An object of that resourceVersion as the server sent it, if kept. It is shared: never change it."""
         held = self._held.get(key)
         return held.source if held is not None and held.version == version else None
 
     async def run(self) -> None:
-        """Keep the cache until cancelled. After an exception of a handler it can be run again and goes on behind it."""
+        """Maintain the cache until cancelled. After an exception in a handler, run it again to continue after it."""
         await self._settle()
         while True:
             try:
@@ -217,20 +219,21 @@ class Informer(Generic[T]):
                 await self._pause_after_gone()
             except ApiError as error:
                 if isinstance(error, UnexpectedAnswer | ResourceVersionTooLarge):
-                    # Whatever it was, the same place would give it again.
+                    # Resuming there would repeat the error.
                     self._resource_version = ""
+                self.problem = str(error)
                 pause = max(self._backoff.next_s(), error.retry_after_s or 0.0)
                 _log.warning("informer of %s: %s; next try in %.1f s", self._resource.plural, error, pause)
                 await self._clock.sleep(pause)
 
     async def _pause_after_gone(self) -> None:
-        """Listing again is right at once, but not in a loop: a server that forgets at once would be asked without end."""
+        """List again at once, but not in a tight loop, in case the server forgets immediately."""
         await self._clock.sleep(self._backoff.next_s() * 0.1)
 
     # --- filling ---
 
     async def _fill(self) -> None:
-        """Everything that is there, by a watch that begins with it where the server can do that, else by a list."""
+        """All current objects, by a streaming list if the server supports it, else by a list."""
         if self._use_watch_list:
             try:
                 await self._fill_by_watch()
@@ -244,7 +247,7 @@ class Informer(Generic[T]):
         await self._replace({_key_of(item): item for item in page.items}, page.resource_version)
 
     async def _fill_by_watch(self) -> None:
-        """The watch list: initial events up to a bookmark that says so, then changes on the same watch."""
+        """The streaming list: initial events up to a bookmark, then changes on the same watch."""
         found: dict[str, Object] = {}
         async with self._watch(send_initial_events=True) as events:
             try:
@@ -269,7 +272,7 @@ class Informer(Generic[T]):
             await self._consume(events)
 
     async def _replace(self, found: Mapping[str, Object], resource_version: str) -> None:
-        """Make the cache what was found and tell the difference."""
+        """Update the cache to what was found and report the difference."""
         if not resource_version:
             raise UnexpectedAnswer(f"a list of {self._resource.plural} without a resourceVersion")
         steps: list[_Step[T]] = [_Step(key=key, held=None) for key in self._held if key not in found]
@@ -282,12 +285,13 @@ class Informer(Generic[T]):
                 held = self._hold(key, version, uid, item)
                 steps.extend(_steps(key, before, held, is_initial=not self.has_synced))
         self._pending.extend(steps)
-        # From here on the difference will be told, also over a handler's failure: what was found counts as seen.
+        # From here on the difference will be reported even if a handler fails, so it counts as seen.
         self._resource_version = resource_version
+        self.problem = ""
         await self._settle()
 
     async def _settle(self) -> None:
-        """Make all pending steps, giving way now and then."""
+        """Do all pending steps, yielding occasionally."""
         while self._pending:
             for _ in range(min(len(self._pending), _CHANGES_PER_TICK)):
                 self._make(self._pending.popleft())
@@ -303,6 +307,7 @@ class Informer(Generic[T]):
         while True:
             started = self._clock.monotonic()
             async with self._watch() as events:
+                self.problem = ""
                 told = await self._consume(events)
             if told:
                 self._backoff.reset()
@@ -310,10 +315,10 @@ class Informer(Generic[T]):
                 await self._clock.sleep(self._backoff.next_s())
 
     async def _consume(self, events: AsyncIterator[WatchEvent]) -> int:
-        """Tell the changes of one watch until it ends; how many events there were."""
+        """Report the changes of one watch until it ends; returns the number of events."""
         count = gave_way = 0
         if isinstance(events, BatchedEvents):
-            # In the same process: what has happened together is told together, without a step of the event loop for each.
+            # In the same process: events arrive in batches, without an event loop step for each.
             async for batch in events.batches():
                 for event in batch:
                     self._take(event)
@@ -325,13 +330,13 @@ class Informer(Generic[T]):
         async for event in events:
             count += 1
             if count % _CHANGES_PER_TICK == 0:
-                # Events that have arrived together are read without waiting; let others have their turn.
+                # Events of one batch are read without waiting, so yield to other tasks.
                 await asyncio.sleep(0)
             self._take(event)
         return count
 
     def _take(self, event: WatchEvent) -> None:
-        """Tell one event of a watch."""
+        """Report one event of a watch."""
         type_, item = event.type, event.object
         if type_ == "ERROR":
             raise error_from_answer(0, item, f"watch of {self._resource.plural}")
@@ -374,7 +379,7 @@ class Informer(Generic[T]):
             self._make(self._pending.popleft())
 
     def _make(self, step: _Step[T]) -> None:
-        """Change the cache, then tell every handler."""
+        """Update the cache, then call every handler."""
         key, held, before = step.key, step.held, self._held.get(step.key)
         if held is not None:
             self._put(key, before, held, is_initial=step.is_initial)
@@ -422,7 +427,7 @@ class Informer(Generic[T]):
 
 
 def _steps(key: str, before: _Held[T] | None, held: _Held[T] | None, *, is_initial: bool = False) -> list[_Step[T]]:
-    """How an object gets from what is cached to a new state. One that was deleted and made anew unseen is told as that,
+    """The steps from the cached object to a new state. An object that was recreated unseen is reported as such,
     not as an update: it is another one."""
     steps = [_Step(key=key, held=held, is_initial=is_initial)]
     if before is not None and held is not None and before.uid != held.uid:
@@ -443,7 +448,7 @@ def _call_all(handlers: tuple[Handler[T], ...], change: Change[T], first: int = 
 
 
 class _NoInitialEvents(Exception):
-    """The server does not begin watches with what is there."""
+    """The server does not support streaming lists."""
 
 
 def _metadata(item: Object) -> Mapping[str, Any]:
@@ -452,7 +457,7 @@ def _metadata(item: Object) -> Mapping[str, Any]:
 
 
 def _identity_of(item: Object) -> tuple[str, str, str]:
-    """Key, version and uid of an object: which one it is, and in which state."""
+    """Key, version and uid of an object."""
     metadata = _metadata(item)
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if not isinstance(name, str) or not name:
@@ -475,7 +480,7 @@ def _marks_end(item: Object) -> bool:
 
 
 def _goes_back(before: str, now: str) -> bool:
-    """Whether a later event carries an earlier version: the server lost its history and began anew. Versions are numbers
+    """Whether a later event has an earlier version: the server lost its history. Versions are numbers
     since Kubernetes 1.35 by contract, and before in fact; anything else is not compared."""
     if (len(now), now) >= (len(before), before):
         return False

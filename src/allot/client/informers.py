@@ -1,4 +1,4 @@
-"""Informers shared by all parts of a process: one watch and one copy per resource, however many ask for it."""
+"""Informers shared by all parts of a process: one watch and one copy per resource."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Name = tuple[object, ...]
 
 
 class Informers:
-    """Makes each informer once and runs them all. Those asked for while it runs are started at once."""
+    """Creates each informer once and runs them all. Those requested while it runs are started at once."""
 
     def __init__(self, client: Client, clock: Clock, ids: Ids) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class Informers:
         field_selector: str = "",
         indexers: Mapping[str, IndexFunction[T]] | None = None,
     ) -> Informer[T]:
-        """The informer of a kind, with decoded objects but for their managedFields. Indexers are added to those that it has."""
+        """The informer of a kind, with decoded objects without managedFields. Indexers are added to the existing ones."""
         kind = kind_of_type(type_)
         name = (type_, version or kind.hub_version, namespace, label_selector, field_selector)
         if name not in self._informers:
@@ -88,7 +88,7 @@ class Informers:
         return cast(Informer[Object], self._informers[name])
 
     def shared(self, group: str, version: str, plural: str) -> Informer[Any] | None:
-        """The informer of all objects of a resource, typed or not, if somebody has asked for one already."""
+        """The informer of all objects of a resource, typed or not, if there already is one."""
         for name, informer in self._informers.items():
             if any(name[-3:]):
                 continue  # only some of the objects
@@ -102,7 +102,7 @@ class Informers:
         return None
 
     async def run(self) -> None:
-        """Run all informers until cancelled. One whose handler fails is reported and goes on behind the failure."""
+        """Run all informers until cancelled. A failing handler is logged, and its informer continues."""
         started: set[_Name] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -114,7 +114,7 @@ class Informers:
                 await self._asked.wait()
 
     async def wait_synced(self) -> None:
-        """Return as soon as every informer that was asked for so far is filled."""
+        """Wait until every informer requested so far is filled."""
         for informer in tuple(self._informers.values()):
             await informer.wait_synced()
 

@@ -1,8 +1,8 @@
-"""An API server in the same process, reached without sockets and without encoding anything.
+"""The transport to an API server in the same process, without sockets and without encoding.
 
-The handlers are given by whoever composes the process: this module knows the shape of their values, not the API server.
-Validation, authorization and watches are the server's; errors are those that a client elsewhere would get.
-Objects that come back are the server's own, shared with everybody: never change them.
+The composition root provides the handlers: this module knows the shape of their values, not the API server.
+The server does validation, authorization and watches; errors are the same as for a remote client.
+Returned objects are the server's own and shared: never change them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allot.client.transport import JSON, REQUEST_TIMEOUT_S, Response, WatchEvent
 
 
 class PlainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the server's handlers take it, but for who asks: the composition root adds that."""
+    """A request for the server's handlers, without the user, which the composition root adds."""
 
     verb: str
     group: str
@@ -94,7 +94,7 @@ class AnsweredWatch(Protocol):
     """The shape of a watch as an answer."""
 
     def batches(self) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Events until the watch ends, those together that are there already."""
+        """Batches of available events until the watch ends."""
 
     async def close(self) -> None:
         """Stop watching."""
@@ -212,9 +212,9 @@ class InProcessTransport:
 
 
 class _Events:
-    """The events of a watch, one by one or as they came together. One reader at a time.
+    """The events of a watch, one by one or in batches. One reader at a time.
 
-    The server ends a watch when its time is up. Elsewhere one that goes on is a broken connection, which cannot be here.
+    The server ends a watch when its time is up. For a remote watch, one that continues is a broken connection, which cannot happen here.
     """
 
     __slots__ = ("_batches", "_refused", "_text", "_unread", "_watch")
@@ -266,7 +266,7 @@ class _Collection(NamedTuple):
     namespace: str
 
 
-# By their paths: a client asks for the same few all the time.
+# By path: a client requests the same few all the time.
 _collections: dict[str, _Collection] = {}
 _COLLECTIONS_MAX = 10_000
 
@@ -274,7 +274,7 @@ _COLLECTIONS_MAX = 10_000
 def plain_request(
     method: str, path: str, query: Mapping[str, str], body: Any, content_type: str, user_agent: str
 ) -> PlainRequest | None:
-    """The request that a method and path mean; None for paths that are no API objects."""
+    """The request for a method and path; None for paths that are not API objects."""
     found = _known(path) or _read(path)
     if found is None:
         return None
@@ -295,7 +295,7 @@ def plain_request(
 
 
 def _known(path: str) -> tuple[_Collection, str, str] | None:
-    """Collection, name and subresource of a path below a collection that was asked for before."""
+    """Collection, name and subresource of a path below a known collection."""
     collection = _collections.get(path)
     if collection is not None:
         return collection, "", ""
@@ -327,7 +327,7 @@ def _read(path: str) -> tuple[_Collection, str, str] | None:
     elif rest[0] == "namespaces" and len(rest) > 1 and not group:
         namespace = rest[1]
     collection = _Collection(group, version, rest[0], namespace)
-    # What is below the path of namespaces may be in one, so that path does not tell.
+    # A path below namespaces may be an object in one, so it is ambiguous.
     if rest[0] != "namespaces" and len(rest) <= 3 and "%" not in path and not path.endswith("/"):
         if len(_collections) >= _COLLECTIONS_MAX:
             _collections.clear()

@@ -1,7 +1,7 @@
-"""kubeconfig files: where they are, how several become one, and the connection that a context stands for.
+"""kubeconfig files: finds and merges them, and builds the connection of a context.
 
-Only what the chosen context needs is looked at, so that a broken entry elsewhere hurts nobody. Every error names the file,
-the entry and the field. Ways to authenticate that are gone from Kubernetes (passwords, auth providers) are refused by name.
+Reads only what the chosen context needs, so a broken entry elsewhere does not matter. Every error names the file,
+the entry and the field. Authentication methods that Kubernetes removed (passwords, auth providers) are refused by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROXY_SCHEMES = ("http", "https", "socks5")
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig, or the files it names, cannot be used. The text says which file, entry and field, and why."""
+    """A kubeconfig, or a file that it names, cannot be used. The text names the file, entry, field and reason."""
 
 
 # --- where ---
@@ -51,7 +51,7 @@ def connection_from_environment(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster_connection(environ, service_account_directory)
     looked = ", ".join(str(path) for path in paths)
-    raise KubeconfigError(f"no kubeconfig found: looked at {looked}, and this is not a pod of a cluster")
+    raise KubeconfigError(f"no kubeconfig found: checked {looked}, and this is not a pod of a cluster")
 
 
 def kubeconfig_paths(environ: Mapping[str, str]) -> list[Path]:
@@ -113,7 +113,7 @@ class Kubeconfig:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file said anything."""
+        """Whether all files are empty."""
         return not (self._clusters or self._users or self._contexts or self.current_context)
 
     @property
@@ -162,7 +162,7 @@ class Kubeconfig:
 
 
 def load_kubeconfig(paths: Sequence[Path], *, must_exist: bool = False) -> Kubeconfig:
-    """Read and merge files; those that do not exist are skipped unless they must."""
+    """Read and merge files; missing ones are skipped unless required."""
     merged = Kubeconfig(paths)
     for path in paths:
         if not must_exist and not path.exists():
@@ -180,7 +180,7 @@ def load_kubeconfig(paths: Sequence[Path], *, must_exist: bool = False) -> Kubec
 
 
 class _Fields:
-    """A mapping of a kubeconfig, read field by field with errors that say where."""
+    """A mapping of a kubeconfig, read field by field with precise errors."""
 
     def __init__(self, file: Path, place: str, value: Any) -> None:
         self.file = file
@@ -245,7 +245,7 @@ class _Fields:
         return self.at(field, self._value.get(field))
 
     def at(self, field: str, value: Any) -> _Fields:
-        """A mapping inside this one, say an item of a list."""
+        """A nested mapping, such as an item of a list."""
         return _Fields(self.file, f"{self.place}.{field}" if self.place else field, value)
 
 
@@ -271,7 +271,7 @@ def _connection(context: _Fields, name: str, cluster: _Fields, user: _Fields) ->
     ca_data, ca_file = cluster.data("certificate-authority-data"), cluster.path("certificate-authority")
     insecure = cluster.flag("insecure-skip-tls-verify")
     if insecure and (ca_data or ca_file):
-        raise cluster.error("insecure-skip-tls-verify", "a certificate authority is given too: expected one of the two")
+        raise cluster.error("insecure-skip-tls-verify", "a certificate authority is also set: expected one of the two")
     _refuse_old_ways(user)
     for fields, field, path in (
         (cluster, "certificate-authority", None if ca_data else ca_file),
@@ -363,7 +363,7 @@ def _exec(user: _Fields, cluster: _Fields) -> ExecPlugin | None:
         )
     if mode not in ("Never", "IfAvailable") and (mode or api_version == EXEC_API_VERSIONS[0]):
         raise plugin.error("interactiveMode", f"invalid value {mode!r}: expected Never, IfAvailable or Always")
-    # A name with a slash is a file beside the kubeconfig; a bare one is looked up in PATH.
+    # A name with a slash is relative to the kubeconfig; a bare one is looked up in PATH.
     if "/" in command and not Path(command).is_absolute():
         command = str(plugin.file.absolute().parent / command)
     extensions = {

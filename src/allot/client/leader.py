@@ -1,8 +1,8 @@
-"""Leader election on a Lease: of all candidates for a name at most one leads.
+"""Leader election on a Lease: at most one of all candidates leads.
 
-The leader renews its lease; who sees a lease unchanged for as long as it lasts may take it. How long a lease has been
+The leader renews its lease; a candidate that sees it unchanged for its duration may take it. How long a lease has been
 unchanged is measured by each candidate on its own monotonic clock from when it saw it, never by comparing times of different
-machines: clocks may differ, jump and be set. They must only run about equally fast.
+machines: clocks may differ, jump and be set. They only need to run at about the same speed.
 
 Compatible with client-go: candidates of both kinds can compete for one lease.
 """
@@ -76,28 +76,28 @@ class LeaderElector:
         self._lease: dict[str, Any] | None = None
         self._observed_at = 0.0
         self._reported = ""
-        # Whether the lease was nobody's when this candidate took it, given back by its leader.
+        # Whether the lease was free when this candidate took it, because its leader released it.
         self.was_given_back = False
 
     @property
     def leader(self) -> str:
-        """Who leads, as far as this candidate has seen; empty if nobody does."""
+        """The leader, as far as this candidate knows; empty if there is none."""
         return str(_spec(self._lease).get("holderIdentity") or "")
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate leads, as far as it has seen."""
+        """Whether this candidate leads, as far as it knows."""
         return self.leader == self._identity
 
     @property
     def leads_surely(self) -> bool:
-        """Whether nobody else can lead at this moment: the lease is ours and has not run out, however late its renewal is."""
+        """Whether no other candidate can lead right now: the lease is ours and has not expired, however late its renewal is."""
         return self.is_leader and self._is_valid()
 
     async def run(self, lead: Callable[[], Awaitable[None]], on_stopped: Callable[[], None] | None = None) -> None:
         """Wait for the lease, then lead until `lead` ends, the lease is lost (lead is cancelled) or this is cancelled.
 
-        When lead has ended the lease is given back, so that another need not wait for it to run out. on_stopped is called at
+        When lead has ended, the lease is released, so that another candidate need not wait until it expires. on_stopped is called at
         the end in any case, also if this candidate never led.
         """
         try:
@@ -143,7 +143,7 @@ class LeaderElector:
                 await self._clock.sleep(self._times.retry_period_s)
 
     async def _release(self) -> None:
-        """Give the lease back if it is still ours. Conflicts come from a renewal that was under way."""
+        """Release the lease if it is still ours. Conflicts come from a renewal in progress."""
         try:
             async with asyncio.timeout(self._times.renew_deadline_s):
                 while self.is_leader:
@@ -158,7 +158,7 @@ class LeaderElector:
     # --- one try ---
 
     async def _try(self, timeout_s: float) -> bool:
-        """Get or keep the lease; whether that worked."""
+        """Acquire or renew the lease; returns whether that worked."""
         try:
             # A try that does not end in time is none. Never less than a moment, or a late try could never succeed.
             async with asyncio.timeout(max(timeout_s, 0.1)):
@@ -174,7 +174,7 @@ class LeaderElector:
 
     async def _acquire_or_renew(self) -> bool:
         if self.is_leader and self._is_valid():
-            # Most tries are renewals of a lease that nobody else has touched: write without reading.
+            # Most attempts renew an unchanged lease: write without reading.
             try:
                 await self._write(holder=self._identity, keeps_term=True)
                 return True
@@ -225,9 +225,9 @@ class LeaderElector:
     async def _write(
         self, *, holder: str, keeps_term: bool, duration_s: int | None = None, acquired: bool = True
     ) -> None:
-        """Replace the spec of the lease as last seen; Conflict if somebody else has."""
+        """Replace the spec of the lease as last seen; Conflict if another candidate has changed it."""
         assert self._lease is not None, f"{self._described}: written before it was read"
-        # Our own lease counts from before the request: others may see it earlier than we hear of it.
+        # Our own lease counts from before the request: others may see it before we get the answer.
         started, now, old = self._clock.monotonic(), self._clock.now_micro(), _spec(self._lease)
         transitions = old.get("leaseTransitions")
         transitions = transitions if isinstance(transitions, int) else 0

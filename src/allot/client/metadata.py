@@ -1,7 +1,7 @@
-"""Reading only the metadata of objects, for whoever needs no more of very many of them.
+"""Reads only the metadata of objects, for code that needs no more of very many of them.
 
-Over the network that saves most of what watches carry. A transport in the same process shares whole objects for nothing and
-may ignore what is asked here, so users must not rely on the rest being absent.
+Over the network this saves most of the traffic. A transport in the same process shares whole objects for free and
+may ignore this, so users must not rely on the rest being absent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,applic
 
 
 class MetadataTransport:
-    """A transport whose lists and watches carry metadata where the server can do that. Closing it closes nothing."""
+    """A transport whose lists and watches return only metadata if the server supports it. Closing it has no effect."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -32,7 +32,7 @@ class MetadataTransport:
         headers: Mapping[str, str] | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
     ) -> Response:
-        """One request; pages of lists, which have a limit, are asked for as metadata."""
+        """One request; pages of lists, which have a limit, are requested as metadata."""
         if method == "GET" and query is not None and "limit" in query:
             headers = {"Accept": _LIST, **(headers or {})}
         return await self._transport.request(method, path, query, body, content_type, headers, timeout)
@@ -49,4 +49,4 @@ class MetadataTransport:
         return self._transport.stream(path, query, {"Accept": _ONE, **(headers or {})}, timeout, duration)
 
     async def close(self) -> None:
-        """Nothing: the transport underneath is somebody else's."""
+        """Does nothing: the underlying transport has another owner."""

@@ -1,4 +1,4 @@
-"""The client's side of TLS: which servers are believed, and the certificate that is shown.
+"""The client side of TLS: trusted authorities, and the client certificate.
 
 Certificates in files are read again when the files change, so that rotation needs no restart.
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 from allot.client.connection import Connection
 from allot.client.credentials import Credential, CredentialError
 
-# Modification time and size of a file; None when it is not there.
+# Modification time and size of a file; None if it does not exist.
 _Stamp = tuple[int, int] | None
 
 
 class TlsContexts:
-    """Makes the SSL context of a connection, and a new one only when something has changed."""
+    """Creates the SSL context of a connection, and a new one only after a change."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class TlsContexts:
         self._made_of: tuple[tuple[_Stamp, ...], Credential] | None = None
 
     def context(self, credential: Credential) -> ssl.SSLContext | None:
-        """The context for what is shown now; None if the server is spoken to without TLS."""
+        """The context for the current certificate; None for a server without TLS."""
         if not self._connection.server.startswith("https:"):
             return None
         made_of = (tuple(_stamp(path) for path in self._files), credential)
@@ -43,7 +43,7 @@ class TlsContexts:
         try:
             context = make_context(self._connection, credential)
         except CredentialError:
-            # In the middle of a rotation key and certificate do not match; go on with the pair of before.
+            # In the middle of a rotation key and certificate do not match; continue with the pair of before.
             if self._context is None or self._made_of is None or self._made_of[1] != credential:
                 raise
             return self._context

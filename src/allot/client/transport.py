@@ -1,7 +1,7 @@
-"""The port through which the client library reaches an API server, and the values that pass it.
+"""The port through which the client library reaches an API server, and its values.
 
 `HttpTransport` (in `http`) and `InProcessTransport` (in `inprocess`) implement it. Answers of any status are returned, not
-raised, so that errors are made in one place (`api`); only having no answer at all is an exception here.
+raised, so that errors are created in one place (`api`); only a missing answer is an exception here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def retry_after_s(self) -> float | None:
-        """When to come back, if the server said so in seconds."""
+        """When to retry, if the server said so in seconds."""
         text = self.headers.get("retry-after", "")
         return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
@@ -58,10 +58,10 @@ class ReadEvent(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class BatchedEvents(Protocol):
-    """Events of a watch that can also be had as they came together."""
+    """Events of a watch, also available in batches."""
 
     def batches(self) -> AsyncIterator[Sequence[WatchEvent]]:
-        """The events that have not been read, none of these empty."""
+        """Non-empty batches of unread events."""
 
 
 class Transport(Protocol):
@@ -79,7 +79,7 @@ class Transport(Protocol):
     ) -> Response:
         """One request and its answer. path is percent-encoded. body: a JSON value, or bytes as they are.
 
-        Unreachable (DeadlineExceeded) if no answer came within the timeout, repetitions included.
+        Unreachable (DeadlineExceeded) if no answer arrived within the timeout, including retries.
         """
 
     def stream(
@@ -91,7 +91,7 @@ class Transport(Protocol):
         duration: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """An open watch. ApiError if it is refused; Unreachable if it cannot be opened within the timeout, breaks, or
-        goes on beyond the duration."""
+        continues beyond the duration."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""

@@ -1,5 +1,5 @@
-"""Access to the kinds of `core.model` by their types: decoded on the way in, encoded on the way out, converted if the server
-is asked in another version than the types describe.
+"""Access to the kinds of `core.model` by their types: decodes and encodes objects, and converts them if the server
+is used in another version than the types describe.
 
 Some types name only part of their kind's fields (Pod, Node). Writing such an object back whole would lose the rest, so
 `update` takes an `Envelope` for them (`get_envelope`); patches are fine without.
@@ -49,13 +49,13 @@ class TypedEvent(msgspec.Struct, Generic[T], frozen=True):
 
 
 class TypedResource(Generic[T]):
-    """Access to one kind. Methods are those of dynamic access (`resource`), with structs for JSON values."""
+    """Access to one kind. The methods are those of dynamic access (`resource`), with structs instead of JSON values."""
 
     def __init__(self, resource: ResourceClient, type_: type[T], kind: Kind) -> None:
         self.resource = resource
         self._type = type_
         self._kind = kind
-        # Whether the server is asked in the version that the type describes.
+        # Whether the server is used in the type's version.
         self.is_hub = resource.api_version == kind.hub_api_version
         self._is_partial = has_partial_parts(type_)
 

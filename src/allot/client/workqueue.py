@@ -1,6 +1,6 @@
-"""Work queues: keys to work on, each at most once at a time, soon, later, or later and later after failures.
+"""Work queues: keys to work on, each at most once at a time, now, later, or with backoff after failures.
 
-A key that is added while it waits is not added again; one that is added while it is worked on comes again afterwards. So the
+A key that is added while it waits is not added again; one that is added while it is processed is queued again afterwards. So the
 queue never holds more than there are distinct keys, and two workers never have the same one. Items are hashable values.
 """
 
@@ -17,7 +17,7 @@ from allot.process.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
-# So many entries whose time was moved forward may stay in the heap.
+# How many entries whose time was moved forward may stay in the heap.
 _LEFT_BEHIND_MAX = 64
 
 
@@ -38,7 +38,7 @@ class QueueMetrics(Protocol):
         """A worker is done with an item."""
 
     def retried(self) -> None:
-        """An item comes again after a failure."""
+        """An item is queued again after a failure."""
 
 
 class NoMetrics:
@@ -58,7 +58,7 @@ class NoMetrics:
 
 
 class RateLimiter(Generic[K]):
-    """How long a failed item waits: doubling with each failure of its own, and no more than so many items per second of
+    """How long a failed item waits: doubling with each of its failures, with a limit of items per second for
     all together. The numbers are client-go's."""
 
     def __init__(
@@ -102,11 +102,11 @@ class WorkQueue(Generic[K]):
         self._limiter: RateLimiter[K] = limiter if limiter is not None else RateLimiter(clock)
         self._metrics: QueueMetrics = metrics if metrics is not None else NoMetrics()
         self._waiting: deque[K] = deque()
-        # Items that wait or have to come again, with when they were added.
+        # Items that wait or must be processed again, with the time when they were added.
         self._dirty: dict[K, float] = {}
         # Items that are worked on, with since when.
         self._processing: dict[K, float] = {}
-        # Items that come later: when, and a number to keep the order of those that come together.
+        # Delayed items: the time, and a number to keep the order of simultaneous ones.
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._count = 0
@@ -175,7 +175,7 @@ class WorkQueue(Generic[K]):
             await self._wait()
 
     def done(self, item: K) -> None:
-        """The caller is done with an item that it got."""
+        """The caller has processed an item."""
         started = self._processing.pop(item)
         self._metrics.done(self._clock.monotonic() - started)
         if item in self._dirty:
@@ -217,7 +217,7 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
             due, _, item = heapq.heappop(self._later)
-            # An entry whose time was moved forward is left behind; it counts no more.
+            # A stale entry of an item whose time was moved forward.
             if self._due.get(item) == due:
                 del self._due[item]
                 self.add(item)

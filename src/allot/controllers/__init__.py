@@ -1,4 +1,4 @@
-"""The controllers' shell: watches, asks a reconciler of `allot.core.lifecycle`, carries its actions out.
+"""The controllers' shell: watches, calls a reconciler of `allot.core`, executes its actions.
 
 Invariant: nothing here decides what an object should be. Works against any Kubernetes API server.
 """

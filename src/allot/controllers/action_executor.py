@@ -1,4 +1,4 @@
-"""Carries the actions of reconcilers out through the client. Decides nothing: what an answer means is up to the runner."""
+"""Executes the actions of reconcilers through the client. Decides nothing: the runner interprets the answers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ActionExecutor:
         self._resources: dict[tuple[str, str, str], ResourceClient] = {}
 
     async def write(self, action: Write, before: Object | None = None) -> Object | None:
-        """Do it. The object as it is afterwards; None if there is none, or nothing was to be done.
+        """Execute it. Returns the resulting object; None if there is none, or nothing was necessary.
 
-        before: what the preceding action made, for those that follow it.
+        before: the result of the preceding action, for those that build on it.
         """
         match action:
             case Create():
@@ -82,7 +82,7 @@ class ActionExecutor:
 
     async def _update(self, action: Update, before: Object | None) -> Object:
         object_ = _encoded(action.object)
-        # The server keeps the managers' entries when an update has none; those that were read may be old by now.
+        # The server keeps managedFields if an update has none; those that were read may be outdated.
         metadata = {key: value for key, value in object_["metadata"].items() if key != "managedFields"}
         if action.follows:
             assert before is not None and before["metadata"]["uid"] == metadata["uid"], "nothing to follow"
@@ -91,7 +91,7 @@ class ActionExecutor:
 
     async def _remove_finalizer(self, action: RemoveFinalizer, before: Object | None) -> Object | None:
         if action.follows and before is None:
-            # The action before has left nothing behind.
+            # The preceding action had no result.
             return None
         object_ = before if before is not None and action.follows else _encoded(action.object)
         metadata = dict(object_["metadata"])

@@ -1,4 +1,4 @@
-"""The cluster role aggregation controller: stores the rules of ClusterRoles that are made of others."""
+"""The cluster role aggregation controller: stores the rules of aggregated ClusterRoles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 class Aggregation:
-    """Looks at all aggregated roles whenever a ClusterRole changes; there are few."""
+    """Checks all aggregated roles whenever a ClusterRole changes; there are few."""
 
     def __init__(self, services: Services) -> None:
         self._policy = Policy()

@@ -1,4 +1,4 @@
-"""The controller of NVIDIA's ComputeDomains: wires `core.workloads.compute_domain`. It begins when a server has the kind."""
+"""The controller of NVIDIA's ComputeDomains: wires `core.workloads.compute_domain`. Starts when the server has the kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PODS_PAUSE_S = 0.1
 
 
 class ComputeDomains:
-    """Waits until the kind is served, then keeps domains."""
+    """Waits until the kind is served, then reconciles domains."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -61,7 +61,7 @@ def _template_of(domain: Object) -> Iterator[str]:
 
 
 class _Domains:
-    """Keys are the uids of domains: what is left of one is found by its uid, whether or not there still is a domain."""
+    """Keys are the uids of domains: leftovers are found by uid, whether or not the domain still exists."""
 
     def __init__(self, services: Services) -> None:
         informers, kind, sets = services.informers, COMPUTE_DOMAINS, DAEMON_SETS
@@ -88,7 +88,7 @@ class _Domains:
         self._templates.add_handler(self._template_changed)
         self._nodes.add_handler(self._node_changed)
 
-    # --- who is concerned ---
+    # --- affected domains ---
 
     def _domain_changed(self, change: Change[Object]) -> None:
         self.controller.queue.add(change.object["metadata"]["uid"])
@@ -100,7 +100,7 @@ class _Domains:
                     self.controller.queue.add(uid)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        # Daemons come together, and each would have the status of all written anew.
+        # Daemons start together, and each would cause another status write.
         for uid in _labelled(change.object):
             self.controller.queue.add_after(uid, _PODS_PAUSE_S)
 
@@ -125,7 +125,7 @@ class _Domains:
         try:
             domain = None if found is None else decode_served(without_managed_fields(found), ComputeDomain)
         except DecodeError:
-            # Nothing that it says can be relied on.
+            # An invalid object is ignored.
             return ()
         return reconcile(uid, self._view(uid, found, domain), answers)
 

@@ -1,5 +1,5 @@
 """The controllers of other schedulers' PodGroups that have phases: wire `core.lifecycle.coscheduling` and `core.lifecycle.volcano_groups`. Each
-begins when a server has its kind."""
+starts when the server has its kind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _controller(
         try:
             group = decode_served(without_managed_fields(found), type_)
         except DecodeError:
-            # Nothing that it says can be relied on.
+            # An invalid object is ignored.
             return ()
         return reconcile_group(group, list(pods.cache.by_index(index, key)))
 

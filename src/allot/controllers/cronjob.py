@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 class CronJobs:
-    """Makes jobs by the clock."""
+    """Creates jobs on schedule."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock
@@ -48,7 +48,7 @@ class CronJobs:
         """Control until cancelled."""
         await self._controller.run()
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _cron_job_changed(self, change: Change[Object]) -> None:
         old, new = change.old, change.new
@@ -58,7 +58,7 @@ class CronJobs:
             self._versions.pop(uid, None)
             return
         if old is not None and _times(old) != _times(new):
-            # What the new schedule would have missed is not made up for.
+            # Runs that the new schedule would have missed are not made up for.
             value = whole(CRON_JOBS, CronJob, new).value
             try:
                 wait_s = next_wait_s(value, schedule_of(value.spec), self._clock.seconds())
@@ -95,7 +95,7 @@ class CronJobs:
         return None if found is None else whole(JOBS, Job, found)
 
     def has_seen(self, version: str) -> bool:
-        """Whether the cache of jobs has come so far (`Cached`)."""
+        """Whether the cache of jobs is that recent (`Cached`)."""
         return self._jobs.has_seen(version)
 
     def _written(self, action: Write, after: Object | None, error: ApiError | None) -> None:

@@ -18,13 +18,13 @@ from allot.core.workloads.whole import whole
 
 Object = dict[str, Any]
 
-# Nodes come and go together, and every set looks at all of them.
+# Nodes change in groups, and every set checks all of them.
 _NODES_PAUSE_S = 0.2
 _TIDY_S = 60.0
 
 
 class DaemonSets:
-    """Makes, replaces and deletes pods of DaemonSets."""
+    """Creates, replaces and deletes pods of DaemonSets."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock

@@ -29,7 +29,7 @@ _UNSETTLED_S = 30.0
 
 
 class Deployments:
-    """Makes, sizes and deletes ReplicaSets of Deployments."""
+    """Creates, scales and deletes ReplicaSets of Deployments."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock
@@ -39,7 +39,7 @@ class Deployments:
         self._sets.cache.add_index(BY_SOURCE_CONTROLLER, source_controller_keys)
         self._pods: Informer[Pod] = informers.typed(Pod, indexers={BY_CONTROLLER: controller_keys})
         self._expectations = Expectations()
-        # Why the last attempt to make a ReplicaSet failed, by uid of the Deployment.
+        # Why the last attempt to create a ReplicaSet failed, by uid of the Deployment.
         self._failures: dict[str, str] = {}
         self._controller: Controller[str] = Controller(
             services,
@@ -58,7 +58,7 @@ class Deployments:
         """Control until cancelled."""
         await self._controller.run()
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _deployment_changed(self, change: Change[Object]) -> None:
         if change.new is None:
@@ -79,12 +79,12 @@ class Deployments:
                 self._controller.queue.add(key)
 
     def _in_namespace(self, namespace: str) -> Iterator[str]:
-        """An orphan is rare: all Deployments beside it look whether they want it."""
+        """Orphans are rare: all Deployments of the namespace check whether they adopt it."""
         prefix = f"{namespace}/"
         return (key for key in self._deployments.cache.keys() if key.startswith(prefix))  # noqa: SIM118
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """The last pod of an old ReplicaSet lets a Deployment that recreates go on."""
+        """The end of an old ReplicaSet's last pod lets a Deployment with Recreate continue."""
         old, new = change.old, change.new
         if old is None or not old.metadata.owner_references:
             return
@@ -111,7 +111,7 @@ class Deployments:
         deployment = whole(DEPLOYMENTS, Deployment, found)
         metadata = deployment.metadata
         if not self._expectations.are_met(metadata.uid, self, self._clock.monotonic()):
-            # Sizes are decided by all ReplicaSets together; the watch will tell when they are known.
+            # Sizes depend on all ReplicaSets together; the watch will report when they are known.
             return (RequeueAfter(seconds=_UNSETTLED_S),)
         cache = self._sets.cache
         own = cache.by_index(BY_SOURCE_CONTROLLER, metadata.uid)

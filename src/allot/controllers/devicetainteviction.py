@@ -1,7 +1,7 @@
-"""The device taint eviction controller: pods that use devices with NoExecute taints go (`core.lifecycle.device_taint_evictions`), and
-DeviceTaintRules tell how far that is (`.taint_rules`).
+"""The device taint eviction controller: evicts pods that use devices with NoExecute taints (`core.lifecycle.device_taint_evictions`), and
+reports progress in DeviceTaintRules (`.taint_rules`).
 
-Keeps, beside the caches, which claims have to be given up: as long as there are none, a change costs a look at its devices.
+Keeps, besides the caches, which claims must be given up: while there are none, a change costs only a check of its devices.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make(services: Services) -> Controller[_Key]:
 
 
 class _View:
-    """The caches, as the reconcilers ask them (`taint_rules.View`)."""
+    """The caches as the reconcilers see them (`taint_rules.View`)."""
 
     def __init__(self, services: Services) -> None:
         informers = services.informers
@@ -66,7 +66,7 @@ class _View:
             self._rules.pop(name, None)
 
     def refresh(self, pool: PoolName) -> bool:
-        """Look at the slices of a pool again; whether its taints are others than before."""
+        """Check the slices of a pool again; returns whether its taints have changed."""
         taints = published_taints(self.slice_informer.cache.by_index(_BY_POOL, "/".join(pool)))
         if taints == self._taints.get(pool, _NO_TAINTS):
             return False
@@ -89,7 +89,7 @@ class _View:
         return self.claim_informer.cache.by_index(_BY_POOL, "/".join(pool))
 
     def claims_under(self, *rules: DeviceTaintRule | None) -> Iterable[ResourceClaim]:
-        """The claims that rules can be about: those of their pools, if all of them name one."""
+        """The claims that rules may affect: those of their pools, if all of them name one."""
         selectors = [rule.spec.device_selector for rule in rules if rule is not None]
         pools: dict[PoolName, None] = {}
         for selector in selectors:
@@ -133,7 +133,7 @@ class _DeviceTaintEviction:
             on_written=self._written,
         )
         self._queue = self.controller.queue
-        # Claims that have to be given up, by key; evictions that are to come, by the pod's uid; evictions done, by rule.
+        # Claims that must be given up, by key; pending evictions, by the pod's uid; finished evictions, by rule.
         self._evicting: dict[str, Eviction] = {}
         self._pending: dict[str, Eviction] = {}
         self._evicted: dict[str, int] = {}
@@ -156,7 +156,7 @@ class _DeviceTaintEviction:
         view.claim_informer.add_handler(self._claim_changed)
         view.pods.add_handler(self._pod_changed)
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _rule_changed(self, change: Change[DeviceTaintRule]) -> None:
         old, new = change.old, change.new
@@ -167,7 +167,7 @@ class _DeviceTaintEviction:
         if new is None:
             self._evicted.pop(change.object.metadata.uid, None)
         else:
-            # First of all: what it says then is what there is to do.
+            # First, because the result determines the rest.
             self._queue.add((_RULE, change.key))
         for claim in self._view.claims_under(old, new):
             self._judge(claim)
@@ -190,7 +190,7 @@ class _DeviceTaintEviction:
             self._look_at(change.old)
 
     def _judge(self, claim: ResourceClaim, *, always: bool = False) -> None:
-        """See whether a claim has to be given up, and look at its pods if that is new (or always, if it has to be)."""
+        """Check whether a claim must be given up, and its pods if that is new (or always, if it must be)."""
         key = key_of(claim.metadata.namespace, claim.metadata.name)
         before, eviction = self._evicting.get(key), claim_eviction(claim, self._view)
         if eviction is None:
@@ -254,7 +254,7 @@ class _DeviceTaintEviction:
         self._update_rules_later(eviction)
 
     def _update_rules_later(self, eviction: Eviction) -> None:
-        """Not at once: more is about to change, and the caches do not know it yet."""
+        """With a delay: more is about to change, and the caches do not know it yet."""
         for rule in eviction.rules:
             self._queue.add_after((_RULE, rule.metadata.name), STATUS_PERIOD_S)
 

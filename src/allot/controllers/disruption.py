@@ -1,4 +1,4 @@
-"""The disruption controller: PodDisruptionBudgets, and pods that were to be disrupted and are still there."""
+"""The disruption controller: PodDisruptionBudgets, and pods whose announced disruption did not happen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FEW = 20
 
 
 class Disruptions:
-    """Keeps the status of budgets."""
+    """Maintains the status of budgets."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock
@@ -52,7 +52,7 @@ class Disruptions:
         }
         self._pods: Informer[Pod] = informers.typed(Pod)
         self._discovery: Discovery | None = None
-        # Namespace -> key of a budget -> whom it selects.
+        # Namespace -> key of a budget -> its selector.
         self._selectors: dict[str, dict[str, Requirements]] = {}
         self._controller: Controller[_Key] = Controller(
             services,
@@ -75,12 +75,12 @@ class Disruptions:
         await self._ask_for_kinds()
         await self._controller.run()
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _budget_changed(self, change: Change[Object]) -> None:
         namespace = change.object["metadata"].get("namespace", "")
         if not self._selectors:
-            # Only now somebody asks for the pods of a namespace.
+            # The first use of a namespace's pods.
             self._pods.cache.add_index(_BY_NAMESPACE, _namespace_of)
         selectors = self._selectors.setdefault(namespace, {})
         selector = None if change.new is None else _selector(change.new)
@@ -137,7 +137,7 @@ class Disruptions:
         try:
             self._discovery = await self._client.discovery(refresh=True)
         except ApiError as error:
-            _log.warning("disruption controller: which kinds have a scale is not known: %s", error)
+            _log.warning("disruption controller: cannot discover which kinds have a scale: %s", error)
 
     # --- what to do ---
 

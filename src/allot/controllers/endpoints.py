@@ -1,7 +1,7 @@
-"""Three controllers that say who is behind a Service: EndpointSlices, the older Endpoints, and EndpointSlices for Endpoints that
+"""Three controllers for the endpoints of Services: EndpointSlices, the older Endpoints, and EndpointSlices for Endpoints that
 were written by hand. They wire `core.workloads.endpoint_slices`, `.legacy_endpoints` and `.endpoint_mirroring`.
 
-A Service with many pods is not looked at for each of them: what looking costs decides how long the next look waits.
+A Service with many pods is not reconciled for each of them: the cost of one pass determines the delay of the next.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Object = dict[str, Any]
 _SERVICES = Resource(group="", version="v1", plural="services", kind="Service", namespaced=True)
 _BY_LABEL = "endpoints: services by a label they select"
 _BY_SERVICE = "endpoints: slices by manager and service"
-# A look at a thousand pods takes some ten milliseconds: so it is at most a few percent of a processor.
+# A pass over a thousand pods takes some ten milliseconds: so it uses at most a few percent of a processor.
 _PODS_PER_SECOND = 2000.0
-# The cache is behind this process's own writes; it is told when it has caught up, this is for when it is not.
+# The cache lags behind this process's own writes; normally it catches up, this is the fallback.
 _STALE_S = 1.0
 
 
@@ -40,7 +40,7 @@ def _informer(informers: Informers, resource: Resource) -> Informer[Object]:
 
 
 class _Selecting:
-    """Services with their pods: which ones have to be looked at when a pod changes."""
+    """Services with their pods: which ones a pod change affects."""
 
     def __init__(self, informers: Informers) -> None:
         self.pods = pods_by_label(informers)
@@ -51,13 +51,13 @@ class _Selecting:
         self.times = TriggerTimes()
 
     def feed(self, queue: WorkQueue[str]) -> None:
-        """Put the keys of Services there whose endpoints may be others."""
+        """Queue the keys of Services whose endpoints may have changed."""
         self._queue = queue
         self.services.add_handler(self._service_changed)
         self.pods.add_handler(self._pod_changed)
 
     def behind(self, key: str, service: Object) -> list[Pod] | None:
-        """The pods behind a Service; None if nobody selects any."""
+        """The pods of a Service; None if it has no selector."""
         selector = selector_of(service)
         if selector is None:
             return None
@@ -93,7 +93,7 @@ class _Selecting:
 
 
 class _Written:
-    """What this process has written of slices and the cache does not have yet: until then, its picture is of the past."""
+    """Slices that this process has written and the cache does not have yet: until then, the cache is stale."""
 
     def __init__(self, slices: Cache[Object], clock: Clock) -> None:
         self._slices = slices
@@ -121,7 +121,7 @@ class _Written:
             self._close(_service_key(slice_), key)
 
     def is_behind(self, service_key: str) -> bool:
-        """Whether the cache lacks something that was written for a Service, unless it is unlikely to come any more."""
+        """Whether the cache lacks a write for a Service that may still arrive."""
         now = self._clock.monotonic()
         for key, since in tuple(self._open.get(service_key, {}).items()):
             if now - since > _STALE_S:
@@ -266,7 +266,7 @@ def make_endpoints(services: Services) -> Controller[str]:
     )
 
     def endpoints_changed(change: Change[Object]) -> None:
-        # Those without a Service are looked at once, when everything is known: what is made later may be before its Service.
+        # Slices without a Service are checked once, when everything is known: later ones may precede their Service.
         if change.new is None or change.is_initial or change.key in selecting.services.cache:
             controller.queue.add(change.key)
 
@@ -287,7 +287,7 @@ def _manager_and_service(slice_: Object) -> Iterator[str]:
 
 
 def _selected_label(service: Object) -> Iterator[str]:
-    """One of the labels that a Service selects: pods that are behind it have it."""
+    """One of the labels that a Service selects: all its pods have it."""
     selector = selector_of(service)
     if selector is not None:
         key, value = min(selector.items())

@@ -1,7 +1,7 @@
-"""The garbage collector: one watch of metadata per resource that can be deleted, unless others watch it anyway, and one graph
-of who owns whom.
+"""The garbage collector: one metadata watch per deletable resource, unless it is watched anyway, and one graph
+of owners and dependents.
 
-What the server serves is asked now and then, and soon after a CustomResourceDefinition has changed.
+Discovery is repeated periodically, and soon after a CustomResourceDefinition has changed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _RETRY_S = 1.0
 _UNKNOWN_KIND_S = 10.0
 # A group of changes of what is served is answered once.
 _SETTLE_S = 0.5
-# Without this resource's objects decisions only take longer, because the server is asked instead.
+# Without this resource's objects, decisions only take longer, because they need requests to the server.
 _FIRST_SYNC_S = 30.0
-# An owner that no watch has told of may only be late: watches of different resources are not in step.
+# An unknown owner may only be late: watches of different resources are not synchronized.
 _LATE_S = 1.0
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _NEEDED = frozenset(("delete", "list", "watch"))
@@ -58,7 +58,7 @@ class _Monitor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GarbageCollector:
-    """Deletes what has lost its owners, and lets owners go that wait for their dependents."""
+    """Deletes objects without owners, and releases owners that wait for their dependents."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -78,7 +78,7 @@ class GarbageCollector:
         )
 
     async def run(self) -> None:
-        """Collect until cancelled. Run again after a failure, it begins with nothing."""
+        """Collect until cancelled. After a failure, it starts over."""
         self.graph = OwnerGraph()
         self._early = {}
         try:
@@ -103,7 +103,7 @@ class GarbageCollector:
         except TimeoutError:
             missing = [one.plural for one, each in self._monitors.items() if not each.informer.has_synced]
             _log.warning("garbage collector: starting without a complete view of %s", ", ".join(missing))
-        # Everything that was there has been told by now: owners that are missing are not late.
+        # All existing objects are known by now: missing owners are not late.
         early, self._early = self._early or {}, None
         for uid in early:
             self._controller.queue.add(uid)
@@ -128,7 +128,7 @@ class GarbageCollector:
             _log.warning("garbage collector: what is served cannot be learnt: %s", error)
             return False
         kinds, watched = _served(discovery)
-        # Kinds that are no longer served stay known: their objects are gone, and whoever they owned has to go too.
+        # Kinds that are no longer served stay known: their objects are gone, and their dependents must be deleted too.
         self.graph.kinds = {**self.graph.kinds, **kinds}
         for resource in [one for one in self._monitors if one not in watched]:
             self._drop(self._monitors.pop(resource))
@@ -186,7 +186,7 @@ class GarbageCollector:
 
     def _reconcile(self, uid: str, answers: Answers) -> Sequence[Action]:
         actions = reconcile(self.graph, uid, answers)
-        # An owner of a kind that nobody knows: perhaps it is new, perhaps it will never be there.
+        # An owner of an unknown kind: it may be new, or never exist.
         is_unknown = any(isinstance(action, Retry) for action in actions)
         if is_unknown and self._services.clock.monotonic() - self._refreshed_at > _UNKNOWN_KIND_S:
             self._stale.set()

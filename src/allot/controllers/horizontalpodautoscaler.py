@@ -1,7 +1,7 @@
-"""The horizontal pod autoscaler: every 15 seconds each one is looked at (`core.workloads.autoscaling`).
+"""The horizontal pod autoscaler controller: reconciles each autoscaler every 15 seconds (`core.workloads.autoscaling`).
 
-The scale of a target of the usual kinds is read from the cache of its kind; before something is written, and for other kinds, the
-server is asked. Metrics are asked of the metrics APIs, whoever serves them.
+The scale of a target of a common kind comes from the cache; before a write, and for other kinds, it comes from the
+server. Metrics come from the metrics APIs.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _CACHED = {("apps", each.kind): each for each in (DEPLOYMENTS, REPLICA_SETS, STA
 
 
 class _NoScale(Exception):
-    """Why a target's scale cannot be had."""
+    """Why a target's scale is not available."""
 
 
 class _Metrics:
-    """Asks the metrics APIs."""
+    """Reads the metrics APIs."""
 
     def __init__(self, services: Services, kinds: _Kinds) -> None:
         self._client = services.client
@@ -63,7 +63,7 @@ class _Metrics:
         self._custom: tuple[float, str] | None = None
 
     async def answer(self, question: Question) -> Object | Failure:
-        """What a metrics API says."""
+        """The answer of a metrics API."""
         try:
             path, query = await self._path(question)
             body = (await self._client.request("GET", path, query)).body
@@ -102,7 +102,7 @@ class _Metrics:
 
 
 def _not_served(question: Question) -> str:
-    """Nobody serves the API: the server's answer has no words of its own, and kube-controller-manager's clients say this."""
+    """The API is not served: the server's answer has no message, and kube-controller-manager's clients say this."""
     if question.api == "custom":
         return f"no custom metrics API ({_CUSTOM}) registered"
     resource = "pods.metrics.k8s.io" if question.api == "resource" else f"{question.metric}.external.metrics.k8s.io"
@@ -144,7 +144,7 @@ class _Scales:
 
     @property
     def informers(self) -> tuple[Informer[Object], ...]:
-        """Those that are read."""
+        """The kinds that are read."""
         return tuple(self._caches.values())
 
     def cached(self, namespace: str, target: Object) -> Object | None:
@@ -159,7 +159,7 @@ class _Scales:
         return {"spec": {"replicas": object_["spec"].get("replicas", 0)}, "status": status}
 
     async def read(self, namespace: str, target: Object) -> Object:
-        """The scale as the server has it; _NoScale if it cannot be had."""
+        """The server's scale; _NoScale if not available."""
         try:
             return await (await self._resource(target)).get(target["name"], namespace, subresource="scale")
         except ApiError as error:
@@ -188,7 +188,7 @@ class _Scales:
 
 
 class Autoscalers:
-    """Looks at every autoscaler, each once in so many seconds and when its spec changes."""
+    """Reconciles every autoscaler periodically and when its spec changes."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock
@@ -291,7 +291,7 @@ class Autoscalers:
         try:
             await self._writes.update({**hpa, "metadata": metadata, "status": decision.status}, subresource="status")
         except (Conflict, NotFound):
-            return  # it was changed meanwhile, and is looked at again
+            return  # it has changed meanwhile, and is queued again
         except ApiError as error:
             self._events.record(hpa, "Warning", "FailedUpdateStatus", "Scaling", error.message)
             _log.warning("autoscaler %s: %s", hpa["metadata"]["name"], error)

@@ -1,7 +1,7 @@
 """The Job controller: wires `core.workloads.job`.
 
-A job is looked at only when the caches show its last status and the pods that were made and deleted for it. That a pod has lost
-the finalizer may come later: until it does, the status goes on to name the pod, and it is not counted.
+A job is reconciled only when the caches show its last status and the pods created and deleted for it. That a pod has lost
+its finalizer may arrive later: until it does, the status keeps naming the pod, and it is not counted.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _BY_JOB, _BY_WORKLOAD = "job: workloads by owner", "job: pod groups by workload"
 
 
 class _Memory(msgspec.Struct):
-    """What is known of a job beyond what the API says; nothing of it is missed after a restart but for a pause."""
+    """State of a job that is not in the API; losing it at a restart only shortens a pause."""
 
-    # Failures since the last success, and the same with those that the status is about to name.
+    # Failures since the last success, and the same including those that the status is about to name.
     backoff: Backoff = NO_FAILURES
     pending: Backoff = NO_FAILURES
     # The resourceVersion of the last status that was written.
     version: int = 0
-    # Whether the server refused to make pods the last time, for whatever reason.
+    # Whether the server refused to create pods the last time.
     is_refused: bool = False
 
 
@@ -89,7 +89,7 @@ class Jobs:
         """Control until cancelled."""
         await self._controller.run()
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _look_at(self, key: str, seconds: float = 0.0) -> None:
         pause = 0.0 if key in self._unsettled else seconds
@@ -122,8 +122,8 @@ class Jobs:
             self._controller.queue.add((_ORPHAN, change.key))
 
     def _may_be_left(self, pod: Pod) -> bool:
-        """Whether nobody may count a pod any more. Of pods that live, the deletion of the job tells (`_job_changed`): the
-        cache of jobs may know less than that of pods."""
+        """Whether a pod can no longer be counted. For living pods, the deletion of the job decides (`_job_changed`): the
+        cache of jobs may lag behind that of pods."""
         if controller_reference(pod.metadata) is None:
             return True
         job = self._job_of(pod)
@@ -172,11 +172,11 @@ class Jobs:
         claimed = claim(job.metadata, lambda pod: selector.matches(pod.metadata.labels), pods)
         taking, _ = take_over(JOBS, job.metadata, PODS, claimed, answers, TRACKING_FINALIZER)
         if taking:
-            # The pods come again when they have changed hands.
+            # The pods are reported again when their owner has changed.
             return taking
         grouped = Grouped() if self._groups is None else self._groups.ensure(job, claimed.own)
         if grouped.actions:
-            # The group comes first; its job is looked at again when it is there.
+            # The group comes first; its job is queued again when it exists.
             return grouped.actions
         synced = reconcile_job(
             job,
@@ -216,13 +216,13 @@ class _Groups:
         self.informers: tuple[Informer[Any], ...] = (self._workloads, self._pod_groups)
 
     def watch(self, look_at: Callable[[str], None]) -> None:
-        """From now on tell the keys of jobs to look at."""
+        """From now on report the keys of affected jobs."""
         self._look_at = look_at
         for informer in self.informers:
             informer.add_handler(self._changed)
 
     def ensure(self, job: Whole[Job], pods: Sequence[Pod]) -> Grouped:
-        """The group of a job's pods, or what makes it."""
+        """The group of a job's pods, or the action that creates it."""
         key = wanted_workload(job)
         if key is None:
             return Grouped()

@@ -1,4 +1,4 @@
-"""Controllers of kinds that a server need not have: they begin when it does, however late that is."""
+"""Controllers of optional kinds: they start as soon as the server has the kind."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class WhenServed:
         try:
             discovery = await self._services.client.discovery(refresh=True)
         except ApiError as error:
-            _log.info("what is served is not known: %s", error)
+            _log.info("discovery failed: %s", error)
             return False
         return all(discovery.find_kind(kind.group, kind.version, kind.kind) is not None for kind in self._kinds)

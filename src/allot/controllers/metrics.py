@@ -1,4 +1,4 @@
-"""What controllers measure, under kube-controller-manager's names: one registry for all of a process."""
+"""Metrics of controllers, under kube-controller-manager's names: one registry per process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class QueueMetrics:
         self._shared.works.observe(worked_s, self._name)
 
     def retried(self) -> None:
-        """An item comes again after a failure."""
+        """An item is queued again after a failure."""
         self._shared.retries.add(self._name)
 
 
@@ -83,11 +83,11 @@ class ControllerMetrics:
         )
 
     def queue(self, name: str) -> QueueMetrics:
-        """Those of the queue of that name."""
+        """The metrics of the queue of that name."""
         return self._queues.setdefault(name, QueueMetrics(self, name))
 
     def watch(self, name: str, queue: WorkQueue[Any]) -> None:
-        """Tell of the work in progress on a queue, too."""
+        """Also report the work in progress on a queue."""
         self._watched[name] = queue
 
     def _working(self, combine: Callable[[Iterable[float]], float]) -> dict[Labels, float]:

@@ -1,7 +1,7 @@
-"""The namespace controller: empties a namespace that is being deleted, says what is left, and lets it go.
+"""The namespace controller: empties a terminating namespace, reports what remains, and removes its finalizer.
 
-Not a reconciler of a cache: what there is in a namespace is asked from the server each time, because the answer must be
-complete, also for kinds that nobody here watches.
+Does not use caches: it lists the namespace from the server each time, because the answer must be
+complete, even for kinds that are not watched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("allot.controllers")
 
 WORKERS = 10
 RETRY_MAX_S = 60.0
-# Other servers may let something into the namespace until they have heard of its end. Ours asks the store.
+# Other servers may admit objects into the namespace until they learn of its end. Ours checks the store.
 FOREIGN_DELAY_S = 5.0
 _AT_ONCE = 20
 # Pods of one namespace often end together.
@@ -95,7 +95,7 @@ class NamespaceController:
                 self._queue.done(name)
 
     async def _sync(self, name: str) -> float | None:
-        """Once; when to come back, None if there is no need to."""
+        """One pass; returns when to retry, None if there is no need to."""
         try:
             namespace = await self._namespaces.get(name)
         except NotFound:
@@ -158,7 +158,7 @@ class NamespaceController:
         return namespaces.grace_s((await self._client.typed(Pod).list(name)).items, deleted_since_s)
 
     async def _empty(self, namespace: str, kind: Resource, verbs: tuple[str, ...]) -> tuple[Leftover | None, str]:
-        """Delete all objects of a resource; what is left of them, and what has failed."""
+        """Delete all objects of a resource; returns what remains, and what failed."""
         resource = self._client.resource(kind.group, kind.version, kind.plural, namespaced=True)
         try:
             if "list" in verbs and not (await resource.list(namespace)).items:
@@ -172,7 +172,7 @@ class NamespaceController:
                 return None, ""
             return namespaces.leftover(kind, (await resource.list(namespace)).items), ""
         except (MethodNotAllowed, NotFound):
-            # Gone meanwhile, with all its objects: a CustomResourceDefinition was deleted.
+            # The kind is gone with all its objects: a CustomResourceDefinition was deleted.
             return None, ""
         except ApiError as error:
             return None, error.message

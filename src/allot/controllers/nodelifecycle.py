@@ -1,4 +1,4 @@
-"""The node lifecycle controller: a look at all nodes every few seconds, and at one whenever it changes."""
+"""The node lifecycle controller: checks all nodes every few seconds, and one node whenever it changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _Key = tuple[_Task, str]
 
 
 class NodeLifecycle:
-    """Notices nodes that fall silent, and keeps the taints of all."""
+    """Detects nodes that stop reporting, and maintains the taints of all nodes."""
 
     def __init__(self, services: Services, settings: NodeSettings = DEFAULTS) -> None:
         self._clock = services.clock
@@ -60,7 +60,7 @@ class NodeLifecycle:
         )
         self._health: dict[str, Health] = {}
         self._zones = Zones(settings)
-        # Nodes whose turn it is to be tainted such that their pods end.
+        # Nodes to taint with NoExecute next.
         self._due: set[str] = set()
         self._evictions = self._measure(services.metrics.registry)
         self._controller: Controller[_Key] = Controller(
@@ -80,7 +80,7 @@ class NodeLifecycle:
         await self._controller.run()
 
     def _measure(self, registry: CollectorRegistry) -> Counter:
-        """What is told about zones; the counter of nodes that were tainted such that their pods end."""
+        """Metrics about zones, and the counter of evicted nodes."""
         labels, unhealthy = ("zone",), self._zones.unhealthy
         Gauge(
             registry,

@@ -1,4 +1,4 @@
-"""Objects by who controls them, as the server sent them."""
+"""Objects by controller, as the server sent them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from allot.core.workloads.ownership import orphans_of
 
 Object = dict[str, Any]
 
-# The index of caches of plain objects by who controls them, shared by all who have it.
+# The shared index of plain objects by controller.
 BY_SOURCE_CONTROLLER = "controller"
 
 
 def source_controller(object_: Object) -> Object | None:
-    """The ownerReference that says who controls an object."""
+    """The controller reference of an object."""
     for owner in object_["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             found: Object = owner
@@ -23,7 +23,7 @@ def source_controller(object_: Object) -> Object | None:
 
 
 def source_controller_keys(object_: Object) -> tuple[str, ...]:
-    """The uid of who controls an object, or where orphans are found; an index of caches."""
+    """The uid of an object's controller, or the key of orphans; an index of caches."""
     owner = source_controller(object_)
     if owner is not None:
         return (str(owner.get("uid", "")),)
@@ -31,7 +31,7 @@ def source_controller_keys(object_: Object) -> tuple[str, ...]:
 
 
 def written_metadata(object_: Object) -> ObjectMeta:
-    """What tells an object that was written from others, and from earlier states of it."""
+    """The identity and version of a written object."""
     metadata = object_["metadata"]
     return ObjectMeta(
         name=metadata["name"],

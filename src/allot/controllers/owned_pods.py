@@ -1,4 +1,4 @@
-"""The pods of the owners of one kind: which owner a change of a pod concerns, and what was written for whom."""
+"""The pods of owners of one kind: which owner a pod change affects, and pending writes by owner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from allot.core.workloads.replicaset import Failure
 
 Object = dict[str, Any]
 
-# Looking at an owner costs in proportion to its pods, and tells others by a status: many changes of many pods are answered together.
+# Reconciling an owner costs in proportion to its pods, and writes a status: many pod changes are handled together.
 _PAUSE_PER_POD_S = 1e-3
 _PAUSE_MAX_S = 1.0
 _FEW = 20
@@ -52,17 +52,17 @@ class OwnedPods:
         self.informer: Informer[Pod] = services.informers.typed(Pod, indexers={BY_CONTROLLER: controller_keys})
         self.expectations = Expectations()
         self._failures: dict[str, Failure] = {}
-        # Namespace -> key of an owner -> whom it selects.
+        # Namespace -> key of an owner -> its selector.
         self._selectors: dict[str, dict[str, Requirements]] = {}
 
     def watch(self, enqueue: Callable[[str, float], None]) -> None:
-        """From now on tell the keys of owners to look at, and in how many seconds."""
+        """From now on report the keys of affected owners, and after how many seconds to reconcile them."""
         self._enqueue = enqueue
         self._owners.add_handler(self._owner_changed)
         self.informer.add_handler(self._pod_changed)
 
     def pause_after(self, change: Change[Object]) -> float:
-        """In how many seconds to look at an owner that has changed: at once, unless only its status has, which is what its controller
+        """After how many seconds to reconcile a changed owner: at once, unless only its status has changed, which its controller
         writes itself after each look."""
         old, new = change.old, change.new
         if old is None or new is None or _asked_for(old) != _asked_for(new):
@@ -102,13 +102,13 @@ class OwnedPods:
         return self._failures.get(owner)
 
     def forget_failure(self, owner: str) -> None:
-        """The next attempt begins."""
+        """Start the next attempt."""
         self._failures.pop(owner, None)
 
     # --- what happens ---
 
     def written(self, action: Write, after: Object | None, error: ApiError | None) -> None:
-        """To be told of every write (`OnWritten`)."""
+        """Receives every write (`OnWritten`)."""
         if not isinstance(action, Create | Delete) or action.resource is not PODS:
             return
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""The pod garbage collector: looks at all pods now and then, by indexes, and collects some."""
+"""The pod garbage collector: periodically checks all pods, by indexes, and deletes some."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Key = tuple[Why, str]
 
 
 class PodGarbageCollector:
-    """Collects pods that nobody else will remove."""
+    """Deletes pods that no other component removes."""
 
     def __init__(
         self,

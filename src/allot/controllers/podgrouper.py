@@ -1,4 +1,4 @@
-"""The pod grouper: wires `core.workloads.pod_grouper`. It begins when a server has KAI's PodGroups."""
+"""The pod grouper: wires `core.workloads.pod_grouper`. Starts when the server has KAI's PodGroups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allot.core.workloads.pod_grouper import POD_GROUPS, is_concerned, reconcile
 from allot.core.workloads.pod_grouping import OWNERS
 
 Object = dict[str, Any]
-# Kinds that controllers of this process watch anyway; others are asked for.
+# Kinds that controllers of this process watch anyway; others need requests.
 _WATCHED = ("apps", "batch")
 
 

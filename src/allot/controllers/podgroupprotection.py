@@ -1,4 +1,4 @@
-"""The PodGroup protection controller: wires `core.lifecycle.pod_groups`. The finalizer itself is set by admission."""
+"""The PodGroup protection controller: wires `core.lifecycle.pod_groups`. Admission sets the finalizer itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods by their labels: the index by which those that a selector means are found without looking at all."""
+"""An index of pods by label, to find the pods of a selector without a full scan."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BY_LABEL = "pods by label"
 
 
 def pods_by_label(informers: Informers) -> Informer[Pod]:
-    """The shared informer of pods, with the index that `selected` asks."""
+    """The shared informer of pods, with the index for `selected`."""
     return informers.typed(Pod, indexers={_BY_LABEL: _labels})
 
 
 def selected(pods: Cache[Pod], namespace: str, labels: Mapping[str, str]) -> list[Pod]:
-    """The pods of a namespace that have all of these labels, of which there is at least one."""
+    """The pods of a namespace with all of these labels (at least one)."""
     assert labels, "no labels to look for"
     buckets = [pods.by_index(_BY_LABEL, f"{namespace}/{key}={value}") for key, value in labels.items()]
     return [pod for pod in min(buckets, key=len) if selects(labels, pod.metadata.labels)]

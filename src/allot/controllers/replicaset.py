@@ -1,4 +1,4 @@
-"""The controllers of ReplicaSets and of ReplicationControllers, which are the same but for what they read."""
+"""The controllers of ReplicaSets and ReplicationControllers, which differ only in what they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 class ReplicaSets:
-    """Makes and deletes pods of ReplicaSets, or of what can be read as such."""
+    """Creates and deletes pods of ReplicaSets, or of ReplicationControllers read as such."""
 
     def __init__(
         self, services: Services, resource: Resource, read: Callable[[Object], Whole[ReplicaSet]], name: str

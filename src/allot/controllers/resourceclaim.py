@@ -1,7 +1,7 @@
 """The resourceclaim controller: claims from templates (`core.lifecycle.templates`) and their release (`.claims`).
 
-Wires caches and their changes to the reconcilers. Remembers two things that caches cannot know: claims just made that the
-watch has not brought yet, and the uids of pods that were seen going.
+Wires caches and their changes to the reconcilers. Remembers two facts that caches do not have: new claims that the
+watch has not reported yet, and the uids of deleted pods.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _USED_TEMPLATE = "resourceclaim: templates used"
 _MEMBER_OF = "resourceclaim: group"
 _MADE_FOR = "resourceclaim: made for"
 
-# Each pod takes two writes one after the other, and a durable write takes a disk's time, however many are written at once.
+# Each pod needs two consecutive writes, and a durable write takes as long as the disk, however many run at once.
 _CONCURRENCY = 128
 # Kubernetes remembers 500; at a thousand pods a second that would be half a second.
 _DELETED_MAX = 10_000
 _RECENT_MAX = 10_000
-# A claim that the watch has not brought by then was deleted before it could.
+# A claim that the watch has not reported by then was already deleted.
 _RECENT_S = 60.0
 
 
@@ -57,7 +57,7 @@ def make(services: Services) -> Controller[Key]:
 
 
 class _Recent:
-    """Claims that were made, until the watch brings them: by key, by owner, and by entry of that owner."""
+    """New claims until the watch reports them: by key, by owner, and by entry of that owner."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class _Recent:
 
 
 class _View:
-    """The caches, as the reconcilers ask them (`claim_keys.View`)."""
+    """The caches as the reconcilers see them (`claim_keys.View`)."""
 
     def __init__(self, informers: Informers, clock: Clock, *, has_groups: bool) -> None:
         self.pods: Informer[Pod] = informers.typed(
@@ -172,7 +172,7 @@ class _ResourceClaims:
         if view.groups is not None:
             view.groups.add_handler(self._group_changed)
 
-    # --- what to look at ---
+    # --- affected keys ---
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.object
@@ -229,7 +229,7 @@ class _ResourceClaims:
         claim = action.object
         key = key_of(claim.metadata.namespace, claim.metadata.name)
         if after is not None and key not in self._view.claims.cache:
-            # As it was sent: whose it is and for which entry is all that is asked of it until the watch brings it.
+            # As sent: until the watch reports it, only its owner and entry matter.
             self._view.recent.put(key, claim)
 
 
@@ -253,7 +253,7 @@ class _Metrics:
         )
 
     def created(self, claim: ResourceClaim, *, is_success: bool) -> None:
-        """Count an attempt to make a claim."""
+        """Count an attempt to create a claim."""
         owner = controller_of(claim)
         group, kind = (owner.api_version.rpartition("/")[0], owner.kind) if owner is not None else ("", "")
         self._creates.add("success" if is_success else "failure", _has_admin_access(claim), group, kind)

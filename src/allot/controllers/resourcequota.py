@@ -1,6 +1,6 @@
-"""The resource quota controller: counts what the objects of a namespace use, and writes it into its quotas.
+"""The resource quota controller: counts what the objects of a namespace use, and writes it to its quotas.
 
-The API server adds what is created; what is deleted is noticed here. Only kinds that some quota limits are watched. Counting
+The API server charges creations; this controller notices deletions. It watches only kinds that some quota limits. Counting
 reads the namespace from the server, so a quota is counted again only after a pause that grows with what counting costs.
 """
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("allot.controllers")
 
 WORKERS = 5
 RESYNC_S = 300.0
-# Deletions come in groups.
+# Deletions happen in groups.
 _GATHER_S = 0.2
 # A charge and the write of its object are so far apart at most, unless something is very slow.
 _SETTLE_S = 0.2
@@ -38,7 +38,7 @@ Object = dict[str, Any]
 
 
 class QuotaController:
-    """Keeps the status of quotas."""
+    """Maintains the status of quotas."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -55,14 +55,14 @@ class QuotaController:
         self._cost_s: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Count until cancelled. Run again after a failure, it begins with nothing."""
+        """Count until cancelled. After a failure, it starts over."""
         self._watched.clear()
         await self._quotas.wait_synced()
         try:
             async with asyncio.timeout(_SYNC_S):
                 await self._classes.wait_synced()
         except TimeoutError:
-            _log.warning("resource quota: no device classes yet; a server without them has no use for their quotas")
+            _log.warning("resource quota: device classes are not available; quotas for them are not counted")
         async with asyncio.TaskGroup() as tasks:
             stop = self._quotas.add_handler(self._notice_quota)
             try:
@@ -114,13 +114,13 @@ class QuotaController:
                 self._queue.done(key)
 
     async def _count(self, key: str, tasks: asyncio.TaskGroup) -> None:
-        # The quota is read before what it counts: a charge in between makes the write fail, and the count is repeated.
+        # Read the quota before counting: a charge in between makes the write fail, and the count is repeated.
         object_ = self._quotas.cache.get(key)
         if object_ is None:
             return
         changed = await self._counted(object_, tasks)
         if changed is not None and frees(object_, changed):
-            # What was charged may still be on its way into the store. It is there by now, or the quota has changed again.
+            # A charged object may not have been in the store yet. It is by now, or the quota has changed again.
             await self._clock.sleep(_SETTLE_S)
             changed = await self._counted(object_, tasks)
         if changed is not None:
@@ -144,7 +144,7 @@ class QuotaController:
         for kind in measured_kinds(hard, classes):
             resource = await self._resource(kind)
             if resource is None:
-                # Not served (yet): nothing can be there.
+                # Not served (yet): there are no objects.
                 found[kind] = ()
                 continue
             await self._watch(kind, resource, tasks)
@@ -152,7 +152,7 @@ class QuotaController:
         return found
 
     async def _watch(self, kind: KindName, resource: ResourceClient, tasks: asyncio.TaskGroup) -> None:
-        """Notice from now on when objects of a kind go: from before they are counted, so that none goes in between."""
+        """Watch for deletions of a kind, starting before the count, so that none is missed in between."""
         if kind in self._watched:
             return
         clock = self._clock
@@ -164,7 +164,7 @@ class QuotaController:
             async with asyncio.timeout(_SYNC_S):
                 await informer.wait_synced()
         except TimeoutError:
-            _log.warning("resource quota: no watch of %s yet", kind[1])
+            _log.warning("resource quota: cannot watch %s yet", kind[1])
 
     async def _resource(self, kind: KindName) -> ResourceClient | None:
         for refresh in (False, True):
@@ -176,7 +176,7 @@ class QuotaController:
 
 
 def _slim(object_: Object) -> Object:
-    """As much of an object as tells whether it has come to use less."""
+    """The part of an object that shows whether it uses less than before."""
     metadata = object_["metadata"]
     status = object_.get("status") or {}
     kept: Object = {"metadata": {"namespace": metadata.get("namespace", "")}, "status": {"phase": status.get("phase")}}
@@ -194,7 +194,7 @@ def _namespace_of(object_: Object) -> tuple[str, ...]:
 
 
 def _hard_differs(quota: Object) -> bool:
-    """Whether a quota's limits are not in force yet."""
+    """Whether a quota's limits are not in its status yet."""
     status = quota.get("status") or {}
     wanted = (quota.get("spec") or {}).get("hard") or {}
     return (status.get("hard") or {}) != wanted or set(status.get("used") or {}) != set(wanted)

@@ -29,7 +29,7 @@ class Revisions:
         self.informer.cache.add_index(BY_SOURCE_CONTROLLER, source_controller_keys)
 
     def of(self, owner: ObjectMeta) -> tuple[Whole[ControllerRevision], ...]:
-        """Those that the owner controls, and the orphans of its namespace."""
+        """The revisions that the owner controls, and the orphans of its namespace."""
         cache = self.informer.cache
         own = cache.by_index(BY_SOURCE_CONTROLLER, owner.uid)
         orphans = cache.by_index(BY_SOURCE_CONTROLLER, orphans_of(owner.namespace))
@@ -45,7 +45,7 @@ class Revisions:
         return named
 
     def watch(self, enqueue: Callable[[str], None]) -> None:
-        """From now on tell the keys of owners whose revisions change."""
+        """From now on report the keys of owners whose revisions change."""
 
         def changed(change: Change[Object]) -> None:
             owner = source_controller(change.object)

@@ -1,7 +1,7 @@
-"""Runs a reconciler: keys from informers, a work queue, actions carried out, failures tried again later and later.
+"""Runs a reconciler: takes keys from informers through a work queue, executes actions, retries failures with backoff.
 
-One loop takes keys and asks the reconciler, which is a plain function of the caches and costs no task; only what has to be
-written becomes a task, so many keys as `concurrency` at once. A key is never worked on twice at the same time.
+One loop takes keys and calls the reconciler, which is a plain function of the caches and needs no task; only writes
+become tasks, for up to `concurrency` keys at once. A key is never processed twice at the same time.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _log = logging.getLogger("allot.controllers")
 K = TypeVar("K", bound=Hashable)
 
 CONCURRENCY = 50
-# A reconciler that asks the server and, given the answers, asks something else again, must come to an end.
+# A reconciler that looks up objects and then looks up more must eventually finish.
 _ROUNDS_MAX = 8
 _KEYS_PER_TICK = 100
-# client-go lets all failing keys of a queue together come ten times a second. Each key backs off by itself; with a
+# client-go retries all failing keys of a queue together ten times a second. Each key backs off by itself; with a
 # thousand pods a second even a few lost races would wait for minutes behind that.
 _RETRIES_PER_SECOND = 500.0
 _RETRIES_BURST = 1000
@@ -73,15 +73,15 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     metrics: ControllerMetrics
     gates: FeatureGates = DEFAULT_GATES
-    # For events: which process of several says something.
+    # For events: the reporting process.
     instance: str = "allot"
-    # Makes the token of a service account for a Secret of that name; None if this process has no key for that.
+    # Creates the token of a service account for a Secret of that name; None if this process has no key for that.
     sign_token: Callable[[dict[str, Any], str], str] | None = None
-    # The certificates by which pods know the API server (PEM); empty if they are not known here.
+    # The certificates with which pods verify the API server (PEM); empty if unknown.
     root_ca: str = ""
-    # Where volumes are made for claims that want a folder; None if this process makes none.
+    # Where volumes for folder claims are created; None if this process creates none.
     volume_folder: Path | None = None
-    # How often each HorizontalPodAutoscaler is looked at.
+    # How often each HorizontalPodAutoscaler is reconciled.
     hpa_sync_period_s: float = SYNC_PERIOD_S
 
 
@@ -93,7 +93,7 @@ class Runnable(Protocol):
 
 
 Reconcile = Callable[[K, Answers], Sequence[Action]]
-# Told after each write: the object as it is afterwards, or why it failed.
+# Called after each write: with the resulting object, or the error.
 OnWritten = Callable[[Write, dict[str, Any] | None, ApiError | None], None]
 
 
@@ -149,7 +149,7 @@ class Controller(Generic[K]):
                     tasks.create_task(supervise(f"controller {self._name}", run, self._clock))
                 await self._work(tasks)
         finally:
-            # Whoever runs the controller next begins with what was interrupted.
+            # The next run of the controller starts with the interrupted keys.
             for key in tuple(self._taken):
                 self.queue.add(key)
                 self._give_back(key)
@@ -193,7 +193,7 @@ class Controller(Generic[K]):
                 elif isinstance(action, Together):
                     await self._write_together(action)
         except (Conflict, NotFound, AlreadyExists) as error:
-            # Somebody else was first: what is there now, or will be told in a moment, decides.
+            # Another writer was first: the current state, or the next event, decides.
             _log.debug("controller %s: %s: looking again: %s", self._name, key, error)
             self._again(key)
             return True
@@ -218,7 +218,7 @@ class Controller(Generic[K]):
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 
     async def _write_together(self, action: Together) -> None:
-        """All of them, or all up to a batch in which something fails."""
+        """All of them, or all up to a failing batch."""
         begin, size = 0, 1 if action.slow_start else len(action.writes)
         while begin < len(action.writes):
             batch = action.writes[begin : begin + size]
@@ -283,12 +283,12 @@ class Controller(Generic[K]):
 
 
 def _name_made_up(action: Write, after: dict[str, Any] | None) -> str:
-    """The name that the server made up for a new object."""
+    """The name that the server generated for a new object."""
     if not isinstance(action, Create) or after is None or not isinstance(action.object, Mapping):
         return ""
     return "" if action.object["metadata"].get("name") else str(after["metadata"]["name"])
 
 
 def is_about_a_dying_namespace(error: ApiError) -> bool:
-    """Nothing new gets into a namespace that is being deleted, which the cache may not know yet: no reason to worry."""
+    """A terminating namespace accepts no new objects, which the cache may not know yet: expected."""
     return any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes)

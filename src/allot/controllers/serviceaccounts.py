@@ -1,6 +1,6 @@
-"""Three controllers that furnish namespaces: default accounts, the authority's certificates, and tokens in Secrets.
+"""Three controllers that prepare namespaces: default service accounts, the root CA's certificates, and tokens in Secrets.
 
-The last two need what only some processes have: the certificates, and the key that signs tokens. Without it they rest.
+The last two need what only some processes have: the certificates, and the key that signs tokens. Otherwise they are idle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from allot.core.lifecycle import accounts
 from allot.core.lifecycle.actions import Action, Answers, LookUp
 from allot.core.model.core_v1 import Namespace
 
-# What goes with its namespace goes before this process may have heard of the namespace's end.
+# Objects are deleted with their namespace before this process may have learned of its end.
 _LATE_S = 0.5
 
 Object = dict[str, Any]
@@ -77,7 +77,7 @@ class _Furnishing:
 
 
 class Tokens:
-    """Fills Secrets with tokens, and removes those of accounts that are gone."""
+    """Fills Secrets with tokens, and deletes those of deleted service accounts."""
 
     def __init__(self, services: Services, sign: Callable[[Object, str], str]) -> None:
         self._sign = sign

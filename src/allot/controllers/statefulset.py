@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class StatefulSets:
-    """Makes, updates and deletes pods of StatefulSets, and makes their volume claims."""
+    """Creates, updates and deletes pods of StatefulSets, and creates their volume claims."""
 
     def __init__(self, services: Services) -> None:
         self._clock = services.clock

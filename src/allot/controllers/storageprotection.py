@@ -1,4 +1,4 @@
-"""Three controllers that keep storage until nobody uses it: they wire `core.workloads.storage_protection`."""
+"""Three controllers that protect storage in use: they wire `core.workloads.storage_protection`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_CLAIM = "volume claims named"
 _BY_CLASS = "storageprotection: attributes classes"
 _BY_NAMESPACE = "storageprotection: leaving, by namespace"
 
-# What to look at: a volume claim that stays, or a namespace in which volume claims are being deleted.
+# The key: a volume claim that stays, or a namespace with volume claims that are being deleted.
 _Key = tuple[str, str]
 _CLAIM = "claim"
 _NAMESPACE = "namespace"
@@ -80,7 +80,7 @@ def make_for_claims(services: Services) -> Controller[_Key]:
     def pod_changed(change: Change[Pod]) -> None:
         pod, old = change.object, change.old
         if old is not None and change.new is not None and old.metadata.uid == pod.metadata.uid:
-            # Only its beginning and its end, and getting a node, change who uses a claim.
+            # Only creation, binding and the end of a pod change the users of a claim.
             same = (is_terminal(old), old.spec.node_name, old.metadata.deletion_grace_period_seconds) == (
                 is_terminal(pod),
                 pod.spec.node_name,

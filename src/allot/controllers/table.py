@@ -1,4 +1,4 @@
-"""The controllers by name, as kube-controller-manager names them, and which of them a `--controllers` option means."""
+"""The controllers by kube-controller-manager's names, and which of them a `--controllers` option selects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     make: Callable[[Services], Runnable]
     # Feature gates that must all be on, or it has nothing to do.
     gates: tuple[str, ...] = ()
-    # Whether kube-controller-manager has it too: then it stays off beside one unless asked for by name.
+    # Whether kube-controller-manager also has it: then it stays off beside one unless selected by name.
     is_upstream: bool = True
 
 
@@ -185,7 +185,7 @@ CONTROLLERS: tuple[Row, ...] = (
 def select(
     patterns: Sequence[str], gates: FeatureGates, *, beside_upstream: bool = False, rows: Iterable[Row] = CONTROLLERS
 ) -> tuple[Row, ...]:
-    """The controllers that patterns mean: `*` for all, `name` for one, `-name` for all but one; the name wins over `*`.
+    """The controllers that patterns select: `*` for all, `name` for one, `-name` to exclude one; the name wins over `*`.
 
     beside_upstream: a kube-controller-manager serves the same cluster, so `*` means only what that one lacks.
     """
@@ -207,5 +207,5 @@ def select(
 
 
 def announced_names(rows: Iterable[Row], volume_folder: Path | None) -> tuple[str, ...]:
-    """The controllers that act: one that makes folders and has nowhere to make them rests."""
+    """The active controllers: the folder provisioner is idle without a directory."""
     return tuple(row.name for row in rows if row.name != FOLDERS or volume_folder is not None)

@@ -1,6 +1,6 @@
-"""Whose API server this is, and who else looks after the cluster: what decides which controllers stay off.
+"""Detects whose API server this is, and which upstream components run, to decide which controllers stay off.
 
-A server of ours says so in its version. A kube-controller-manager or kube-scheduler that works holds and renews its lease.
+allot's server says so in its version. A running kube-controller-manager or kube-scheduler renews its lease.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from allot.client.api import Client
+from allot.client.api import Client, ResourceClient
 from allot.client.errors import ApiError, NotFound
 from allot.client.informer import Informer
-from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.core.lifecycle.guard_webhook import unguarded
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -21,14 +21,14 @@ from allot.process.supervise import supervise
 _OURS = "+allot"
 _MANAGER_LEASE = ("kube-controller-manager", "kube-system")
 SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
-# Longer than any usual lease lasts: one that has not been renewed for that long belongs to nobody.
+# Longer than any usual lease duration: a lease that has not been renewed for that long has no holder.
 _ABANDONED_S = 120.0
-# Who follows kube-scheduler is told again who it is, as what keeps the two apart may be gone.
+# How often the holder is reported again, because the guard between the two schedulers may be gone.
 _TOLD_AGAIN_S = 30.0
 
 
 async def server_version(client: Client) -> str:
-    """What the server says it is; empty if it does not say."""
+    """The server's version string; empty if it has none."""
     try:
         body = (await client.request("GET", "/version")).body
     except ApiError:
@@ -37,7 +37,7 @@ async def server_version(client: Client) -> str:
 
 
 def is_allot_version(version: str) -> bool:
-    """Whether that is what a server of allot's says."""
+    """Whether the version is of allot's server."""
     return _OURS in version
 
 
@@ -52,30 +52,40 @@ async def has_controller_manager(client: Client, now_s: float) -> bool:
 
 
 async def kube_scheduler(client: Client, now_s: float) -> str:
-    """Who schedules the cluster's pods by the lease of kube-scheduler; empty if nobody does."""
+    """The holder of kube-scheduler's lease; empty if there is none."""
     return await _holder(client, *SCHEDULER_LEASE, now_s)
 
 
 async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Callable[[str], Awaitable[None]]) -> None:
-    """Tell who schedules the cluster's pods by the lease of kube-scheduler, empty if nobody does: now, as soon as that changes, and now
-    and then. Until cancelled, or until `told` raises."""
+    """Report the holder of kube-scheduler's lease, empty if there is none: now, after each change of the lease or of a webhook
+    configuration, and periodically. Until cancelled, or until `told` raises."""
     name, namespace = SCHEDULER_LEASE
     leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
     informer = Informer(
         leases, lambda lease: lease, clock, ids, namespace=namespace, field_selector=f"metadata.name={name}"
     )
-    changed = asyncio.Event()
+    guards = Informer(_webhooks(client), lambda webhook: webhook, clock, ids)
+    changed, guards_changed = asyncio.Event(), False
+
+    def guard_changed(_: object) -> None:
+        nonlocal guards_changed
+        guards_changed = True
+        changed.set()
+
     informer.add_handler(lambda _: changed.set())
+    guards.add_handler(guard_changed)
     holder, told_at = "", clock.monotonic()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(supervise("the watch of kube-scheduler's lease", informer.run, clock))
+        # Users who may not watch them still get an occasional message.
+        tasks.create_task(supervise("the watch of webhooks", guards.run, clock))
         await informer.wait_synced()
         while True:
             changed.clear()
             lease = informer.cache.get(f"{namespace}/{name}")
             found = _holder_of(lease, clock.seconds()) if lease is not None else ""
-            if found != holder or clock.monotonic() - told_at >= _TOLD_AGAIN_S:
-                holder, told_at = found, clock.monotonic()
+            if found != holder or (holder and guards_changed) or clock.monotonic() - told_at >= _TOLD_AGAIN_S:
+                holder, told_at, guards_changed = found, clock.monotonic(), False
                 await told(holder)
             try:
                 async with asyncio.timeout(_TOLD_AGAIN_S):
@@ -84,19 +94,15 @@ async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Ca
                 continue
 
 
-async def has_allocation_guard(client: Client) -> bool:
-    """Whether the server refuses to allocate devices twice: allot's does, any other asks a guard that fails closed."""
+async def why_unguarded(client: Client) -> str:
+    """Why the server does not prevent double allocation; empty if it does: allot's does, any other needs a guard that fails closed."""
     if await is_allot(client):
-        return True
-    webhooks = client.resource(
-        "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
-    )
-    return any(_is_guard(each) for found in (await webhooks.list()).items for each in found.get("webhooks") or ())
+        return ""
+    return unguarded((await _webhooks(client).list()).items)
 
 
-def _is_guard(webhook: dict[str, Any]) -> bool:
-    # One that was never given a certificate answers nobody, but lets nothing through either.
-    return webhook.get("name") == GUARD_WEBHOOK and webhook.get("failurePolicy") != "Ignore"
+def _webhooks(client: Client) -> ResourceClient:
+    return client.resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 
 
 async def _holder(client: Client, name: str, namespace: str, now_s: float) -> str:

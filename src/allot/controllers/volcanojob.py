@@ -1,4 +1,4 @@
-"""The controller of Volcano's Jobs: wires `core.workloads.volcano_job`. It begins when a server has the kind."""
+"""The controller of Volcano's Jobs: wires `core.workloads.volcano_job`. Starts when the server has the kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _controller(services: Services) -> Controller[str]:
         try:
             job = decode_served(without_managed_fields(found), VolcanoJob)
         except DecodeError:
-            # Nothing that it says can be relied on.
+            # An invalid object is ignored.
             return ()
         own = pods.cache.by_index(BY_CONTROLLER, job.metadata.uid)
         group = groups.cache.get(f"{job.metadata.namespace}/{group_name(job)}")

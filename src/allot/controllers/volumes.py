@@ -1,7 +1,7 @@
-"""Three controllers of storage: the volume binder, the maker of claims for ephemeral volumes, and the provisioner of folders.
+"""Three storage controllers: the volume binder, the creator of claims for ephemeral volumes, and the folder provisioner.
 
-They wire `core.workloads.volume_binding`, `.ephemeral_volumes` and `.folder_volumes`. The provisioner also removes folders, once
-the server itself says that there is no volume of that name any more.
+They wire `core.workloads.volume_binding`, `.ephemeral_volumes` and `.folder_volumes`. The provisioner also removes directories, once
+the server confirms that the volume no longer exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SWEEP_RETRY_S = 60.0
 
 
 class _Decoded:
-    """Objects of a cache as they are understood, each decoded once."""
+    """Decoded objects of a cache, each decoded once."""
 
     def __init__(self, informer: Informer[Object], type_: type[T]) -> None:
         self._informer = informer
@@ -70,7 +70,7 @@ class _Decoded:
 
 
 class _Storage:
-    """The caches, as reconcilers ask them (`volume_binding.StorageView`)."""
+    """The caches as reconcilers see them (`volume_binding.StorageView`)."""
 
     def __init__(self, informers: Informers) -> None:
         self.claims = informer_of(informers, CLAIMS)
@@ -247,7 +247,7 @@ def make_ephemeral(services: Services) -> Controller[str]:
 
 
 class _Folders:
-    """Removes folders whose volume is gone."""
+    """Removes directories of deleted volumes."""
 
     def __init__(self, client: Client, volumes: Informer[Object], folder: Path, services: Services) -> None:
         self._volumes = volumes
@@ -263,7 +263,7 @@ class _Folders:
             self._gone.set()
 
     async def run(self) -> None:
-        """Look at the start, and whenever a volume has gone."""
+        """Check at the start, and whenever a volume is deleted."""
         while True:
             await self._gone.wait()
             self._gone.clear()

@@ -1,4 +1,4 @@
-"""A whole control plane in one process: API server, controllers and scheduler, which meet only through the API.
+"""A control plane in one process: API server, controllers and scheduler, which interact only through the API.
 
-The parts get clients that reach the API server without sockets; each could run elsewhere with a kubeconfig instead.
+The components get in-process clients; each could run elsewhere with a kubeconfig instead.
 """

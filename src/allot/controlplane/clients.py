@@ -1,4 +1,4 @@
-"""Clients of an API server in the same process, each with a user of its own and that user's rights."""
+"""Clients of an API server in the same process, each with its own user and permissions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allot.client.inprocess import Answer, InProcessTransport, PlainRequest
 
 
 def client_of(running: Running, user: User, user_agent: str = "allot") -> Client:
-    """A client that asks as the user. user_agent: what managedFields calls the component unless it says otherwise."""
+    """A client that acts as the user. user_agent: the component's default name in managedFields."""
     return Client(transport_of(running, user, user_agent))
 
 

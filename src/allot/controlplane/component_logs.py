@@ -1,7 +1,7 @@
-"""The logs of the parts of a cluster that runs as one process group: a file for each part, and one log of all of them.
+"""The logs of a cluster's components in one process group: a file for each component, and one combined log.
 
-A record belongs to the part whose code wrote it, by the name of its logger; where code is shared by parts (clients, supervision), to
-the part whose task ran it. What a child process writes belongs to the child. The file of a part is the log of its pod in kube-system.
+A record belongs to the component whose code wrote it, by logger name; for shared code (clients, supervision), to
+the component whose task ran it. Output of a child process belongs to the child. The file of a component is the log of its pod in kube-system.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BY_LOGGER = {
     "allot.scheduler": SCHEDULER,
     "allot.process": PROCESS,
 }
-# Tasks of a control plane that are no controllers.
+# Tasks of a control plane that are not controllers.
 _BY_TASK = {"": PROCESS, SCHEDULER_NAME: SCHEDULER, "informers": API_SERVER}
 
 
 class ComponentLogs(logging.Handler):
-    """Takes the records of this process and the lines of others. shows: takes each line of the one log, too,
+    """Receives the records of this process and the lines of children. shows: also receives each line of the combined log,
     with the part that it is of."""
 
     def __init__(self, folder: Path, clock: Clock, shows: Callable[[str, str], None] = lambda *_: None) -> None:
@@ -65,7 +65,7 @@ class ComponentLogs(logging.Handler):
         self.hear(_component_of(record), text_of(record))
 
     def hear(self, component: str, text: str) -> None:
-        """A line that a part has to say, or several. A disk that is full must not end what is logged."""
+        """Write lines of a component. A full disk must not stop the component."""
         time = self._clock.now_micro()
         try:
             if component != PROCESS:

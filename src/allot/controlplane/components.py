@@ -32,7 +32,7 @@ def start_controllers(
     volume_folder: Path | None = None,
     hpa_sync_period_s: float = SYNC_PERIOD_S,
 ) -> CollectorRegistry:
-    """The controllers that the patterns mean; what they count. volume_folder: where folders are made for volume claims."""
+    """Start the selected controllers; returns their metrics. volume_folder: where directories for volume claims are created."""
     registry = CollectorRegistry()
     metrics = ControllerMetrics(registry)
     access = plane.server.access
@@ -60,19 +60,19 @@ def start_controllers(
 
 
 def announce(plane: ControlPlane, part: str, names: Sequence[str], user: User = CONTROLLERS) -> None:
-    """Tell the API server that these controllers run, as long as they do."""
+    """Announce these controllers to the API server while they run."""
     announcement = _announcement(plane, part, user, names)
     plane.start(announcement.name, announcement.run)
 
 
 def _announcement(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
-    """What tells the API server that these run."""
+    """The announcement of these to the API server."""
     client = plane.client(user, f"allot-{part}")
     return Announcement(client, plane.clock, part, names, f"allot_{plane.ids.new_uid()}")
 
 
 class SchedulerRuns:
-    """The scheduler of a control plane, made anew whenever it has to start again: what it remembers is in the API."""
+    """The scheduler of a control plane, recreated on each restart: its state is in the API."""
 
     def __init__(self, plane: ControlPlane, configuration: SchedulerConfiguration | None) -> None:
         self._plane = plane

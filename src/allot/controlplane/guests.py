@@ -1,6 +1,6 @@
-"""Pods of others on the node `allot-control-plane`: a DaemonSet that tolerates everything has one there too.
+"""Users' pods on the node `allot-control-plane`: a DaemonSet that tolerates everything has one there too.
 
-The node has no runtime, so their containers are placeholders: told to run until they are deleted. Without that such a DaemonSet
+The node has no runtime, so their containers are placeholders: reported as running until they are deleted. Otherwise such a DaemonSet
 would never be complete.
 """
 
@@ -24,7 +24,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Guests:
-    """Run it beside the node's own pods. seen: an informer that tells of the pods of the node."""
+    """Run it beside the node's own pods. seen: an informer of the node's pods."""
 
     def __init__(
         self, client: Client, seen: Informer[Object], events: EventRecorder, clock: Clock, address: str
@@ -46,7 +46,7 @@ class Guests:
                     await self._tend(key)
                     self._queue.forget(key)
                 except (NotFound, Conflict):
-                    # The watch tells what it is now.
+                    # The watch reports its current state.
                     self._queue.forget(key)
                 except ApiError as error:
                     _log.warning("pod %s: %s", key, error)

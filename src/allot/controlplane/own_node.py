@@ -1,6 +1,6 @@
-"""The node `allot-control-plane`: where the parts of a control plane that runs in this process are shown to be.
+"""The node `allot-control-plane`, which shows the control plane components of this process.
 
-Nothing is scheduled to it that does not tolerate the taint that such nodes have everywhere; what does is only told to run (`guests`). It has a lease and a status, and serves the logs of its
+It has the usual control plane taint; pods that tolerate it are only placeholders (`guests`). It has a lease and a status, and serves the logs of its
 pods to the API server, as an agent would.
 """
 
@@ -64,7 +64,7 @@ class OwnNode:
                 labels={_ROLE: "", "node.kubernetes.io/exclude-from-external-load-balancers": ""},
                 taints=({"key": _ROLE, "effect": "NoSchedule"},),
             )
-            # A node may not give itself the role; whoever sets up a control plane does.
+            # A node may not set its own role; the installer of a control plane does.
             administrator = plane.client(user_agent="kubelet")
             node = Registration(administrator, clock, options, read_machine(self._folder), lambda: port)
             status = RuntimeStatus(name="allot", version=__version__)

@@ -1,7 +1,7 @@
 """The composition of a control plane: an API server on a store, and the components that run beside it.
 
-The only place where the API server and its clients are put into one process. Components meet in the API alone: each has a
-client with its own user, all of them share one set of informers, so that an object is decoded once however many look at it.
+The only place that combines the API server and its clients in one process. Components interact only through the API: each has a
+client with its own user, and all share one set of informers, so that each object is decoded once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allot.process.ids import Ids, SystemIds
 from allot.process.supervise import supervise
 from allot.store.port import Store
 
-# The component whose task runs; empty outside of all.
+# The component of the current task; empty outside components.
 running_component = ContextVar("running_component", default="")
 
 
@@ -43,7 +43,7 @@ class ControlPlane:
         self.settings = settings
         self.clock = clock
         self.ids = ids
-        # Reading is done for all components by one user, who may read everything.
+        # One user, who may read everything, reads for all components.
         self.informers = Informers(self.client(CONTROLLERS, "allot-informers"), clock, ids)
         self._tasks = tasks
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -51,7 +51,7 @@ class ControlPlane:
         self.runs: dict[str, ComponentRuns] = {}
 
     def client(self, user: User = ADMINISTRATOR, user_agent: str = "allot") -> Client:
-        """A client with a user's rights."""
+        """A client with a user's permissions."""
         return client_of(self.server, user, user_agent)
 
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -71,7 +71,7 @@ class ControlPlane:
         await supervise(name, count_and_run, self.clock)
 
     async def stop(self, name: str) -> None:
-        """End a component as a crash would: at whatever it waits for."""
+        """End a component abruptly, as in a crash."""
         task = self._running.pop(name)
         task.cancel()
         await asyncio.wait([task])

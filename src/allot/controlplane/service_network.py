@@ -1,7 +1,7 @@
-"""Services on this machine: tells the pod network who is behind which, and opens the machine's sockets for LoadBalancers and NodePorts.
+"""Services on this machine: sends endpoints to the pod network, and opens the machine's sockets for LoadBalancers and NodePorts.
 
-Only opens them: whoever connects is accepted and relayed by the process inside of the network (`network.inside`). Where there is no pod
-network, Services that would need one say so.
+Only opens them: the process inside the network accepts and relays connections (`network.inside`). Without a pod
+network, Services that would need one report that.
 """
 
 from __future__ import annotations
@@ -226,11 +226,11 @@ class ServiceServing:
                 metadata["name"], patch, PatchType.MERGE, metadata["namespace"], subresource="status"
             )
         except NotFound:
-            return  # it is gone, and this will be told
+            return  # it is gone, which the watch reports
 
 
 def _is_free(address: str, places: list[tuple[str, int]]) -> bool:
-    """Whether nobody has one of these ports; those that we may not have do not count."""
+    """Whether these ports are free; ports that need privileges do not count."""
     for protocol, port in places:
         try:
             bound(address, port, _KINDS[protocol]).close()

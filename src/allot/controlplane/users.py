@@ -1,4 +1,4 @@
-"""Who the components of a control plane are to the API server: the users that the default roles are bound to."""
+"""The API users of control plane components, to which the default roles are bound."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ADMINISTRATOR = User("kubernetes-admin", groups=("system:masters", AUTHENTICATED
 SCHEDULER = User("system:kube-scheduler", groups=(AUTHENTICATED_GROUP,))
 # Reads everything; each controller writes as itself.
 CONTROLLERS = User("system:kube-controller-manager", groups=(AUTHENTICATED_GROUP,))
-# With the rights that come with the definition of ComputeClasses.
+# With the permissions that come with the definition of ComputeClasses.
 AUTOSCALER = User("allot:cluster-autoscaler", groups=(AUTHENTICATED_GROUP,))
 
 _NAMESPACE = "kube-system"
 
 
 def controller_user(account: str) -> User:
-    """The service account of a controller. It need not exist: nothing but its name counts, as with certificates."""
+    """The service account of a controller. It need not exist: only its name counts, as with certificates."""
     return service_account_user(_NAMESPACE, account, "", {})
 
 

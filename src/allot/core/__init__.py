@@ -1,5 +1,5 @@
 """The pure core: same input, same output, on every machine.
 
-Nothing in here does I/O, reads a clock, rolls dice or logs; import-linter keeps it so (pyproject.toml). Shells around it
+Nothing in here does I/O, reads a clock, uses randomness or logs; import-linter enforces this (pyproject.toml). Shells around it
 read and write the world.
 """

@@ -1,4 +1,4 @@
-"""The Container Device Interface, version 1.1: what a spec consists of, strict reading, the lowest version that has it all.
+"""The Container Device Interface, version 1.1: the parts of a spec, strict parsing, and the minimum version of a spec.
 
 Drivers write specs (`allot.driver.cdi`), agents read them (`allot.node.cdi`); neither files nor devices of the host are known here.
 The rules are those of the reference library that container runtimes use (container-device-interface 1.1): an unknown key, a bad name

@@ -1,4 +1,4 @@
-"""Reasons as data: why a request got nothing, per device and summed up for people.
+"""Reasons as data: why a request got nothing, per device and as a summary.
 
 The allocator makes them, events, `allot explain` and the dashboard show them. Nothing here knows how an allocation
 is made.
@@ -33,7 +33,7 @@ class Obstacle(StrEnum):
 
 
 class DeviceReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Why one device will not do."""
+    """Why one device does not fit."""
 
     device: str
     obstacle: Obstacle

@@ -1,4 +1,4 @@
-"""Remembered answers of pure functions whose arguments `functools.lru_cache` cannot take: they have no hash, or are told apart by
+"""Caches answers of pure functions whose arguments `functools.lru_cache` cannot handle: they have no hash, or are distinguished by
 identity. A memo changes what work costs and never an answer, so it may live as long as the process."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which labels, nodes and devices a selector, toleration or taint rule means.
+"""Which labels, nodes and devices a selector, toleration or taint rule matches.
 
 Knows label selectors (as objects and as text), node selectors, tolerations of nodes' and devices' taints, and the selectors of DeviceTaintRules.
 Does not know nodes' or pods' other affairs, and decides nothing about allocation.
@@ -304,6 +304,14 @@ def node_matcher(selector: NodeSelector) -> NodeMatcher:
             if term.match_expressions or term.match_fields
         )
     )
+
+
+def matches_if_valid(matcher: NodeMatcher, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node is meant; a selector that cannot be understood means none."""
+    try:
+        return matcher.matches(name, labels)
+    except SelectorError:
+        return False
 
 
 def matches(selector: NodeSelector, node: Node) -> bool:

@@ -1,7 +1,7 @@
-"""The dashboard's side of its analyst: starts it with the first question, tells it what has changed, keeps its answers.
+"""The dashboard's client of its analyst: starts it with the first question, sends it changes, caches its answers.
 
-An answer holds until something changes on which one may depend. An older one is given at once where that is better than none, and says
-that it is old. One question is asked at a time; who asks the same meanwhile waits for the same answer.
+An answer is valid until a relevant change. An older one is returned at once if that is better than none, and is marked
+as old. One question runs at a time; concurrent equal questions share the answer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _log = logging.getLogger("allot.dashboard")
 
 ANSWER_S_MAX = 120.0
 ANSWERS_MAX = 500
-# It has a copy of the cluster: whoever looks at other pages for so long does not need that.
+# It holds a copy of the cluster, which is not needed if no question comes for this long.
 IDLE_S = 600.0
 WAITING_MAX = 64
-# Beyond so many changes it is quicker to begin anew.
+# Beyond this many changes, it is faster to start over.
 _CHANGES_MAX = 50_000
 _OBJECTS_AT_ONCE = 500
 _LINE_BYTES_MAX = 1 << 30
@@ -40,7 +40,7 @@ class TooMany(Exception):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the analyst said, as JSON, and as of which state of the cluster."""
+    """The analyst's answer as JSON, and the revision of the cluster."""
 
     decisive: int
     data: bytes
@@ -48,14 +48,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Analysis:
-    """Asks the analyst of one cluster. command: how it is started."""
+    """Talks to the analyst of one cluster. command: starts it."""
 
     def __init__(self, model: Model, clock: Clock, command: Sequence[str] = ()) -> None:
         self._model = model
         self._clock = clock
         self._command = tuple(command) or (sys.executable, "-m", "allot.dashboard.analyst")
         self._process: asyncio.subprocess.Process | None = None
-        # What it has not been told yet; None if it has to be told everything.
+        # Changes not sent yet; None if everything must be sent.
         self._untold: list[Change] | None = None
         self._answers: OrderedDict[Key, Answer] = OrderedDict()
         self._asking: dict[Key, asyncio.Task[Answer]] = {}
@@ -68,7 +68,7 @@ class Analysis:
         return self._process.pid if self._process is not None else 0
 
     def changed(self, changes: Iterable[Change]) -> None:
-        """What happened, in order: to be told with the next question."""
+        """Changes in order, to be sent with the next question."""
         if self._untold is not None:
             self._untold.extend(changes)
             if len(self._untold) > _CHANGES_MAX:
@@ -79,7 +79,7 @@ class Analysis:
         return self._answers.get(_key(name, arguments))
 
     def is_fresh(self, answer: Answer) -> bool:
-        """Whether nothing has happened since on which an answer may depend."""
+        """Whether nothing relevant has changed since."""
         return answer.decisive == self._model.decisive
 
     async def ask(self, name: str, arguments: Mapping[str, str]) -> Answer:
@@ -96,8 +96,13 @@ class Analysis:
             self._stay()
             asking = self._asking[key] = asyncio.ensure_future(self._asked(key))
             asking.add_done_callback(lambda _done: self._answered(key))
-        # Who leaves must not take the answer away from the others.
-        return await asyncio.shield(asking)
+        try:
+            # A caller that leaves must not cancel the answer for the others.
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if not asking.cancelled():
+                raise
+            return _failed("another moment is shown now", self._clock.seconds())
 
     def _answered(self, key: Key) -> None:
         self._asking.pop(key, None)
@@ -113,7 +118,7 @@ class Analysis:
 
     async def _end_when_idle(self) -> None:
         await self._clock.sleep(IDLE_S)
-        # Once begun it is done, also if a question comes meanwhile, which then starts another one.
+        # Once started, the shutdown completes even if a question arrives, which then starts another analyst.
         await asyncio.shield(self._end())
 
     async def _asked(self, key: Key) -> Answer:
@@ -130,7 +135,7 @@ class Analysis:
                 _log.warning("the analyst ended with code %s while it was asked %s", code, key[0])
                 return _failed("the analyst ended; ask again to start another one", at)
             except BaseException:
-                # Whatever it says next would be taken for the answer to another question.
+                # Its next output would be mistaken for the answer to another question.
                 await self._end()
                 raise
         answer = Answer(decisive, data, at)
@@ -180,7 +185,7 @@ class Analysis:
         return code
 
     async def close(self) -> None:
-        """The analyst ends, and whoever waits for it."""
+        """End the analyst and fail its callers."""
         for task in tuple(self._asking.values()):
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
@@ -189,7 +194,7 @@ class Analysis:
 
 
 def _failed(text: str, at: float) -> Answer:
-    """In place of an answer; it is not kept, and is never fresh."""
+    """An error instead of an answer; it is not cached, and never fresh."""
     return Answer(-1, msgspec.json.encode({"error": text}), at)
 
 

@@ -1,7 +1,7 @@
-"""The process that answers questions which take long: it has a copy of the cluster and nothing else to do.
+"""The process that answers slow questions from a copy of the cluster.
 
-Started by `analysis`, which tells it of changes before it asks. A question that fails is answered with what went wrong, and the next one
-is asked of a cluster that is made anew.
+Started by `analysis`, which sends changes before each question. A failing question gets the error as its answer, and the next one
+uses a rebuilt cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAILED = "the question could not be answered; the log of the dashboard says why
 
 
 class Analyst:
-    """Keeps the objects, and the cluster that was made of them."""
+    """Keeps the objects, and the cluster built from them."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
@@ -33,7 +33,7 @@ class Analyst:
         self._what_if: WhatIfCluster | None = None
 
     def take(self, message: tuple[Any, ...]) -> bytes | None:
-        """A message; the answer, if it asks."""
+        """Handle a message; returns the answer to a question."""
         kind, *rest = message
         if kind == "objects":
             self._objects.update((key_of(object_), object_) for object_ in rest[0])
@@ -68,7 +68,7 @@ class Analyst:
             what_if.pass_to(now)
         found = result_or_none(f"question {name}", lambda: self._asked(what_if, name, arguments))
         if found is None:
-            # What was tried out may not have been taken back.
+            # An attempted change may not have been reverted.
             self._what_if = None
             found = {"error": _FAILED}
         return msgspec.json.encode(found)
@@ -94,7 +94,7 @@ def serve(messages: IO[bytes], answers: IO[bytes], machines: Machines) -> None:
 
 
 def main(machines: Machines = NO_MACHINES) -> None:
-    """Questions come on stdin and answers go to stdout; whatever is printed goes to stderr. machines: that could be added."""
+    """Reads questions from stdin and writes answers to stdout; other output goes to stderr. machines: that could be added."""
     tune()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

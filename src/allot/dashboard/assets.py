@@ -1,4 +1,4 @@
-"""The files of the page, as they come with the package: read once, compressed once."""
+"""The static files of the page from the package: read once, compressed once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDEX = "index.html"
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """A file as it is sent."""
+    """A file ready to send."""
 
     content_type: str
     data: bytes

@@ -1,23 +1,22 @@
-"""Who may come in. The dashboard is on this machine for the person who started it, and for nobody whose page they happen to visit.
+"""Access control. The dashboard is for the user who started it, not for other web pages in the same browser.
 
-- The Host header must be a name that the server goes by: a page whose own name was made to point here (DNS rebinding) has another.
-- What a page of another origin sends is refused, whatever it is.
-- A link has a token that works once; it becomes a cookie that scripts cannot read and other sites cannot send.
+- The Host header must be a name of the server: a page whose name was pointed here (DNS rebinding) has another.
+- Requests from a page of another origin are refused.
+- A link has a token that works once; it becomes a cookie that scripts cannot read and other sites cannot send (`sessions`).
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 
 from allot.dashboard.links import new_token
+from allot.dashboard.sessions import LASTS_S, Sessions
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request
 
 TOKEN_HEADER = "x-allot-token"
-SESSIONS_MAX = 64
-# Guessing a token of 256 bits is hopeless, but there is no need to let anybody try.
+# Guessing a token of 256 bits is hopeless, but attempts are limited anyway.
 _TRIES_MAX = 1000
 _SAME = ("same-origin", "none", "")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -35,20 +34,24 @@ SECURITY_HEADERS = {
 
 
 class Door:
-    """Checks requests. hosts: names besides those of this machine under which the server, or a proxy in front of it, may be called; announce: told each token; token: the first."""
+    """Checks requests. sessions: of browsers that are logged in; hosts: names of the server, or of a proxy in front of it, besides those of this machine; announce: receives each token; token: the first."""
 
     def __init__(
-        self, hosts: Iterable[str] = (), announce: Callable[[str], None] = lambda _token: None, token: str = ""
+        self,
+        sessions: Sessions,
+        hosts: Iterable[str] = (),
+        announce: Callable[[str], None] = lambda _token: None,
+        token: str = "",
     ) -> None:
+        self._sessions = sessions
         self._further = frozenset(host.lower() for host in hosts)
         self._announce = announce
         self._token = token or new_token()
-        self._sessions: dict[bytes, None] = {}
         self._failures = 0
         self._port = 0
 
     def open(self, port: int) -> None:
-        """Requests come from now on, at this port."""
+        """Start accepting requests at this port."""
         self._port = port
         self._announce(self._token)
 
@@ -58,7 +61,7 @@ class Door:
         return f"allot-dashboard-{self._port}"
 
     def check(self, request: Request) -> None:
-        """HttpError 403 for whoever calls the server by another name, or from another page."""
+        """HttpError 403 for requests with another host name, or from another page."""
         host = request.header("host").lower()
         if not self._is_known(host):
             raise HttpError(
@@ -73,20 +76,21 @@ class Door:
             raise HttpError(403, f"origin {origin[:200]!r}: requests from other pages are refused")
 
     def _is_known(self, host: str) -> bool:
-        """Names of this machine with our port only: other ports of it are other servers. Others stand in front of us, wherever."""
+        """Names of this machine only with our port: its other ports are other servers. Proxies may have any port."""
         return _without_port(host) in self._further or host in {f"{name}:{self._port}" for name in _LOOPBACK}
 
     def check_data(self, request: Request) -> None:
-        """HttpError for whoever may not have data: 403 from another site, 401 without a session."""
+        """HttpError for requests without access to data: 403 from another site, 401 without a session."""
         if request.header("sec-fetch-site") not in _SAME:
             raise HttpError(403, "requests from other sites are refused")
-        if not self._has_session(request):
+        if not self.has_session(request):
             raise HttpError(401, "open the link that allot dashboard printed")
 
-    def _has_session(self, request: Request) -> bool:
+    def has_session(self, request: Request) -> bool:
+        """Whether the browser is logged in, still."""
         for part in request.header("cookie").split(";"):
             name, _, value = part.strip().partition("=")
-            if name == self.cookie_name and sha256(value.encode()).digest() in self._sessions:
+            if name == self.cookie_name and self._sessions.is_good(value):
                 return True
         return False
 
@@ -104,16 +108,13 @@ class Door:
                 403,
                 "the token is wrong or has been used: each link works once, and a new one is printed after it was used",
             )
-        session = new_token()
-        while len(self._sessions) >= SESSIONS_MAX:
-            self._sessions.pop(next(iter(self._sessions)))
-        self._sessions[sha256(session.encode()).digest()] = None
         self._token = new_token()
         self._announce(self._token)
-        # Without a path it is for that of the page alone: behind a proxy others answer from the same origin. And what counts is how
-        # browsers come to the proxy, not how the proxy comes here.
+        # Without a path, the cookie is only for the page's path: behind a proxy, others share the origin. What counts is how
+        # browsers reach the proxy, not how the proxy reaches us.
         secure = "; Secure" if origin.startswith("https:") else ""
-        return f"{self.cookie_name}={session}; HttpOnly; SameSite=Strict{secure}"
+        session, lasts = self._sessions.new(), int(LASTS_S)
+        return f"{self.cookie_name}={session}; Max-Age={lasts}; HttpOnly; SameSite=Strict{secure}"
 
 
 def _without_port(host: str) -> str:

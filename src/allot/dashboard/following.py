@@ -1,4 +1,4 @@
-"""The cluster that is shown: one that runs, followed change by change, or a dump, which stays as it is."""
+"""The displayed cluster: a live one, followed change by change, or a static dump."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import msgspec
 
 from allot.client.api import Client
 from allot.client.connection import Connection
-from allot.client.errors import ApiError, Forbidden, NotFound
+from allot.client.errors import ApiError
 from allot.client.informer import Change as Seen
 from allot.core.advice.snapshot import KINDS, Snapshot, SnapshotKind
 from allot.core.model.codec import without_managed_fields
 from allot.core.model.meta import APIStruct
+from allot.core.model.resource_v1 import ResourceClaim
 from allot.dashboard.analysis import Analysis
+from allot.dashboard.autoscalers import AutoscalerStatus
+from allot.dashboard.measuring import Measuring
 from allot.dashboard.model import Change, Model
+from allot.dashboard.recorder import Recorder
+from allot.dashboard.recordings import Writer
+from allot.dashboard.views.holdings import Holdings, held_changes
 from allot.dashboard.views.timeline import Timeline, held_before
 from allot.process.clock import Clock
 from allot.process.supervise import supervise
@@ -26,30 +32,29 @@ from allot.reading.errors import NotReached
 from allot.reading.listener import Listener
 from allot.reading.live import Troubles, hearing_troubles, watching
 from allot.reading.snapshots import snapshot_and_values
-from allot.yaml_values.reader import NotYAML, read_yaml
 
-# Changes come in bursts, and nobody can read faster.
+# Changes come in bursts, and no one reads faster.
 PAUSE_S = 0.2
 _AT_ONCE = 500
 _LATE_KINDS_EVERY_S = 15.0
-_STATUS_OF_AUTOSCALER = ("kube-system", "cluster-autoscaler-status")
+_USE_EVERY_S = 15.0
 Object = dict[str, Any]
 BY_KIND = {kind.name: kind for kind in reversed(KINDS)}
 
 
 class Unknown(Exception):
-    """An object that is not there, or may not be seen."""
+    """An object that does not exist, or may not be read."""
 
 
 async def wait_for_news(news: asyncio.Event, seconds: float) -> None:
-    """Until there are some, but not longer than that."""
+    """Wait for changes, up to a timeout."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await news.wait()
 
 
 class Followed:
-    """The cluster, and who waits for news of it. title: what to call it; origin: where it is; analyst: how the process is started that
+    """The cluster, and listeners for its changes. title: its name; origin: where it is; analyst: the command of the process that
     answers questions."""
 
     def __init__(self, model: Model, clock: Clock, title: str, origin: str, analyst: Sequence[str] = ()) -> None:
@@ -58,6 +63,8 @@ class Followed:
         self.title = title
         self.origin = origin
         self.timeline = Timeline()
+        self.holdings = Holdings()
+        self.recorder: Recorder | None = None
         self.analysis = Analysis(model, clock, analyst)
         self.troubles: Troubles | None = None
         self._news = asyncio.Event()
@@ -69,25 +76,37 @@ class Followed:
 
     @property
     def stale(self) -> str:
-        """What to tell if it is out of date."""
-        return self.troubles.text if self.troubles is not None else ""
+        """A message if it is out of date, or no longer recorded."""
+        said = (
+            self.troubles.text if self.troubles is not None else "",
+            self.recorder.problem if self.recorder is not None else "",
+        )
+        return " · ".join(filter(None, said))
+
+    async def at(self, moment: float | None) -> Followed:  # noqa: ARG002
+        """The cluster at a moment; only a recording has others than the present."""
+        return self
+
+    def span(self, moment: float | None) -> dict[str, Any] | None:  # noqa: ARG002
+        """The time that a recording covers; None for anything else (`replaying.Player`)."""
+        return None
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
-        """An object as it was written. Unknown."""
+        """An object as written. Unknown."""
         raise NotImplementedError
 
     async def autoscaler_status(self) -> Any:
-        """What the autoscaler says of its pools; None if it says nothing, or may not be asked."""
+        """The autoscaler's status of its pools; None if there is none, or it may not be read."""
         return None
 
     def told(self) -> None:
-        """There are news for all who wait."""
+        """Notify all listeners."""
         self._news.set()
         self._news = asyncio.Event()
 
     @property
     def next_news(self) -> asyncio.Event:
-        """Is set when there are some. Who looks at the cluster takes it before: what happens meanwhile is news, too."""
+        """An event that is set at the next change. Take it before reading the cluster, so that no change is missed."""
         return self._news
 
     def look(self, at: float) -> None:
@@ -103,7 +122,7 @@ class _Dump(Followed):
         self, model: Model, clock: Clock, title: str, values: Sequence[Object], analyst: Sequence[str]
     ) -> None:
         super().__init__(model, clock, title, "", analyst)
-        # Types name only parts of some kinds, so what was written is kept, too; compressed, as it is seldom looked at.
+        # Types cover only part of some kinds, so the original is also kept; compressed, because it is rarely needed.
         self._written = {_place(value): zlib.compress(msgspec.json.encode(value), 1) for value in values}
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
@@ -130,9 +149,11 @@ async def dump_followed(
     """A dump. Unreadable."""
     snapshot, values = snapshot_and_values(files, listener)
     followed = _Dump(Model(snapshot), clock, ", ".join(files), values, analyst)
-    # A dump does not say when it was made: not before the newest time in it.
+    # A dump does not say when it was taken: not before the newest time in it.
     past = held_before(followed.model.what_if.claims.claims())
-    followed.look(max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds())
+    now = max(snapshot.taken_at or 0.0, past[-1][0] + 1.0 if past else 0.0) or clock.seconds()
+    followed.look(now)
+    followed.holdings.begin(followed.model.what_if.claims.claims(), now)
     try:
         yield followed
     finally:
@@ -148,6 +169,7 @@ class _Live(Followed):
     ) -> None:
         super().__init__(model, clock, title, origin, analyst)
         self._client = client
+        self._autoscaler = AutoscalerStatus(client, model)
 
     async def read(self, kind: SnapshotKind, namespace: str, name: str) -> Object:
         discovery = await self._client.discovery()
@@ -162,19 +184,19 @@ class _Live(Followed):
         return {"apiVersion": kind.api_version(version), "kind": kind.name, **without_managed_fields(found)}
 
     async def autoscaler_status(self) -> Any:
-        namespace, name = _STATUS_OF_AUTOSCALER
-        try:
-            found = await self._client.resource("", "v1", "configmaps", namespaced=True).get(name, namespace)
-            return read_yaml(str(found.get("data", {}).get("status", "")).encode())
-        except (Forbidden, NotFound, NotYAML):
-            return None
+        return await self._autoscaler.read()
 
 
 @asynccontextmanager
 async def cluster_followed(
-    connection: Connection, title: str, listener: Listener, clock: Clock, analyst: Sequence[str] = ()
+    connection: Connection,
+    title: str,
+    listener: Listener,
+    clock: Clock,
+    analyst: Sequence[str] = (),
+    recording: Writer | None = None,
 ) -> AsyncIterator[Followed]:
-    """A cluster. Denied, NotReached."""
+    """A cluster. recording: where to keep what happens. Denied, NotReached."""
     seen: list[Change] = []
     changed = asyncio.Event()
 
@@ -193,15 +215,23 @@ async def cluster_followed(
                 followed = _Live(model, clock, title, connection.server, watched.client, analyst)
                 followed.troubles = troubles
                 followed.look(now)
-                following = asyncio.ensure_future(
-                    supervise("following the cluster", lambda: _follow(followed, seen, changed), clock)
-                )
+                followed.holdings.begin(model.what_if.claims.claims(), now)
+                tasks = {"following the cluster": lambda: _follow(followed, seen, changed)}
+                measuring = Measuring(watched.client)
+                tasks["measuring devices"] = lambda: _measure(followed, measuring)
+                if recording is not None:
+                    recorder = followed.recorder = Recorder(recording, model, clock, title, followed.told)
+                    tasks["recording"] = recorder.run
+                running = [asyncio.ensure_future(supervise(name, run, clock)) for name, run in tasks.items()]
                 try:
                     yield followed
                 finally:
-                    following.cancel()
-                    await asyncio.gather(following, return_exceptions=True)
+                    for task in running:
+                        task.cancel()
+                    await asyncio.gather(*running, return_exceptions=True)
                     await followed.analysis.close()
+                    if followed.recorder is not None:
+                        await followed.recorder.close()
         except ApiError as error:
             raise NotReached(connection.server, error) from None
 
@@ -216,15 +246,43 @@ async def _follow(followed: Followed, seen: list[Change], changed: asyncio.Event
         batch = seen[:]
         del seen[: len(batch)]
         if batch:
-            # Whoever tells of changes is there again.
+            # The watch is connected again.
             troubles.since = ""
         for first in range(0, len(batch), _AT_ONCE):
             part = batch[first : first + _AT_ONCE]
             model.apply(part)
             followed.analysis.changed(part)
+            _note_held(followed, part)
+            if followed.recorder is not None:
+                followed.recorder.changed(part)
             model.refresh()
             await asyncio.sleep(0)
         now = clock.seconds()
         model.what_if.pass_to(now)
         followed.look(now)
         followed.told()
+
+
+def _note_held(followed: Followed, changes: Sequence[Change]) -> None:
+    """Which claims got devices, and which gave some back."""
+    now = followed.clock.seconds()
+    for before, after in changes:
+        if isinstance(before, ResourceClaim) or isinstance(after, ResourceClaim):
+            followed.holdings.change(now, held_changes(before, after))  # type: ignore[arg-type]
+
+
+async def _measure(followed: Followed, measuring: Measuring) -> None:
+    """Keep up to date how busy the devices of pods are, where that is measured."""
+    model, clock = followed.model, followed.clock
+    while True:
+        found = await measuring.read(list(model.users()))
+        if found is not None:
+            gone = dict.fromkeys(model.use.keys() - found.keys())
+            news = {key: use for key, use in found.items() if use != model.use.get(key)} | gone
+            model.what_if.pass_to(clock.seconds())
+            model.measure(news)
+            if followed.recorder is not None and news:
+                followed.recorder.measured(news)
+            if model.refresh():
+                followed.told()
+        await clock.sleep(_USE_EVERY_S)

@@ -1,6 +1,6 @@
-"""How the dashboard and its analyst talk through pipes: each message behind its length.
+"""The pipe protocol between the dashboard and its analyst: each message follows its length.
 
-To the analyst go objects as they are in memory (pickle: both ends are the same program, and nobody else has the pipe); from it comes JSON.
+Messages to the analyst are pickled objects (both ends are the same program, and no one else has the pipe); answers are JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def encode(message: Any) -> bytes:
 
 
 def read_message(stream: IO[bytes]) -> Any:
-    """The next message to the analyst; EOFError when there is no more."""
+    """The next message to the analyst; EOFError at the end."""
     return pickle.loads(_read(stream, int.from_bytes(_read(stream, _LENGTH_BYTES), "big")))
 
 

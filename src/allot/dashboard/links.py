@@ -1,4 +1,4 @@
-"""Links that let a browser in, and the file in which the next one is kept for whoever may read it: its owner."""
+"""Login links, and the file with the next one, which only its owner may read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def new_token() -> str:
 
 
 def link_of(base: str, token: str) -> str:
-    """base: the address of the server. The token is in the part that browsers keep to themselves."""
+    """base: the address of the server. The token is in the fragment, which browsers do not send."""
     return f"{base}/{_TOKEN}{token}"
 
 
@@ -33,7 +33,7 @@ def token_in(link: str) -> str:
 
 
 def write_link(path: Path, link: str) -> None:
-    """For the owner alone: whoever has the link is let in."""
+    """Readable only by the owner, because the link grants access."""
     new = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(link)

@@ -1,7 +1,7 @@
-"""The cluster as the pages know it: objects in, changed rows out. Pure: told of changes, asked for rows.
+"""The cluster as the pages see it: objects in, changed rows out. Pure.
 
-A change marks what it touches: a claim its devices, a pod its node and its claims. `refresh` makes the rows of what was marked, so
-a change costs what it touches and not what the cluster has.
+A change marks what it affects: a claim its devices, a pod its node and its claims. `refresh` rebuilds the marked rows, so
+the cost depends on the change, not on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.snapshot import Snapshot
 from allot.core.advice.usage.published import published_pool
 from allot.core.advice.usage.reach import Reach, anybodys_reach, closed_because
-from allot.core.advice.what_if import Outgrown, WhatIfCluster
+from allot.core.advice.what_if import Key, Outgrown, WhatIfCluster, key_of
 from allot.core.allocation.devices import ClaimID, DeviceID
 from allot.core.allocation.pools import PoolID
 from allot.core.model.core_v1 import Node, Pod
@@ -24,15 +24,23 @@ from allot.core.model.observed_v1 import Event
 from allot.core.model.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.dashboard.tables import Table
+from allot.dashboard.views.attention import Facts, attention_rows
 from allot.dashboard.views.claims import claim_row, held_by, problems_of
-from allot.dashboard.views.events import event_row
-from allot.dashboard.views.gangs import gang_row
+from allot.dashboard.views.events import event_row, times_of
+from allot.dashboard.views.gangs import UNPLACED, gang_row
 from allot.dashboard.views.health import sick_devices
 from allot.dashboard.views.nodes import SEVERAL, cells_of, node_facts, pool_facts
 from allot.dashboard.views.pods import pod_row, waits
 from allot.dashboard.views.timeline import Sample
 
 EVENTS_MAX = 2000
+# Below so many percent, for so long, devices are hardly used.
+LOW_PERCENT = 5.0
+LOW_S = 600.0
+# What a pod uses of its devices: percent of their time, and MiB of their memory.
+Use = tuple[float, float]
+_TRIED = "FailedScheduling"
+_ROWS = ("nodes", "pods", "claims", "gangs", "events")
 _GROUPS = (PodGroup, KaiPodGroup, VolcanoPodGroup, CoschedulingPodGroup)
 Change = tuple[APIStruct | None, APIStruct | None]
 
@@ -42,16 +50,21 @@ class Model:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = 1
-        # Counts changes on which an answer may depend: everything but events.
+        # Counts changes that may affect answers: everything except events.
         self.decisive = 0
-        self.tables: Mapping[str, Table] = {name: Table() for name in ("nodes", "pods", "claims", "gangs", "events")}
+        self.tables: Mapping[str, Table] = {name: Table() for name in (*_ROWS, "attention")}
         self._events: dict[str, Event] = {}
+        # By pod: events about failed attempts to schedule it.
+        self._tries: dict[str, set[str]] = {}
+        self.use: dict[str, Use] = {}
+        # Since when the devices of claims are hardly used.
+        self._low: dict[str, float] = {}
         self._begin(snapshot)
         self.refresh()
 
     def _begin(self, snapshot: Snapshot) -> None:
         """From nothing: the first time, and when the cluster turns out to use what it did not use before."""
-        # Events come and go by the thousand and decide nothing.
+        # Events change by the thousand and decide nothing.
         lasting = tuple(each for each in snapshot.objects if each.__class__ is not Event)
         self.what_if = WhatIfCluster(Snapshot(lasting, snapshot.taken_at, snapshot.unread))
         self._reach: Reach | None = None
@@ -64,15 +77,15 @@ class Model:
         self._claims_of: dict[str, tuple[ClaimID, ...]] = {}
         self._gang_of: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
-        # What is said against devices, by who says it: claims' drivers and pods' nodes; and in one sentence each.
+        # Complaints about devices, by source: claims' drivers and pods' nodes; and one sentence per device.
         self._said: dict[str, Mapping[DeviceID, str]] = {}
         self._sick: dict[DeviceID, str] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._waiting: set[str] = set()
         self._running: set[str] = set()
-        # What rows say, for counting: of claims and gangs.
+        # States of claims and gangs, for counting.
         self._states: dict[str, dict[str, str]] = {"claims": {}, "gangs": {}}
-        self._dirty: dict[str, set[Any]] = {name: set() for name in (*self.tables, "pools")}
+        self._dirty: dict[str, set[Any]] = {name: set() for name in (*_ROWS, "pools")}
         for object_ in snapshot.objects:
             self._mark(None, object_)
 
@@ -84,7 +97,7 @@ class Model:
             object_ = after if after is not None else before
             assert object_ is not None, "a change has an object"
             if object_.__class__ is not Event:
-                self.decisive += not _is_heartbeat(before, after)
+                self.decisive += not is_heartbeat(before, after)
                 try:
                     self.what_if.follow(before, after)
                 except Outgrown:
@@ -94,8 +107,8 @@ class Model:
 
     def _begin_again(self, object_: APIStruct) -> None:
         known = self.what_if.snapshot()
-        # Rows that are the same stay as they are, and nobody is told.
-        keys = {name: set(table) for name, table in self.tables.items() if name != "events"}
+        # Unchanged rows cause no update.
+        keys = {name: set(self.tables[name]) for name in _ROWS if name != "events"}
         self._begin(Snapshot((*known.objects, object_), known.taken_at, known.unread))
         for name, kept in keys.items():
             if name != "nodes":
@@ -145,6 +158,11 @@ class Model:
             self.named_by.setdefault(id_, set()).add(pod.metadata.name)
         if new:
             self._claims_of[key] = new
+        if key in self.use:
+            for id_ in {*old, *new}:
+                self._mark_use(id_)
+            if after is None:
+                del self.use[key]
         self._mark_health(key)
         self._mark_gang(key, self.what_if.cluster.membership.key(after) if after is not None else "")
         self._count_pod(key, after)
@@ -180,8 +198,33 @@ class Model:
         for name in self.named_by.get(ClaimID(claim.metadata.namespace, claim.metadata.name), ()):
             self._mark_health(f"{claim.metadata.namespace}/{name}")
 
+    def measure(self, use: Mapping[str, Use | None]) -> None:
+        """How busy the devices of pods are, by pod; None if no longer known. Other pods keep their values."""
+        for key, found in use.items():
+            if found is None:
+                self.use.pop(key, None)
+            else:
+                self.use[key] = found
+            for id_ in self._claims_of.get(key, ()):
+                self._mark_use(id_)
+
+    def _mark_use(self, id_: ClaimID) -> None:
+        self._dirty["claims"].add(id_)
+        percent = self._use_of(id_)
+        if percent is not None and percent[0] < LOW_PERCENT:
+            self._low.setdefault(str(id_), self.what_if.now)
+        else:
+            self._low.pop(str(id_), None)
+        for device in held_by(self.what_if.claims.claim(*id_)):
+            self._dirty["pools"].add(PoolID(device.driver, device.pool))
+
+    def _use_of(self, id_: ClaimID) -> Use | None:
+        """Of the devices of a claim: pods that share a device have the same values."""
+        found = [use for name in self.named_by.get(id_, ()) if (use := self.use.get(f"{id_.namespace}/{name}"))]
+        return max(found) if found else None
+
     def _mark_health(self, key: str) -> None:
-        """Of the devices of a pod, which may have come before or after it."""
+        """Mark the devices of a pod, which may arrive before or after it."""
         namespace, _, name = key.partition("/")
         pod = self.what_if.get(Pod, name, namespace)
         claims = (self.what_if.claims.claim(*id_) for id_ in self._claims_of.get(key, ()))
@@ -189,7 +232,7 @@ class Model:
         self._hear(f"pod {key}", sick_devices(pod, held) if pod is not None else {})
 
     def _hear(self, who: str, said: Mapping[DeviceID, str]) -> None:
-        """Somebody says this of devices, and nothing of what they said before."""
+        """Replace a source's complaints about devices."""
         before = self._said.pop(who, {})
         if said:
             self._said[who] = said
@@ -236,15 +279,33 @@ class Model:
         if after is not None:
             self._events[key] = after
         self._dirty["events"].add(key)
+        self._mark_try(key, event, is_there=after is not None)
         if len(self._events) > EVENTS_MAX * 2:
             kept = sorted(self._events.items(), key=lambda item: item[1].seen_at)[-EVENTS_MAX:]
             self._dirty["events"].update(self._events)
+            for old in self._events.keys() - dict(kept).keys():
+                self._mark_try(old, self._events[old], is_there=False)
             self._events = dict(kept)
+
+    def _mark_try(self, key: str, event: Event, *, is_there: bool) -> None:
+        about = event.involved_object
+        if event.reason != _TRIED or about.kind != "Pod":
+            return
+        pod = f"{about.namespace or event.metadata.namespace}/{about.name}"
+        if is_there:
+            self._tries.setdefault(pod, set()).add(key)
+        else:
+            self._tries.get(pod, set()).discard(key)
+            if not self._tries.get(pod):
+                self._tries.pop(pod, None)
+        self._dirty["pods"].add(pod)
 
     # --- rows ---
 
     def refresh(self) -> bool:
-        """Make the rows of what was marked; whether one of them is new."""
+        """Rebuild the marked rows; returns whether one has changed."""
+        if not any(self._dirty.values()):
+            return False
         revision, news = self.revision + 1, False
         for id_ in self._dirty["pools"]:
             self._refresh_pool(id_)
@@ -263,9 +324,64 @@ class Model:
                 news |= rows.put(key, row, revision) if row is not None else rows.remove(key, revision)
         for marks in self._dirty.values():
             marks.clear()
+        news |= self._refresh_attention(revision)
         if news:
             self.revision = revision
         return news
+
+    def _refresh_attention(self, revision: int) -> bool:
+        rows, table = attention_rows(self._facts()), self.tables["attention"]
+        news = [table.put(about, row, revision) for about, row in rows.items()]
+        news += [table.remove(about, revision) for about in set(table) - rows.keys()]
+        return any(news)
+
+    def _facts(self) -> Facts:
+        """The numbers that sentences are about."""
+        claims, gangs = self._states["claims"], self._states["gangs"]
+        longest = min(self._waiting, key=lambda key: (self._created(key) or "", key), default="")
+        sample = self.sample(0.0)
+        now = self.what_if.now
+        return Facts(
+            nodes=sum(info.node is not None for info in self.what_if.cluster.nodes.values()),
+            closed={name: reason for name, reason in self._closed.items() if reason},
+            devices=sample.free + sample.partly + sample.in_use + sample.unavailable,
+            free=sample.free,
+            unavailable=sample.unavailable,
+            sick={f"{id_.pool}/{id_.device}": said for id_, said in self._sick.items()},
+            waiting=len(self._waiting),
+            longest=longest,
+            longest_since=self._created(longest) if longest else None,
+            pending_claims=sum(state == "pending" for state in claims.values()),
+            idle=[self._holding(name) for name, state in claims.items() if state == "idle"],
+            unused=[
+                (name, self._holding(name)[1], since)
+                for name, since in self._low.items()
+                if now - since >= LOW_S and claims.get(name) == "in use"
+            ],
+            gangs=sorted(self._unplaced(key) for key, state in gangs.items() if state in UNPLACED),
+            incomplete=[
+                (f"{id_.driver} {id_.pool}", facts["incomplete"])
+                for id_, by_node in self._cells.items()
+                for facts in by_node.values()
+                if "incomplete" in facts
+            ],
+        )
+
+    def _created(self, pod: str) -> str | None:
+        namespace, _, name = pod.partition("/")
+        found = self.what_if.get(Pod, name, namespace)
+        return found.metadata.creation_timestamp if found is not None else None
+
+    def _holding(self, claim: str) -> tuple[str, int, str | None]:
+        found = self.what_if.claims.claim(*claim.split("/", 1))
+        allocation = found.status.allocation if found is not None else None
+        since = allocation.allocation_timestamp if allocation is not None else None
+        return claim, sum(1 for _ in held_by(found)), since
+
+    def _unplaced(self, key: str) -> tuple[str, int, int]:
+        row = self._gang(key)
+        assert row is not None, "its state is known"
+        return key, row["placed"], row["min"]
 
     def _count(self, table: str, key: str, row: dict[str, Any] | None) -> None:
         if row is not None:
@@ -280,7 +396,7 @@ class Model:
             if self._reach is None:
                 self._reach = anybodys_reach(self.what_if)
             pool = published_pool(self.what_if.claims.inventory, id_, slices.values(), self._reach)
-            cells = cells_of(pool, self._sick)
+            cells = cells_of(pool, self._sick, self._used)
             self._cells[id_] = {node: pool_facts(pool, found) for node, found in cells.items()}
         else:
             self._slices.pop(id_, None)
@@ -297,7 +413,7 @@ class Model:
             for cell in pool["d"]:
                 counts[cell["s"]] = counts.get(cell["s"], 0) + 1
         self._counts[name] = counts
-        # A node may be unknown, because it is gone or may not be read, and its devices still published.
+        # A node may be unknown because it is gone or may not be read, while its devices are still published.
         if (info is None or info.node is None) and not devices:
             self._counts.pop(name, None)
             return None
@@ -307,12 +423,27 @@ class Model:
     def _pod(self, key: str) -> dict[str, Any] | None:
         namespace, _, name = key.partition("/")
         pod = self.what_if.get(Pod, name, namespace)
-        return pod_row(self.what_if, pod) if pod is not None else None
+        return pod_row(self.what_if, pod, self._tried(key)) if pod is not None else None
+
+    def _tried(self, pod: str) -> tuple[int, str]:
+        """How many failed attempts events report for a pod, and the last time."""
+        events = [self._events[key] for key in self._tries.get(pod, ()) if key in self._events]
+        return sum(times_of(event) for event in events), max((event.seen_at for event in events), default="")
+
+    def _used(self, claim: object) -> float | None:
+        """Percent of their time that the devices of a claim are used; None if that is not measured."""
+        assert isinstance(claim, ClaimID)
+        found = self._use_of(claim)
+        return found[0] if found is not None else None
 
     def _claim(self, id_: ClaimID | str) -> dict[str, Any] | None:
         namespace, name = id_ if isinstance(id_, ClaimID) else id_.split("/", 1)
         claim = self.what_if.claims.claim(namespace, name)
-        return claim_row(claim, self.named_by.get(ClaimID(namespace, name), ())) if claim is not None else None
+        if claim is None:
+            self._low.pop(f"{namespace}/{name}", None)
+            return None
+        found = ClaimID(namespace, name)
+        return claim_row(claim, self.named_by.get(found, ()), self._use_of(found), self._low.get(str(found)))
 
     def _gang(self, key: str) -> dict[str, Any] | None:
         namespace, _, name = key.partition("/")
@@ -326,6 +457,25 @@ class Model:
         return event_row(event) if event is not None else None
 
     # --- questions that are quick ---
+
+    def known(self, key: Key) -> APIStruct | None:
+        """An object, if it is there."""
+        type_, namespace, name = key
+        if type_ is Event:
+            return self._events.get(f"{namespace}/{name}")
+        return self.what_if.get(type_, name, namespace)
+
+    def known_as(self, object_: APIStruct) -> APIStruct | None:
+        """What is known under the name of an object."""
+        return self.known(key_of(object_))
+
+    def users(self) -> Iterator[str]:
+        """The pods on nodes that have claims."""
+        for key in self._claims_of:
+            namespace, _, name = key.partition("/")
+            pod = self.what_if.get(Pod, name, namespace)
+            if pod is not None and pod.spec.node_name:
+                yield key
 
     def members(self, gang: str) -> Iterator[Pod]:
         """The pods of a gang."""
@@ -351,17 +501,17 @@ class Model:
         return sorted(found, key=lambda row: str(row["at"]), reverse=True)
 
     def counts(self) -> dict[str, int]:
-        """Pods, claims and gangs that somebody should look at."""
+        """Pods, claims and gangs that need attention."""
         claims, gangs = (Counter(states.values()) for states in self._states.values())
         return {
             "waiting": len(self._waiting),
             "pendingClaims": claims["pending"],
             "idleClaims": claims["idle"],
-            "unplacedGangs": gangs["waiting"] + gangs["incomplete"] + gangs["partly placed"],
+            "unplacedGangs": sum(gangs[state] for state in UNPLACED),
         }
 
     def sample(self, at: float) -> Sample:
-        """How much is held, and who waits."""
+        """Devices in use, and what waits."""
         totals: dict[str, int] = {}
         for counts in self._counts.values():
             for state, count in counts.items():
@@ -383,9 +533,17 @@ class Model:
                 for cell in pool["d"]:
                     yield f"{id_.driver}/{id_.pool}/{cell['n']}", node
 
+    def device_parts(self) -> Iterator[tuple[str, str]]:
+        """Every device that claims can hold: `driver/pool/name`, and its node. Of a GPU that is cut these are its parts."""
+        for id_, by_node in self._cells.items():
+            for node, pool in by_node.items():
+                for cell in pool["d"]:
+                    if "kn" not in cell:
+                        yield f"{id_.driver}/{id_.pool}/{cell['n']}", node
 
-def _is_heartbeat(before: APIStruct | None, after: APIStruct | None) -> bool:
-    """Whether all that has changed is when a node was last heard of."""
+
+def is_heartbeat(before: APIStruct | None, after: APIStruct | None) -> bool:
+    """Whether only a node's heartbeat has changed."""
     if not isinstance(before, Node) or not isinstance(after, Node):
         return False
     return (

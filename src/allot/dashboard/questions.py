@@ -1,6 +1,6 @@
-"""Questions that take long, answered from a cluster: why something waits, what fits, who owes whom. Pure.
+"""Answers slow questions from a cluster: why something waits, what fits, which queue owes which. Pure.
 
-Answers are plain values: what the commands print as JSON, and what pages need besides.
+Answers are plain values: the JSON of the commands, and what pages need in addition.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from allot.core.advice.usage.devices import By, device_usage
 from allot.core.advice.usage.partitions import partition_usage
 from allot.core.advice.usage.published import published_pools, units_of
 from allot.core.advice.usage.queues import queue_usage, resources_shown, strays
+from allot.core.advice.waking import wakes
 from allot.core.advice.what_if import WhatIfCluster, as_json
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.cel.data.values import EvaluationError
@@ -40,6 +41,7 @@ from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.core_v1 import Pod
 from allot.core.model.meta import APIStruct
+from allot.core.scheduling import group_key, group_name_of
 from allot.dashboard.views.pods import waits
 from allot.dashboard.views.remedies import command_of
 
@@ -47,18 +49,18 @@ Arguments = Mapping[str, str]
 COPIES_MAX = 2000
 NODES_MAX = 500
 _DEVICES_MAX = 64
-# In front of a machine that nodes are to be like; names of nodes have no colon.
+# A prefix for machines as node templates; node names have no colon.
 _MACHINE = "machine:"
 _WAITING_MAX = 300
 _EVERY_FIELD = EnvironmentOptions(list_type_attributes=True, consumable_capacity=True, stored=False)
 
 
 class BadQuestion(ValueError):
-    """A question that makes no sense, or is about something that is not there."""
+    """An invalid question, or about an object that does not exist."""
 
 
 class Machines(Protocol):
-    """Machines that could be added. Who knows drivers knows them, and that is not the dashboard."""
+    """Machines that could be added. The dashboard does not know drivers, so they are passed in."""
 
     def offered(self) -> Sequence[tuple[str, str]]:
         """Their names, and what they have."""
@@ -68,7 +70,7 @@ class Machines(Protocol):
 
 
 class NoMachines:
-    """Where nobody offers any."""
+    """No machines."""
 
     def offered(self) -> Sequence[tuple[str, str]]:
         """None."""
@@ -112,8 +114,14 @@ def _explain(what_if: WhatIfCluster, arguments: Arguments, _machines: Machines) 
             removed["sentence"] = numbered(removed["count"], removed["text"])
     for change, shown in zip(found.changes, value["changes"], strict=True):
         shown["command"] = command_of(change)
-    # The whole text, too: it is what `allot explain` prints, and what people paste into tickets.
-    return {**value, "text": "\n".join(lines(found))}
+    waiting = {"pod": f"{namespace}/{name}", "gang": _gang_key(what_if, namespace, name)}.get(kind, "")
+    # Also the full text of `allot explain`, which users paste into tickets.
+    return {**value, "wakes": wakes(what_if, waiting) if waiting else (), "text": "\n".join(lines(found))}
+
+
+def _gang_key(what_if: WhatIfCluster, namespace: str, name: str) -> str:
+    group = what_if.group_named(namespace, name)
+    return group_key(group_name_of(group)) if group is not None else ""
 
 
 # --- how much ---
@@ -194,7 +202,7 @@ def _plan(what_if: WhatIfCluster, arguments: Arguments, machines: Machines) -> A
 
         def outcome(cluster: Snapshot) -> PlanResult:
             fresh = WhatIfCluster(cluster, what_if.gates)
-            # A gang starts as a whole or not at all, which placing its pods one by one would not say.
+            # A gang starts completely or not at all, which placing its pods one by one would not show.
             waiting = [
                 pod for pod in fresh.all(Pod) if waits(pod) and not pod.spec.node_name and fresh.group_of(pod) is None
             ]
@@ -230,7 +238,7 @@ def _short(result: PlanResult) -> Any:
 
 
 def _copied(what_if: WhatIfCluster, arguments: Arguments) -> dict[str, Any]:
-    """What a copy is: a pod like one that is there, or a claim for some devices of a class."""
+    """A copy: a pod like an existing one, or a claim for devices of a class."""
     pod_name = arguments.get("pod", "")
     if pod_name:
         namespace, _, name = pod_name.partition("/")

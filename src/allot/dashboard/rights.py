@@ -1,15 +1,15 @@
-"""What the dashboard has to be allowed in a cluster: to look at what its pages show, and nothing else."""
+"""The dashboard's RBAC rules: read what its pages show, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from allot.core.advice.snapshot import KINDS
+from allot.dashboard.autoscalers import STATUS_NAME
+from allot.dashboard.measuring import API, METRICS
 
 ROLE = "allot-dashboard"
 _READ = ("get", "list", "watch")
-# What an autoscaler says of its pools.
-_STATUS_OF_AUTOSCALER = "cluster-autoscaler-status"
 
 
 def cluster_role() -> dict[str, Any]:
@@ -21,9 +21,8 @@ def cluster_role() -> dict[str, Any]:
         {"apiGroups": [group], "resources": sorted(plurals), "verbs": list(_READ)}
         for group, plurals in sorted(groups.items())
     ]
-    rules.append(
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_STATUS_OF_AUTOSCALER], "verbs": ["get"]}
-    )
+    rules.append({"apiGroups": [API], "resources": [f"pods/{metric}" for metric in sorted(METRICS)], "verbs": ["get"]})
+    rules.append({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [STATUS_NAME], "verbs": ["get"]})
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -33,7 +32,7 @@ def cluster_role() -> dict[str, Any]:
 
 
 def cluster_role_binding(subject: dict[str, str]) -> dict[str, Any]:
-    """Who has the role. subject: as RBAC names users and service accounts."""
+    """The binding of the role. subject: an RBAC user or service account."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

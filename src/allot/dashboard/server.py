@@ -1,14 +1,15 @@
-"""What browsers are answered: the files of the page, rows of tables, a stream of changes, answers to questions.
+"""The HTTP server: static files, rows of tables, a stream of changes, answers to questions.
 
-Every answer is a read. The only POST exchanges a token for a cookie (`door`); whoever has none gets the files of the page and nothing else.
+Every request is a read. The only POST exchanges a token for a cookie (`door`); without one, browsers get only the static files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,18 +17,21 @@ from allot import __version__
 from allot.core.advice.snapshot import KINDS, SnapshotKind
 from allot.core.advice.tree import Branch, claim_tree, device_tree, node_tree, pod_tree
 from allot.core.advice.usage.published import published_pools
+from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceID
 from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import ResourceClaim
-from allot.dashboard.analysis import Answer, TooMany
+from allot.dashboard.analysis import TooMany
 from allot.dashboard.assets import Asset, read_assets
 from allot.dashboard.door import SECURITY_HEADERS, Door
 from allot.dashboard.following import BY_KIND, Followed, Unknown, wait_for_news
 from allot.dashboard.questions import QUESTIONS
 from allot.dashboard.views.graph import Graph
+from allot.dashboard.views.nodes import in_order
 from allot.dashboard.views.timeline import held_before, pod_marks
 from allot.http1.heads import HttpError
 from allot.http1.requests import Request, Response
+from allot.reading.errors import ReadingError
 from allot.yaml_values.writer import yaml_text
 
 JSON = "application/json"
@@ -37,29 +41,42 @@ _COMPRESSED_FROM = 16 * 1024
 _FOUND_MAX = 40
 _MARKS_MAX = 200
 _NO_STORE = {"Cache-Control": "no-store"}
+_MOMENT = "at"
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
+
+
+class Shown(Protocol):
+    """What the pages show: `Followed`, or the `Player` of a recording."""
+
+    async def at(self, moment: float | None) -> Followed:
+        """The cluster at a moment. ReadingError."""
+
+    def span(self, moment: float | None) -> dict[str, Any] | None:
+        """Between which moments one can be chosen; None if there is only now."""
 
 
 class Dashboard:
-    """Answers requests. door: who may ask; notes: what was said when the cluster was read."""
+    """Answers requests. shown: a cluster, a dump or a recording; door: access control; notes: messages from reading it."""
 
-    def __init__(self, followed: Followed, door: Door, *, notes: tuple[str, ...] = ()) -> None:
-        self._followed = followed
+    def __init__(self, shown: Shown, door: Door, *, notes: tuple[str, ...] = ()) -> None:
+        self._shown = shown
         self._door = door
         self._notes = notes
         self._assets: Mapping[str, Asset] = read_assets()
         self._streams = 0
-        self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        self._pages: dict[str, Callable[[Followed, Request], Awaitable[Response]]] = {
             "/api/about": self._about,
             "/api/stream": self._stream,
             "/api/graph": self._graph,
             "/api/object": self._object,
             "/api/search": self._search,
             "/api/timeline": self._timeline,
+            "/api/holdings": self._holdings,
             "/api/autoscaler": self._autoscaler,
         }
 
     async def answer(self, request: Request) -> Response:
-        """For `http1.requests.serving`: whatever is said, the browser is told what it may do with it."""
+        """For `http1.requests.serving`: adds security headers to every answer."""
         try:
             found = await self._answer(request)
         except HttpError as error:
@@ -78,20 +95,23 @@ class Dashboard:
         if path in self._assets:
             return _sent(self._assets[path], request)
         if not path.startswith("/api/"):
-            raise HttpError(404, "there is no such page")
+            raise HttpError(404, "unknown page")
         self._door.check_data(request)
+        try:
+            followed = await self._shown.at(_moment(request))
+        except ReadingError as error:
+            raise HttpError(500, error.message) from None
         if path in self._pages:
-            return await self._pages[path](request)
+            return await self._pages[path](followed, request)
         if path.startswith("/api/rows/"):
-            return await self._rows(path.removeprefix("/api/rows/"))
+            return await self._rows(followed, path.removeprefix("/api/rows/"))
         if path.startswith("/api/ask/"):
-            return await self._ask(path.removeprefix("/api/ask/"), request)
-        raise HttpError(404, "there is no such answer")
+            return await self._ask(followed, path.removeprefix("/api/ask/"), request)
+        raise HttpError(404, "unknown question")
 
     # --- rows and changes ---
 
-    async def _about(self, _request: Request) -> Response:
-        followed = self._followed
+    async def _about(self, followed: Followed, request: Request) -> Response:
         model = followed.model
         unread = sorted(kind.plural for kind in KINDS if kind.type in model.what_if.unread)
         return _json(
@@ -104,43 +124,42 @@ class Dashboard:
                 "notes": self._notes,
                 "unread": unread,
                 "kinds": sorted(BY_KIND),
-                **self._now(),
+                "span": self._shown.span(_moment(request)),
+                **_now(followed),
             }
         )
 
-    def _now(self) -> dict[str, Any]:
-        model = self._followed.model
-        return {
-            "revision": model.revision,
-            "decisive": model.decisive,
-            "stale": self._followed.stale,
-            "counts": model.counts(),
-        }
-
-    async def _rows(self, name: str) -> Response:
-        table = self._followed.model.tables.get(name)
+    async def _rows(self, followed: Followed, name: str) -> Response:
+        table = followed.model.tables.get(name)
         if table is None:
-            raise HttpError(404, f"table {name[:50]!r}: expected one of {', '.join(self._followed.model.tables)}")
-        body = b'{"revision":%d,"rows":%s}' % (self._followed.model.revision, table.all_rows())
+            raise HttpError(404, f"table {name[:50]!r}: expected one of {', '.join(followed.model.tables)}")
+        body = b'{"revision":%d,"rows":%s}' % (followed.model.revision, table.all_rows())
         return await _packed(body)
 
-    async def _stream(self, request: Request) -> Response:
+    async def _stream(self, followed: Followed, request: Request) -> Response:
         names = [name for name in request.get("tables").split(",") if name]
-        unknown = [name for name in names if name not in self._followed.model.tables]
+        unknown = [name for name in names if name not in followed.model.tables]
         since = request.header("last-event-id") or request.get("since") or "0"
         if unknown or not (since.isascii() and since.isdigit() and len(since) < 16):
             raise HttpError(400, "expected tables that there are, and since as a revision")
         if self._streams >= STREAMS_MAX:
             raise HttpError(503, f"{STREAMS_MAX} pages are open already")
-        return Response(self._changes(names, int(since)), "text/event-stream", headers=_NO_STORE)
+        return Response(
+            self._changes(followed, names, int(since), lambda: self._door.has_session(request)),
+            "text/event-stream",
+            headers=_NO_STORE,
+        )
 
-    async def _changes(self, names: list[str], since: int) -> AsyncIterator[bytes]:
+    async def _changes(
+        self, followed: Followed, names: list[str], since: int, is_in: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[bytes]:
+        """is_in: whether the browser may see more. Sessions end while pages are open."""
         self._streams += 1
         try:
-            model, told = self._followed.model, b""
+            model, told = followed.model, b""
             yield b"retry: 1000\n\n"
-            while True:
-                news = self._followed.next_news
+            while is_in():
+                news = followed.next_news
                 parts: list[bytes] = []
                 reset: list[str] = []
                 for name in names:
@@ -150,7 +169,7 @@ class Dashboard:
                     elif rows:
                         parts.append(msgspec.json.encode(name) + b":" + rows)
                 since = model.revision
-                head = msgspec.json.encode({**self._now(), "reset": reset})
+                head = msgspec.json.encode({**_now(followed), "reset": reset})
                 if parts or head != told:
                     told = head
                     yield b'id: %d\ndata: {"now":%s,"tables":{%s}}\n\n' % (since, head, b",".join(parts))
@@ -162,24 +181,21 @@ class Dashboard:
 
     # --- answers ---
 
-    async def _ask(self, name: str, request: Request) -> Response:
+    async def _ask(self, followed: Followed, name: str, request: Request) -> Response:
         if name not in QUESTIONS:
             raise HttpError(404, f"question {name[:50]!r}: expected one of {', '.join(QUESTIONS)}")
-        arguments = {key: value for key, value in request.query if key != "fresh"}
-        analysis = self._followed.analysis
+        arguments = {key: value for key, value in request.query if key not in ("fresh", _MOMENT)}
+        analysis = followed.analysis
         known = analysis.known(name, arguments)
         try:
             found = known if known is not None and not request.flag("fresh") else await analysis.ask(name, arguments)
         except TooMany as error:
             raise HttpError(503, str(error)) from None
-        return await _packed(self._told(found))
+        fresh = b"true" if analysis.is_fresh(found) else b"false"
+        return await _packed(b'{"fresh":%s,"at":%s,%s' % (fresh, msgspec.json.encode(found.at), found.data[1:]))
 
-    def _told(self, found: Answer) -> bytes:
-        fresh = b"true" if self._followed.analysis.is_fresh(found) else b"false"
-        return b'{"fresh":%s,"at":%s,%s' % (fresh, msgspec.json.encode(found.at), found.data[1:])
-
-    async def _graph(self, request: Request) -> Response:
-        graph = Graph(self._followed.model.what_if, self._followed.model.named_by)
+    async def _graph(self, followed: Followed, request: Request) -> Response:
+        graph = Graph(followed.model.what_if, followed.model.named_by)
         kind, namespace, name = (request.get(key) for key in ("kind", "ns", "name"))
         found = False
         if kind == "Pod":
@@ -198,13 +214,13 @@ class Dashboard:
             raise HttpError(404, f"{kind} {name[:300]}: not found")
         return _json(graph.value())
 
-    async def _object(self, request: Request) -> Response:
+    async def _object(self, followed: Followed, request: Request) -> Response:
         name, namespace = request.get("name"), request.get("ns")
         if request.get("kind") == "Device":
-            return _json({"tree": self._device(name)})
+            return _json({"tree": _device(followed.model.what_if, name)})
         kind = _kind(request)
         try:
-            written = await self._followed.read(kind, namespace if kind.namespaced else "", name)
+            written = await followed.read(kind, namespace if kind.namespaced else "", name)
         except Unknown as error:
             raise HttpError(404, str(error)) from None
         except ValueError as error:
@@ -213,57 +229,91 @@ class Dashboard:
             msgspec.json.encode(
                 {
                     "yaml": yaml_text(written),
-                    "events": self._followed.model.events_about(kind.name, namespace, name),
-                    "tree": msgspec.to_builtins(self._tree(kind, namespace, name)),
+                    "events": followed.model.events_about(kind.name, namespace, name),
+                    "tree": msgspec.to_builtins(_tree(followed.model.what_if, kind, namespace, name)),
                 }
             )
         )
 
-    def _tree(self, kind: SnapshotKind, namespace: str, name: str) -> Branch | None:
-        what_if = self._followed.model.what_if
-        if kind.type is Pod:
-            pod = what_if.get(Pod, name, namespace)
-            return pod_tree(what_if, pod) if pod is not None else None
-        if kind.type is ResourceClaim:
-            claim = what_if.claims.claim(namespace, name)
-            return claim_tree(what_if, claim) if claim is not None else None
-        if kind.name == "Node":
-            return node_tree(what_if, name)
-        return None
-
-    def _device(self, name: str) -> Any:
-        what_if, id_ = self._followed.model.what_if, _device_id(name)
-        for entry in what_if.claims.inventory.devices_named(id_):
-            for pool in published_pools(what_if):
-                if (pool.id.driver, pool.id.pool) == (id_.driver, id_.pool):
-                    tree = msgspec.to_builtins(device_tree(what_if, pool, entry))
-                    attributes = {key: msgspec.to_builtins(each) for key, each in entry.attributes.items()}
-                    return {**tree, "attributes": attributes, "slice": entry.slice.metadata.name}
-        raise HttpError(404, f"device {name[:300]}: not found")
-
-    async def _search(self, request: Request) -> Response:
+    async def _search(self, followed: Followed, request: Request) -> Response:
         text = request.get("q").strip().lower()
         if not text:
             return _json({"found": []})
-        model = self._followed.model
+        model = followed.model
         kinds = (("Node", "nodes"), ("Pod", "pods"), ("ResourceClaim", "claims"), ("Gang", "gangs"))
         found = [(kind, key, "") for kind, table in kinds for key in model.tables[table] if text in key.lower()]
         found += [("Device", name, node) for name, node in model.device_names() if text in name.lower()]
-        # Where a name begins with what was typed, it is probably meant.
+        # Names that begin with the search text come first.
         found.sort(key=lambda each: (not each[1].rpartition("/")[2].lower().startswith(text), len(each[1]), each))
         rows = [{"kind": kind, "name": name, "node": node} for kind, name, node in found[:_FOUND_MAX]]
         return _json({"found": rows, "more": max(0, len(found) - _FOUND_MAX)})
 
-    async def _timeline(self, _request: Request) -> Response:
-        followed, what_if = self._followed, self._followed.model.what_if
+    async def _timeline(self, followed: Followed, _request: Request) -> Response:
+        what_if = followed.model.what_if
         samples = followed.timeline.samples(followed.clock.seconds() if followed.is_live else 0.0)
         past = [each for each in held_before(what_if.claims.claims()) if samples and each[0] < samples[0].at]
         return await _packed(
             msgspec.json.encode({"samples": samples, "past": past, "marks": pod_marks(what_if.all(Pod), _MARKS_MAX)})
         )
 
-    async def _autoscaler(self, _request: Request) -> Response:
-        return _json({"status": await self._followed.autoscaler_status()})
+    async def _holdings(self, followed: Followed, request: Request) -> Response:
+        """Who held which of the devices whose names or nodes have all of these words."""
+        words = request.get("q").lower().split()
+        nodes = dict(followed.model.device_parts())
+        held = followed.holdings.devices()
+        # Those first of which there is something to see.
+        known = sorted({*nodes, *held}, key=lambda each: (each not in held, in_order(each)))
+        named = ((device, f"{device} {nodes.get(device, '')}".lower()) for device in known)
+        found = [device for device, text in named if all(word in text for word in words)]
+        rows = [{**row, "node": nodes.get(row["device"], "")} for row in followed.holdings.rows(found)]
+        return await _packed(msgspec.json.encode({"rows": rows, "more": max(0, len(found) - len(rows))}))
+
+    async def _autoscaler(self, followed: Followed, _request: Request) -> Response:
+        return _json({"status": await followed.autoscaler_status()})
+
+
+def _now(followed: Followed) -> dict[str, Any]:
+    model = followed.model
+    return {
+        "revision": model.revision,
+        "decisive": model.decisive,
+        "stale": followed.stale,
+        "counts": model.counts(),
+    }
+
+
+def _moment(request: Request) -> float | None:
+    """The moment of a recording that is asked for."""
+    text = request.get(_MOMENT)
+    if not text:
+        return None
+    if not _SECONDS.fullmatch(text):
+        raise HttpError(400, f"{_MOMENT} is {text[:50]!r}: expected seconds since 1970")
+    return float(text)
+
+
+def _tree(what_if: WhatIfCluster, kind: SnapshotKind, namespace: str, name: str) -> Branch | None:
+    if kind.type is Pod:
+        pod = what_if.get(Pod, name, namespace)
+        return pod_tree(what_if, pod) if pod is not None else None
+    if kind.type is ResourceClaim:
+        claim = what_if.claims.claim(namespace, name)
+        return claim_tree(what_if, claim) if claim is not None else None
+    if kind.name == "Node":
+        return node_tree(what_if, name)
+    return None
+
+
+def _device(what_if: WhatIfCluster, name: str) -> Any:
+    id_ = _device_id(name)
+    for entry in what_if.claims.inventory.devices_named(id_):
+        for pool in published_pools(what_if):
+            if (pool.id.driver, pool.id.pool) == (id_.driver, id_.pool):
+                tree = msgspec.to_builtins(device_tree(what_if, pool, entry))
+                attributes = {key: msgspec.to_builtins(each) for key, each in entry.attributes.items()}
+                capacity = {key: str(each.value) for key, each in entry.capacity.items()}
+                return {**tree, "attributes": attributes, "capacity": capacity, "slice": entry.slice.metadata.name}
+    raise HttpError(404, f"device {name[:300]}: not found")
 
 
 def _kind(request: Request) -> SnapshotKind:

@@ -1,4 +1,4 @@
-"""Where browsers come to: an address, TLS unless nobody else can reach it, and the link that lets one in."""
+"""Serves the dashboard: an address, TLS unless it is loopback, and the login link."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from allot.dashboard.door import Door
-from allot.dashboard.following import Followed
 from allot.dashboard.links import link_of, read_link, token_in, write_link
-from allot.dashboard.server import Dashboard
+from allot.dashboard.server import Dashboard, Shown
+from allot.dashboard.sessions import Sessions
 from allot.http1.requests import serving
 from allot.http1.self_signed import self_signed
 from allot.process.clock import Clock
@@ -27,9 +27,9 @@ _CERTIFICATE_LASTS = timedelta(days=365)
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """hosts: further names of the server; external_url: where browsers find it behind a proxy; certificate, key: files of PEM, both or
-    none; link_file: where the link for the next browser is kept; one that is in there holds. handle: of a socket on which somebody
-    listens already, in place of address and port."""
+    """hosts: further names of the server; external_url: its address behind a proxy; certificate, key: PEM files, both or
+    none; link_file: the file with the next login link; an existing one stays valid; session_key: the file with the key that signs
+    sessions. handle: of a socket on which another process listens already, instead of address and port."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -38,18 +38,19 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     key: Path | None = None
     link_file: Path | None = None
+    session_key: Path | None = None
     handle: int | None = None
 
 
 @asynccontextmanager
 async def dashboard_serving(
-    followed: Followed,
+    shown: Shown,
     options: ServingOptions,
     clock: Clock,
     announce: Callable[[str], None],
     notes: tuple[str, ...] = (),
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the first link. announce: told that and each later link. OSError, ssl.SSLError."""
+    """Serve until the block ends; yields the first link. announce: receives each link. OSError, ssl.SSLError, BadKey."""
     context = _context(options, clock)
     bound = 0
     links: list[str] = []
@@ -62,8 +63,8 @@ async def dashboard_serving(
         announce(links[-1])
 
     kept = token_in(read_link(options.link_file)) if options.link_file is not None else ""
-    door = Door(_names(options), told, kept)
-    dashboard = Dashboard(followed, door, notes=notes)
+    door = Door(Sessions(clock, options.external_url, options.session_key), _names(options), told, kept)
+    dashboard = Dashboard(shown, door, notes=notes)
     listening = socket.socket(fileno=options.handle) if options.handle is not None else None
     serves = serving(
         dashboard.answer,
@@ -91,14 +92,14 @@ def _host(options: ServingOptions) -> str:
 
 
 def _names(options: ServingOptions) -> tuple[str, ...]:
-    """What browsers may call the server besides the names of this machine."""
+    """Names of the server besides those of this machine."""
     proxy = urlsplit(options.external_url).hostname
     own = () if is_loopback(options.address) else (_host(options),)
     return (*options.hosts, *own, *((proxy,) if proxy else ()))
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine gets there."""
+    """Whether only this machine can reach the address."""
     return ipaddress.ip_address(address).is_loopback
 
 

@@ -1,7 +1,7 @@
-"""Rows that browsers keep a copy of: all of them once, then those that changed since.
+"""Rows that browsers copy: all of them once, then only changes.
 
-A row is kept as JSON. Its revision says when it last changed, and rows are in the order of their revisions, so what changed since a
-revision is found without looking at the rest. Keys of rows that are gone are remembered for a while; who was away for longer gets all.
+A row is stored as JSON. Its revision says when it last changed, and rows are ordered by revision, so changes since a
+revision are found without a full scan. Keys of removed rows are remembered for a while; older clients get everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Table:
     def __init__(self) -> None:
         self._rows: dict[str, tuple[int, bytes]] = {}
         self._gone: dict[str, int] = {}
-        # Up to which revision it is not known any more what has gone.
+        # Removals up to this revision are forgotten.
         self._forgotten = 0
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class Table:
         return iter(self._rows)
 
     def put(self, key: str, row: object, revision: int) -> bool:
-        """A row as it is now; whether that is news."""
+        """Set a row; returns whether it changed."""
         data = msgspec.json.encode(row)
         before = self._rows.get(key)
         if before is not None and before[1] == data:
@@ -44,7 +44,7 @@ class Table:
         return True
 
     def remove(self, key: str, revision: int) -> bool:
-        """A row is no more; whether that is news."""
+        """Remove a row; returns whether it existed."""
         if self._rows.pop(key, None) is None:
             return False
         self._gone[key] = revision
@@ -53,7 +53,7 @@ class Table:
         return True
 
     def clear(self, revision: int) -> None:
-        """All rows are gone; whoever knows some gets all anew."""
+        """Remove all rows; every client gets everything again."""
         self._rows.clear()
         self._gone.clear()
         self._forgotten = revision
@@ -68,7 +68,7 @@ class Table:
         return _object((key, data) for key, (_, data) in self._rows.items())
 
     def since(self, revision: int) -> bytes | None:
-        """What changed after a revision as a JSON object, null for what is gone; None if that is not known any more. Empty if nothing
+        """Changes after a revision as a JSON object, null for removed rows; None if they are forgotten. Empty if nothing
         did."""
         if revision < self._forgotten:
             return None

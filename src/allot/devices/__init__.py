@@ -1,1 +1,1 @@
-"""The drivers that come with allot, each written with `allot.driver` as an outside author would."""
+"""allot's own drivers, each written with the public SDK `allot.driver`."""

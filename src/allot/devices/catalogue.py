@@ -1,7 +1,7 @@
-"""All machine profiles, whatever devices they have: what a simulated node can be.
+"""All machine profiles for simulated nodes.
 
 Knows their names, their processors and memory, and the labels that a cloud gives such a node. Taints are not part of a profile:
-clouds set them only where users ask for them.
+clouds set them only if users ask for them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from allot.devices.profiles.tpus import TpuMachine, UnknownTpuMachine, find_tpu_
 from allot.devices.tpu.topology import single_host_topology
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-# What there is unless somebody asks for something else.
+# The default profile.
 DEFAULT_PROFILE = "h100x8"
-# Of which one process can simulate so many nodes.
+# How many nodes one process can simulate.
 NODES_MAX = 20_000
 _NEAREST_MAX = 3
 
 
 class UnknownProfile(LookupError):
-    """No profile has this name. nearest: those that were perhaps meant."""
+    """An unknown profile. nearest: similar names."""
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
-        super().__init__(f"profile {name!r}: there is no such machine")
+        super().__init__(f"profile {name!r}: unknown machine")
         self.nearest = nearest
 
 
@@ -50,7 +50,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def devices(self) -> str:
-        """What it has, for people: `8 x NVIDIA H200, 8 network cards`."""
+        """A description: `8 x NVIDIA H200, 8 network cards`."""
         if self.tpus is not None:
             return f"{self.tpus.chips} x TPU {self.tpus.generation.name}"
         cards = self.amd or self.intel
@@ -86,7 +86,7 @@ def find_profile(name: str) -> Profile:
 
 
 def profile_names() -> tuple[str, ...]:
-    """All profiles with a name of their own; besides them there are models with a number, such as h100x8 and v6ex4."""
+    """All named profiles; models with a number, such as h100x8 and v6ex4, also work."""
     return (*gpu_models(), *machine_names(), *tpu_machine_names(), *amd_tables().names(), *intel_tables().names())
 
 

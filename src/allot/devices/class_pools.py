@@ -1,7 +1,7 @@
-"""Pools that a simulated cloud makes on demand for ComputeClasses (`nodePoolAutoCreation`): one for each machine that suits a priority.
+"""Pools that a simulated cloud creates on demand for ComputeClasses (`nodePoolAutoCreation`): one for each machine of a priority.
 
-Names, labels and taints are as GKE's: `nap-g2-standard-8-spot-gpu1-3f9c2ab1`, of the class, and for machines with accelerators the taint
-that pods have to tolerate themselves. Whether one is made is decided by whoever buys nodes.
+Names, labels and taints are those of GKE: `nap-g2-standard-8-spot-gpu1-3f9c2ab1`, the class label, and for machines with accelerators the taint
+that pods must tolerate. The autoscaler decides whether to create one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TPU_TAINT = Taint(key="google.com/tpu", value="present", effect="NoSchedule")
 
 
 def offers_of(found: ComputeClass, reservations: Mapping[str, Reservation]) -> Iterator[PoolSpec]:
-    """The pools that can be made for a class, the more welcome priorities first. reservations: machines that are kept for those who name
+    """The pools that can be created for a class, better priorities first. reservations: machines reserved for those who name
     them."""
     # A name that no label can have is one that no pod selects.
     if not found.spec.node_pool_auto_creation.enabled or not is_label_value(found.metadata.name):

@@ -1,4 +1,4 @@
-"""What the command lines of all drivers here have in common: own options first, then those of every driver.
+"""The common part of the drivers' command lines: a driver's own options first, then the shared ones.
 
 `python -m allot.devices.NAME classes` prints the device classes that go with a driver.
 """
@@ -21,7 +21,7 @@ MakeDriver = Callable[[Sequence[str]], tuple[Driver, list[str]]]
 
 
 class UsageError(ValueError):
-    """Options that make no sense."""
+    """Invalid options."""
 
 
 def run_command(
@@ -30,7 +30,7 @@ def run_command(
     parser: argparse.ArgumentParser,
     device_classes: Sequence[DeviceClass],
 ) -> NoReturn:
-    """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
+    """Run with these arguments, and exit: 0 done, 1 refused, 2 usage."""
     if list(arguments[:1]) == ["classes"]:
         for device_class in device_classes:
             sys.stdout.write(msgspec.json.encode(encode(device_class)).decode() + "\n")

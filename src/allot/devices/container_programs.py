@@ -1,4 +1,4 @@
-"""Programs and facts that containers with simulated devices get: mounted where every image looks, readable by a shell."""
+"""Programs and facts for containers with simulated devices: mounted into every PATH, readable by a shell."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from allot.driver import Mount
 from allot.driver.files import replace_file
 
-# On every PATH, and small: a runtime without root has to rebuild the folder that it adds a file to.
+# On every PATH, and small: a rootless runtime must rebuild the directory that it adds a file to.
 CONTAINER_PROGRAMS = "/usr/local/bin"
-# A line in a program, and what stands in its place in containers: how to go through the devices that were given.
+# A line in a program, and its replacement in containers: the loop over the given devices.
 _USES_EACH_DEVICE = "# each_device.sh\n"
 _EACH_DEVICE = Path(__file__).parent / "each_device.sh"
 
@@ -33,7 +33,7 @@ def program_mounts(folder: Path, names: Sequence[str]) -> tuple[Mount, ...]:
 
 
 def write_information(path: Path, information: Mapping[str, str]) -> None:
-    """What a device is, in words that a shell can read."""
+    """A device's facts in shell syntax."""
     text = "".join(f"{key}={shlex.quote(value)}\n" for key, value in information.items())
     _replace_if_changed(path, text.encode(), 0o644)
 

@@ -1,4 +1,4 @@
-"""Drivers as pods: what those of the vendors' charts are called, so that people find ours where they look for them."""
+"""Drivers as pods, with the names of the vendors' charts, so that users find them where they expect them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRIVER_NAMESPACES = frozenset(each.namespace for each in (DriverPod(), *_BY_KIND
 
 
 def driver_pod_name(kind: str, node: str) -> str:
-    """What the pod of a driver is called, whose log is the driver's."""
+    """The name of a driver's pod, whose log is the driver's."""
     return f"{kind}{DRIVER_POD}{node}"
 
 

@@ -1,4 +1,4 @@
-"""Simulated devices that are gone or ill: files in the driver's folder name them, one in each line, so that people and tests can have some fail."""
+"""Simulated device failures: files in the driver's directory name missing or unhealthy devices, one per line, so that users and tests can inject faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def lost_file(folder: Path) -> Path:
-    """The file that names simulated devices which are gone."""
+    """The file that names missing simulated devices."""
     return folder / "lost"
 
 
@@ -22,7 +22,7 @@ def read_lost(folder: Path | None) -> frozenset[str]:
 
 
 def read_ill(folder: Path | None) -> dict[str, tuple[str, ...]]:
-    """By name what is wrong, in single words; nothing without a folder or a file."""
+    """Problems by device name, as single words; empty without a directory or a file."""
     return {words[0]: tuple(words[1:]) or ("Unknown",) for words in _lines(ill_file, folder)}
 
 

@@ -1,7 +1,7 @@
-"""Files that say which simulated nodes there are: `allot node --nodes FILE`, `allot up --node FILE`.
+"""Files that define simulated nodes: `allot node --nodes FILE`, `allot up --node FILE`.
 
     nodes:
-      - name: t4                            # the default is made of the profile
+      - name: t4                            # the default comes from the profile
         profile: Standard_NC4as_T4_v3
         count: 3                            # then they are t4-0, t4-1 and t4-2
         labels: {zone: a}
@@ -11,7 +11,7 @@
           cpu: {}
         devices: []                         # more drivers, each as in a device file (`devices/file/definition.py`)
 
-YAML or JSON. What is not known is an error that names the line.
+YAML or JSON. Unknown fields are errors that name the line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NodeSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Nodes that are alike."""
+    """Equal nodes."""
 
     profile: str
     name: str = ""
@@ -133,7 +133,7 @@ def _node_set(entry: Any, field: Field, lines: Lines) -> NodeSet:
 
 
 def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet, ...]:
-    """The same nodes, those that the file selects with its devices, in place of an earlier file of that driver. Unreadable if they have
+    """The same nodes, those that the file selects with its devices, instead of an earlier file of that driver. Unreadable if they have
     such a driver of their own."""
     found = []
     for each in sets:
@@ -152,7 +152,7 @@ def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet
 
 
 def _bad_labels(found: NodeSet) -> Iterator[tuple[Field, str]]:
-    """What the API server would not take, so that the nodes would never be there."""
+    """What the API server would refuse, so that the nodes would never exist."""
     for key, value in found.labels.items():
         for why in (*formats.label_key(key), *formats.label_value(value)):
             yield ("labels", key), f"label {key!r}: {value!r}: {why}"
@@ -162,7 +162,7 @@ def _bad_labels(found: NodeSet) -> Iterator[tuple[Field, str]]:
 
 
 def hint_for(error: UnknownProfile) -> str:
-    """What to do about a profile that is not there."""
+    """A hint for an unknown profile."""
     if error.nearest:
         return f"did you mean {' or '.join(error.nearest)}?"
     return "a machine type of GKE, AWS or AKS, or a model and a number such as h100x8 or v6ex4"

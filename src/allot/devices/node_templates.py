@@ -1,4 +1,4 @@
-"""Nodes that are not there yet: the objects that a node of a machine profile would have in the API, for what-if questions.
+"""Node templates: the objects that a node of a machine profile would have in the API, for what-if questions.
 
 The Node is as the agent registers it, the slices as the drivers of the profile publish them.
 """
@@ -33,7 +33,7 @@ def objects_of(nodes: NodeSet) -> Iterator[APIStruct]:
         yield Node(
             metadata=ObjectMeta(name=name, labels=labels),
             spec=NodeSpec(taints=taints),
-            # Of what a cluster has not turned on nobody asks for them.
+            # A cluster without the feature does not ask for them.
             status=NodeStatus(allocatable=allocatable, declared_features=DECLARED_FEATURES),
         )
         for driver, pool in drivers.pools(name):

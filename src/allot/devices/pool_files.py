@@ -1,4 +1,4 @@
-"""Pools of nodes that a simulated cloud has: `allot up --pool`, `allot plan --pools`, as text or as a file.
+"""Node pools of a simulated cloud: `allot up --pool`, `allot plan --pools`, as text or as a file.
 
     a100-80=a2-ultragpu-1g,min=1,max=2,price=5.07
 
@@ -15,7 +15,7 @@
         faults: {failing: 0.1, silent: 0, deaf: 0, reclaimsPerHour: 2}
     cloud: {seed: 1, timeFactor: 20, quota: 8, reservations: {paid: {machine: a3-highgpu-8g, count: 2}}}
 
-What is not known is an error that names the line, and the nearest that is.
+Unknown fields are errors that name the line and the nearest known field.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from allot.process.data_files import read_data_file
 from allot.reading.errors import Unreadable
 
 POOLS_MAX = 1000
-# In place of a pool: only those that ComputeClasses ask for.
+# Instead of a pool: only pools for ComputeClasses.
 AUTO = "auto"
 SIZE_MAX = 10_000
 _NAME_LENGTH_MAX = 40
@@ -58,7 +58,7 @@ _Size = Annotated[int, msgspec.Meta(ge=0, le=SIZE_MAX)]
 
 
 class Provisioning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How long a node takes to come, and its devices after that."""
+    """How long a node takes to register, and then to publish its devices."""
 
     boot: str = "40s"
     driver: str = "20s"
@@ -75,7 +75,7 @@ class Provisioning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """What goes wrong with machines: the part that breaks, that never registers, whose drivers never publish."""
+    """Faults of machines: the fractions that break, never register, or whose drivers never publish."""
 
     failing: _Part = 0.0
     silent: _Part = 0.0
@@ -127,7 +127,7 @@ class PoolSpec(
 
     @property
     def price_millionths(self) -> int:
-        """What a node costs per hour; what the table says, if the pool says nothing."""
+        """The price of a node per hour; from the table unless the pool has one."""
         if self.price is not None:
             return parse_price(str(self.price))
         return parse_price(price_table().get(self.machine, "0"))
@@ -142,14 +142,14 @@ class PoolSpec(
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """So many machines that are kept for ComputeClasses which name them."""
+    """Machines reserved for ComputeClasses that name them."""
 
     machine: str
     count: _Size
 
 
 class Cloud(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """What holds for all pools. auto: there may be no pools but those that are made for ComputeClasses."""
+    """Settings of all pools. auto: there may be only pools created for ComputeClasses."""
 
     seed: int = 0
     time_factor: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 1.0
@@ -185,7 +185,7 @@ def seconds_of(text: str) -> float:
 
 
 def parse_pools(texts: Sequence[str], option: str) -> PoolFile:
-    """What `--pool` asks for, each NAME=MACHINE,min=1,… or a file. Unreadable."""
+    """The pools of `--pool`, each NAME=MACHINE,min=1,… or a file. Unreadable."""
     pools: list[PoolSpec] = []
     cloud = Cloud()
     for text in texts:
@@ -212,7 +212,7 @@ def _parse(text: str, option: str) -> PoolSpec:
     for each in rest:
         key, equals, value = each.partition("=")
         if key not in known or not (equals or key == "spot"):
-            raise Unreadable(f"{option} {text}: {each!r} is not known here", did_you_mean(key, known))
+            raise Unreadable(f"{option} {text}: {each!r} is unknown", did_you_mean(key, known))
         if key in numbers:
             if not (value.isascii() and value.isdigit()):
                 raise Unreadable(f"{option} {text}: {key}: {value!r} is not a number of nodes")
@@ -245,7 +245,7 @@ def read_pool_file(path: Path) -> PoolFile:
         try:
             find_profile(kept.machine)
         except UnknownProfile as error:
-            text = f"machine {kept.machine!r}: there is no such machine shape"
+            text = f"machine {kept.machine!r}: unknown machine shape"
             raise lines.at(("cloud", "reservations", name, "machine"), text, hint_for(error)) from None
     _check_names(found.pools, lambda index, text: lines.at(("pools", index, "name"), text))
     return found
@@ -293,7 +293,7 @@ def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None
     try:
         pool.nodes("x").resolved()
     except UnknownProfile as error:
-        yield ("machine",), f"machine {pool.machine!r}: there is no such machine shape", hint_for(error)
+        yield ("machine",), f"machine {pool.machine!r}: unknown machine shape", hint_for(error)
     except SettingsError as error:
         yield error.field if error.field[0] == "devices" else ("drivers", *error.field), str(error), None
 
@@ -302,7 +302,7 @@ def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None
 
 
 def template_of(pool: PoolSpec) -> tuple[Template, tuple[DeviceClass, ...]]:
-    """What a node of a pool is, and the classes that come with its drivers."""
+    """The node template of a pool, and the device classes of its drivers."""
     found = list(objects_of(pool.nodes(f"{pool.name}-template")))
     (node,) = (each for each in found if isinstance(each, Node))
     slices = tuple(each for each in found if isinstance(each, ResourceSlice))

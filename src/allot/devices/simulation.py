@@ -1,7 +1,7 @@
-"""The drivers of a simulated machine: the same ones that run on real hardware, on the devices of a profile.
+"""The drivers of a simulated machine: the same as on real hardware, with the devices of a profile.
 
-Which drivers a machine has follows from its devices; settings can turn one off, or one on that needs no devices of its own (CPUs).
-What a driver publishes is known before it runs (`pools`), so that thousands of nodes can be there of which few have drivers running.
+A machine's devices determine its drivers; settings can disable one, or enable one that needs no special devices (CPUs).
+What a driver publishes is known before it runs (`pools`), so that of thousands of nodes only few need running drivers.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ComputeDomainSettings(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Of the drivers of a machine. None: as its devices say; False: none; True: with the settings that it has without any."""
+    """Settings of a machine's drivers. None: determined by its devices; False: disabled; True: with default settings."""
 
     gpu: GpuSettings | bool | None = None
     nic: NicSettings | bool | None = None
@@ -146,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A driver that machines can have. devices: for people; are_there: whether a machine has them."""
+    """A driver that machines can have. devices: a description; are_there: whether a machine has them."""
 
     field: str
     devices: str
@@ -154,12 +154,12 @@ class _Kind(msgspec.Struct, frozen=True):
     without_settings: Any
     device_classes: Callable[[Any], Sequence[DeviceClass]]
     maker: Callable[[Profile, Any], tuple[str, MakeDriver]]
-    # Whether the driver runs on all machines that have such devices; otherwise only where it is asked for.
+    # Whether the driver runs on all machines with such devices; otherwise only on request.
     is_usual: bool = True
 
 
 class SimulatedDrivers:
-    """The drivers of all nodes of one profile with the same settings. SettingsError if they cannot be had."""
+    """The drivers of all nodes of one profile with the same settings. SettingsError if they are invalid."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class SimulatedDrivers:
         return tuple(self._classes)
 
     def pools(self, node: str) -> tuple[tuple[str, Pool], ...]:
-        """What each driver publishes on a node whose machine has just been started. Nothing is written."""
+        """What each driver publishes on a freshly booted node. Nothing is written."""
         found = []
         for name, make in self._makers.items():
             driver = make(node, Path())
@@ -211,7 +211,7 @@ class SimulatedDrivers:
         return tuple(found)
 
     def lay_out(self, node: str, state: Path) -> None:
-        """Make the folders in which simulated devices can be injured, and the state of GPUs that are."""
+        """Create the directories for fault injection, and the state of faulty GPUs."""
         for name, make in self._makers.items():
             folder = state / "plugins" / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -220,8 +220,8 @@ class SimulatedDrivers:
                 driver.hardware.lay_out()
 
     def are_needed(self, state: Path) -> bool:
-        """Whether devices have faults, which drivers have to tell."""
-        # Asked of every node, every second: text instead of paths.
+        """Whether devices have faults, which drivers must report."""
+        # Called for every node, every second: strings instead of paths.
         folder = str(state)
         return any(os.path.exists(folder + file) for file in self._fault_files)  # noqa: PTH110
 
@@ -236,7 +236,7 @@ class SimulatedDrivers:
         ids: Ids,
         publish: Callable[[str, tuple[Pool, ...]], None],
     ) -> AsyncIterator[None]:
-        """All drivers, as long as the context is open; DriverFailed if one cannot start. publish: told what each driver has.
+        """All drivers, while the context is open; DriverFailed if one cannot start. publish: receives what each driver publishes.
 
         root: the kubelet's folder, by a name that is short enough for sockets. state: the same folder, by the name that containers and
         the next start know it by.
@@ -253,14 +253,14 @@ class SimulatedDrivers:
 
 
 class _OnlyName:
-    """A node of which a driver is told the name and nothing else, because it does not run."""
+    """A node for a driver that does not run: only its name is known."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @property
     def client(self) -> Client:
-        """Nobody is asked anything."""
+        """Never used."""
         raise AssertionError("a driver that does not run asks the API server")
 
     def prepared(self) -> tuple[()]:
@@ -268,13 +268,13 @@ class _OnlyName:
         return ()
 
     def changed(self) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def set_status(self, *_arguments: Any) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def update_metadata(self, *_arguments: Any, **_named: Any) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
 
 def _of_file(file: DeviceFile, _node: str, folder: Path) -> Driver:
@@ -307,7 +307,7 @@ def _gpu_maker(profile: Profile, settings: GpuSettings) -> tuple[str, MakeDriver
 
 
 def _gpu_classes(settings: GpuSettings) -> Sequence[DeviceClass]:
-    """Those of NVIDIA's chart, which are about the driver's own name."""
+    """The classes of NVIDIA's chart, with the driver's own name."""
     return () if settings.driver_name else gpu_classes.device_classes()
 
 

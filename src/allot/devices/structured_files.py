@@ -1,4 +1,4 @@
-"""Files of plain values that become structs: what does not fit is told with its line, and with the name that was perhaps meant."""
+"""Decodes files of plain values to structs: errors name the line and suggest a name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Lines:
 
 
 def worded(error: msgspec.ValidationError) -> str:
-    """What the decoder says, in the form of our messages."""
+    """The decoder's error in our message format."""
     steps, text = _reason(str(error))
     unknown = _UNKNOWN_FIELD.match(text)
     if unknown is not None:
@@ -86,7 +86,7 @@ def _matches(path: Field, field: Field) -> bool:
 
 
 def _reason(text: str) -> tuple[Field, str]:
-    """Where and what, from the words of the decoder."""
+    """Place and problem, from the decoder's message."""
     at = _AT.search(text)
     if at is None:
         return (), text

@@ -1,4 +1,4 @@
-"""Small readings from the kernel's folder trees (`/sys`, `/proc`): what is not there is empty, never an error.
+"""Reads small files of the kernel (`/sys`, `/proc`): missing ones are empty, never an error.
 
 Knows the form of single files. Does not know what they mean to a driver.
 """
@@ -19,7 +19,7 @@ CPUS_MAX = 8192
 
 
 class CpuListError(ValueError):
-    """Text that is no list of CPUs."""
+    """Text that is not a list of CPUs."""
 
 
 class PciPlace(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def read_int(path: Path, default: int) -> int:
 
 
 def children(folder: Path) -> tuple[Path, ...]:
-    """What is in a folder, by name; nothing if it is not there."""
+    """The contents of a directory, by name; empty if it does not exist."""
     try:
         return tuple(sorted(folder.iterdir()))
     except OSError:
@@ -60,7 +60,7 @@ def drm_nodes(folder: Path) -> dict[str, int]:
 
 
 def pci_place(device: Path) -> PciPlace:
-    """The PCI function nearest above a device, and the root complex that it hangs on."""
+    """The PCI function nearest above a device, and its root complex."""
     parts = device.resolve().parts
     root = next((part for part in parts if _PCI_ROOT.fullmatch(part)), "")
     address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")

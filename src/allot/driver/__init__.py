@@ -1,9 +1,9 @@
-"""The SDK for drivers: declare devices, prepare and unprepare them; everything else is done here.
+"""The SDK for drivers: a driver declares devices, prepares and unprepares them; the SDK does everything else.
 
-Works under allot's node agent and under the kubelet alike. Knows: ResourceSlices, the plugin protocol, CDI files. Does not
+Works with allot's node agent and with the kubelet. Knows: ResourceSlices, the plugin protocol, CDI files. Does not
 know: any particular hardware.
 
-A driver is a subclass of `Driver`, given to `run`; devices that have to be attached to nodes come with a `Controller`, given to `run_controller`. What it needs is exported here; `docs/guides/write-a-driver.md` tells how.
+A driver is a subclass of `Driver`, passed to `run`; devices that must be attached to nodes need a `Controller`, passed to `run_controller`. Everything needed is exported here; see `docs/guides/write-a-driver.md`.
 """
 
 from allot.core.cdi import DeviceNode, Hook, IntelRdt, Mount, NetDevice

@@ -1,10 +1,10 @@
-"""A running controller: devices of the cluster published, and attached where claims hold them.
+"""A running controller: publishes the devices of a cluster, and attaches them where claims hold them.
 
-What claims hold is compared with what is attached, device by device, whenever either changes: a device is detached from nodes where no claim
+Compares what claims hold with what is attached, device by device, whenever either changes: a device is detached from nodes where no claim
 holds it, then attached where one does, then reported in the claim's status, for which the scheduler waits. All state is in the API and in
 the hardware, so the process may die between any two steps; nothing is detached before both have been read.
 
-A device that cannot be attached is tainted first, and only then reported as failed: when the scheduler takes it from the claim and looks for
+A device that cannot be attached is tainted first, and only then reported as failed: when the scheduler deallocates it and looks for
 another one, it does not find the same again.
 """
 
@@ -78,7 +78,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Hold(msgspec.Struct, frozen=True):
-    """A claim that holds a device. node: where it is to be attached; empty if the allocation does not say."""
+    """A claim that holds a device. node: where to attach it; empty if the allocation names none."""
 
     claim: ResourceClaim
     result: DeviceRequestAllocationResult
@@ -86,7 +86,7 @@ class _Hold(msgspec.Struct, frozen=True):
 
     @property
     def incarnation(self) -> tuple[str, str]:
-        """What tells an allocation of a device from a later one for the same claim."""
+        """Distinguishes an allocation of a device from a later one for the same claim."""
         allocation = self.claim.status.allocation
         assert allocation is not None
         return self.claim.metadata.uid, allocation.allocation_timestamp or ""
@@ -99,14 +99,14 @@ class _Hold(msgspec.Struct, frozen=True):
 
 
 class _Blocked(msgspec.Struct, frozen=True):
-    """A device that is offered to nobody. reason: the end of the taint's key."""
+    """A tainted device. reason: the end of the taint's key."""
 
     until: float
     reason: str
 
 
 class RunningController:
-    """A controller at work. Use `running_controller`."""
+    """A running controller. Use `running_controller`."""
 
     def __init__(
         self, controller: Controller, client: Client, options: ControllerOptions, clock: Clock, ids: Ids
@@ -132,14 +132,14 @@ class RunningController:
         self._inventory = Inventory()
         self._holds: dict[DeviceKey, dict[str, _Hold]] = {}
         self._attached: dict[DeviceKey, set[str]] = {}
-        # What this instance was told when it attached a device.
+        # What `attach` returned in this instance.
         self._data: dict[Attachment, Any] = {}
-        # Counts attachments and detachments of a device, so that what the hardware said before one of them is not taken for news.
+        # Counts attachments and detachments of a device, so that stale reports of the hardware are ignored.
         self._steps: dict[DeviceKey, int] = {}
         self._blocked: dict[DeviceKey, _Blocked] = {}
-        # Allocations that were reported as failed: they are the scheduler's to take back.
+        # Allocations that were reported as failed: the scheduler deallocates them.
         self._failed: dict[DeviceKey, set[tuple[str, str]]] = {}
-        # Attachments that take longer than they may; the device is nobody's until they end.
+        # Attachments past their deadline; the device is unavailable until they end.
         self._overdue: dict[DeviceKey, asyncio.Task[Any]] = {}
         limiter: RateLimiter[DeviceKey] = RateLimiter(clock, first_s=_RETRY_FIRST_S, max_s=controller.retry_s)
         self._queue: WorkQueue[DeviceKey] = WorkQueue(clock, limiter=limiter)
@@ -155,7 +155,7 @@ class RunningController:
         return self._client
 
     def changed(self) -> None:
-        """Look at devices and attachments now."""
+        """Check devices and attachments now."""
         self._loop.call_soon_threadsafe(self._rescan_wanted.set)
 
     # --- life ---
@@ -217,7 +217,7 @@ class RunningController:
                 await self._clock.sleep(max(backoff.next_s(), error.retry_after_s or 0.0))
 
     def _decode(self, typed: TypedResource[ResourceClaim], object_: Object) -> ResourceClaim:
-        """A claim; of those that hold no device of this driver, which may be many, nothing is kept."""
+        """A claim changed; claims without devices of this driver, possibly many, are not kept."""
         allocation = (object_.get("status") or {}).get("allocation") or {}
         results = (allocation.get("devices") or {}).get("results") or ()
         is_own = any(result.get("driver") == self.controller.name for result in results)
@@ -242,7 +242,7 @@ class RunningController:
             await self._rescan()
 
     async def _rescan(self) -> bool:
-        """Ask what there is and what is attached; whether both were told. What was told before stays otherwise."""
+        """Read devices and attachments; returns whether both succeeded. Otherwise the previous ones stay."""
         pools = await answer_or_failure(lambda: call(self.controller.pools))
         problem = pools if isinstance(pools, Exception) else self._take_pools(pools)
         if problem is not None:
@@ -277,7 +277,7 @@ class RunningController:
         return None
 
     def _complete(self, pool: Pool) -> Pool:
-        """The pool with what its devices have to say of being attached."""
+        """The pool with binding conditions on its devices."""
         controller = self.controller
 
         def complete(device: Device) -> Device:
@@ -296,7 +296,7 @@ class RunningController:
         )
 
     def _publish(self) -> None:
-        """The pools, with a taint on every device that is offered to nobody."""
+        """The pools, with taints on unavailable devices."""
         self.publisher.set(tuple(self._with_taints(pool) for pool in self._pools))
 
     def _with_taints(self, pool: Pool) -> Pool:
@@ -310,14 +310,14 @@ class RunningController:
         return msgspec.structs.replace(pool, devices=tuple(tainted(device) for device in pool.devices))
 
     async def _block(self, key: DeviceKey, reason: str) -> None:
-        """Offer a device to nobody for a while; returns when the slices say so, or cannot be made to."""
+        """Taint a device for a while; returns when the slices have the taint, or cannot be written."""
         self._blocked[key] = _Blocked(self._clock.monotonic() + self.controller.retry_s, reason)
         self._publish()
         try:
             async with asyncio.timeout(_PUBLISHED_S):
                 await self.publisher.synced.wait()
         except TimeoutError:
-            # Whoever waits for the device learns of the failure nevertheless, and may get the same again.
+            # The waiting pod still learns of the failure, and may get the same device again.
             _log.warning("device %s of pool %s: its taint is not published yet", key[1], key[0])
         self._queue.add_after(key, self.controller.retry_s)
 
@@ -396,7 +396,7 @@ class RunningController:
         self._queue.forget(key)
 
     def _owes_data(self, key: DeviceKey, node: str, holds: list[_Hold]) -> bool:
-        """Whether an earlier instance attached the device and did not come to tell: it is attached again to learn what there is to tell."""
+        """Whether an earlier instance attached the device without reporting it: it is attached again to get the data for the report."""
         return Attachment(*key, node) not in self._data and not all(self._is_told(hold) for hold in holds)
 
     def _has_failed(self, key: DeviceKey, hold: _Hold) -> bool:
@@ -450,7 +450,7 @@ class RunningController:
         self._tell_attached(key, holds)
 
     def _ended_late(self, key: DeviceKey, node: str, task: asyncio.Task[Any]) -> None:
-        """What was given up has come to its end: if it is attached after all, it is detached again."""
+        """A late attachment has ended: if the device is attached after all, it is detached again."""
         del self._overdue[key]
         self._steps[key] = self._steps.get(key, 0) + 1
         if not task.cancelled() and not isinstance(task.result(), Exception):
@@ -485,7 +485,7 @@ class RunningController:
     # --- telling ---
 
     async def _refuse(self, key: DeviceKey, holds: list[_Hold], text: str, *, blames: bool = True) -> None:
-        """Fail the claims that wait for a device; first it is taken from those that the scheduler can choose."""
+        """Fail the claims that wait for a device, after tainting it for the scheduler."""
         if blames:
             await self._block(key, "attach-failed")
         for hold in holds:
@@ -532,7 +532,7 @@ class RunningController:
 
 
 def _checked(answer: Any) -> Any:
-    """What `attach` returned; a failure if it cannot be told in the claim's status. The device is fine then, and detached again."""
+    """The result of `attach`; a failure if it does not fit in the claim's status. Then the device is fine, and detached again."""
     if isinstance(answer, Exception):
         return answer
     try:

@@ -1,4 +1,4 @@
-"""Calling a driver's methods: plain functions in a thread, so that slow hardware holds nobody up, others where they are."""
+"""Calls a driver's methods: plain functions in a thread, so that slow hardware blocks nothing, coroutines on the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making CDI specs: what a container gets with a device, with everything that is wrong about it said at once.
+"""Builds CDI specs: what a container gets with a device. Reports all errors at once.
 
 The parts are those of `allot.core.cdi`. Does not know files (`cdi_files`) or claims.
 A spec is written for runtimes of any age, so it claims the lowest version that its content needs.
@@ -53,7 +53,7 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True):
         return self.as_spec().is_empty
 
     def as_spec(self) -> ContainerEdits:
-        """As the spec says it."""
+        """The spec form."""
         return ContainerEdits(
             env=tuple(f"{name}={value}" for name, value in self.env.items()),
             device_nodes=self.device_nodes,
@@ -66,7 +66,7 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def qualified(kind: str, name: str) -> str:
-    """A device as a container runtime is told of it."""
+    """A device for container runtimes."""
     return f"{kind}={name}"
 
 
@@ -91,7 +91,7 @@ def build_spec(kind: str, devices: Mapping[str, Edits], common: Edits | None = N
 
 
 def check_kind(kind: str) -> None:
-    """CdiError if the text is no `vendor/class`."""
+    """CdiError if the text is not `vendor/class`."""
     problems = _check_kind(kind)
     if problems:
         raise CdiError(f"CDI kind {kind!r}: " + "; ".join(problems))

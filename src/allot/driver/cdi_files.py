@@ -1,6 +1,6 @@
-"""The CDI spec files of a driver: one per prepared claim, and one for what all its containers get.
+"""The CDI spec files of a driver: one per prepared claim, and one for all its containers.
 
-Knows the folder and its own files in it, by their names. Does not touch files of others.
+Recognizes its own files in the directory by name. Does not touch other files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CdiFiles:
         return f"{claim_uid}-{device}-{share_id}" if share_id else f"{claim_uid}-{device}"
 
     def spec_of(self, edits: Mapping[str, Edits]) -> dict[str, Any]:
-        """The spec of a claim; CdiError if it makes none."""
+        """The spec of a claim; CdiError if it is invalid."""
         return build_spec(self.kind, edits)
 
     def write_claim(self, claim_uid: str, spec: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ class CdiFiles:
         return qualified(self.kind, COMMON)
 
     def open(self) -> None:
-        """Make the folder, and remove what writers that died have left."""
+        """Create the directory, and remove leftovers of crashed writers."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in self._directory.glob(f".{self._prefix}*.new"):
             remove_file(path)

@@ -1,9 +1,9 @@
-"""What a driver remembers of the claims that it has prepared, so that a restart at any moment loses nothing.
+"""The checkpoint of prepared claims, so that a restart at any moment loses nothing.
 
 One small file per claim, replaced at once and named by the claim's UID, in a folder named by the boot of the machine: after a
-reboot nothing is prepared any more, so the folders of other boots are dropped whatever is in them. A file carries the version
-of its content and a checksum. A file that cannot be read means that some device is in use and nobody knows which: then no
-claim is prepared anew until that one is unprepared.
+reboot nothing is prepared, so the directories of other boots are removed. A file contains the version
+of its content and a checksum. An unreadable file means that some unknown device is in use: then no
+other claim is prepared until that one is unprepared.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """The file around a record. The data are text so that the checksum is of exactly what was written."""
+    """The file around a record. The data is a string so that the checksum covers exactly what was written."""
 
     version: str
     checksum: int
@@ -86,7 +86,7 @@ class Checkpoint:
         self.unreadable: dict[str, str] = {}
 
     def open(self) -> tuple[Record, ...]:
-        """Read everything. The records of earlier boots, as far as they can be read, which are forgotten now."""
+        """Read everything. Returns the readable records of earlier boots, which are then removed."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             earlier: list[Record] = []
@@ -171,7 +171,7 @@ def read_record(path: Path) -> Record:
 
 
 def read_boot_id(path: Path = BOOT_ID_FILE) -> str:
-    """What tells this boot of the machine from others; the same text for all where the system does not say."""
+    """The boot ID of the machine; a constant if the system has none."""
     try:
         return path.read_text().strip() or _UNKNOWN_BOOT
     except OSError:

@@ -1,4 +1,4 @@
-"""Claims as a driver meets them: what to prepare, what it made of it, and what is left to unprepare."""
+"""Claims from a driver's point of view: what to prepare, the result, and what to unprepare."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     share_id: str | None = None
     admin_access: bool = False
-    # What the claim takes of the capacities of a shared device.
+    # The claim's share of the capacities of a shared device.
     consumed_capacity: Mapping[str, Quantity] = {}
     binding_conditions: tuple[str, ...] = ()
     # Parameters that apply, the lowest precedence first.
     configs: tuple[Config, ...] = ()
     # The device as the driver declared it; None if it does so no longer, or if its controller declares it.
     declared: Device | None = None
-    # What the driver's controller told when it attached the device: any JSON value.
+    # The data of the driver's controller from attaching the device: any JSON value.
     data: Any = None
 
     @property
@@ -61,7 +61,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver tells about a device in the status of its claim."""
+    """A driver's report about a device in the status of its claim."""
 
     conditions: tuple[Condition, ...] = ()
     # Any JSON value of at most 10 KiB.
@@ -123,11 +123,11 @@ class Claim:
         return self.object.metadata.name
 
     def save(self, state: Any) -> None:
-        """Note something before it is done, so that it can be undone if the driver dies in between."""
+        """Record something before doing it, so that it can be undone after a crash."""
         self._save(state)
 
     def set_status(self, device: AllocatedDevice, status: DeviceStatus) -> None:
-        """Tell something about a device in the claim's status, soon, whatever comes of preparing it."""
+        """Report on a device in the claim's status, soon, whether or not preparing it succeeds."""
         self._tell(device, status)
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that was prepared, as far as the checkpoint tells: its API object may be gone."""
+    """A prepared claim from the checkpoint: its API object may be gone."""
 
     uid: str
     namespace: str

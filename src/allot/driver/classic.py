@@ -1,10 +1,10 @@
 """The base of a controller that allocates claims itself, as drivers did in Kubernetes 1.26 to 1.31 (feature gate DRAControlPlaneController).
 
 Claims name it in `spec.controller`. Before a pod with such a claim gets a node, the scheduler offers nodes in a PodSchedulingContext; the
-controller says which do not suit, and allocates when one is selected. When nobody uses a claim any more, it deallocates. For drivers and
+controller says which are unsuitable, and allocates when one is selected. When a claim has no users left, it deallocates. For drivers and
 manifests of that time; new drivers publish devices, and let the scheduler choose.
 
-Speaks resource.k8s.io/v1alpha3 as 1.31 had it, on plain values. Methods are as in `controller`.
+Uses resource.k8s.io/v1alpha3 of 1.31, on plain values. Methods are as in `controller`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ClassicController:
 
     # The driver's name, which claims have in spec.controller.
     name: ClassVar[str] = ""
-    # How often nodes that did not suit are looked at again.
+    # How often unsuitable nodes are checked again.
     recheck_s: ClassVar[float] = 30.0
 
     # All claims that are allocated now; set before every call.
@@ -104,7 +104,7 @@ class ClassicController:
 
 
 class RunningClassicController:
-    """A controller at work. Use `running_classic_controller`."""
+    """A running controller. Use `running_classic_controller`."""
 
     def __init__(self, controller: ClassicController, client: Client, clock: Clock, ids: Ids) -> None:
         problems = check_driver_name(controller.name, "name")
@@ -128,12 +128,12 @@ class RunningClassicController:
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock, limiter=limiter)
         for kind in (_CLAIM, _CONTEXT):
             self._informers[kind].add_handler(lambda change, kind=kind: self._queue.add((kind, change.key)))  # type: ignore[misc]
-        # Claims as they were written last, until the watch shows them.
+        # Claims as last written, until the watch reports them.
         self._written: dict[str, Object] = {}
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. One thing is done at a time: what is free does not change while nodes are compared."""
+        """Until cancelled. One operation at a time, so that free devices do not change while nodes are compared."""
         await self._check_served()
         async with asyncio.TaskGroup() as tasks:
             for kind, informer in self._informers.items():
@@ -195,7 +195,7 @@ class RunningClassicController:
         return tuple(_allocated(claim) for claim in claims if (claim.get("status") or {}).get("allocation"))
 
     async def _sync_claim(self, key: str) -> None:
-        """Deallocate what nobody uses."""
+        """Deallocate unused claims."""
         claim = self._claim(key)
         if (
             claim is None
@@ -220,7 +220,7 @@ class RunningClassicController:
         self._wrote(
             await self._claims.update({**claim, "metadata": {**claim["metadata"], "finalizers": left}}, namespace)
         )
-        # What was free for nobody may be so now.
+        # Unsuitable nodes may now be suitable.
         contexts = self._informers[_CONTEXT].cache.keys()
         for other in contexts:
             self._queue.add((_CONTEXT, other))
@@ -259,7 +259,7 @@ class RunningClassicController:
         return pod if is_of else None
 
     def _pending(self, pod: Object) -> list[PendingClaim]:
-        """The claims of a pod that this controller has to allocate. AllocateError if a class is missing."""
+        """The claims of a pod that this controller must allocate. AllocateError if a class is missing."""
         named = {each["name"]: each for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         found = []
         for entry in pod["spec"].get("resourceClaims") or ():
@@ -288,7 +288,7 @@ class RunningClassicController:
             metadata = pending.object["metadata"]
             claim = pending.object
             if self._finalizer not in (metadata.get("finalizers") or ()):
-                # Before anything is taken, so that it is given back whatever becomes of the claim.
+                # Before allocating, so that the devices are always released.
                 finalizers = [*(metadata.get("finalizers") or ()), self._finalizer]
                 body = {**claim, "metadata": {**metadata, "finalizers": finalizers}}
                 claim = self._wrote(await self._claims.update(body, metadata["namespace"]))

@@ -1,8 +1,8 @@
 """Opaque configuration: from the parameters in classes and claims to a driver's own types, for each allocated device.
 
 Decoding is strict, as it is upstream: an unknown field, a wrong type or a kind that the driver does not have fails the claim
-with a message that names it. A kind that has a schema in place of a type is checked against it in the same way. Configuration of the class comes first, then that of the claim; the later one wins. What is
-meant for a request is meant for its alternatives (`request/subrequest`) too.
+with a message that names it. A kind with a schema instead of a type is checked in the same way. Configuration of the class comes first, then that of the claim; the later one wins. Configuration
+for a request also applies to its alternatives (`request/subrequest`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ConfigKind(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """Parameters that apply to a device. requests: those named in the claim, none if they are meant for all."""
+    """Parameters that apply to a device. requests: those named in the claim, none for all."""
 
     value: Any
     source: str
@@ -118,7 +118,7 @@ def _decode(data: bytes, kind: ConfigKind) -> Any:
 
 
 def _fitting(value: dict[str, Any], schema: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The parameters with the defaults of their schema; ConfigError says all in which they do not fit."""
+    """The parameters with the defaults of their schema; ConfigError lists all violations."""
     node = Schemas({}).from_structural(schema)
     if unknown := check_fields(value, node).unknown:
         raise ConfigError(f"{name}strict decoding error: " + ", ".join(f'unknown field "{each}"' for each in unknown))
@@ -129,7 +129,7 @@ def _fitting(value: dict[str, Any], schema: Mapping[str, Any], name: str) -> dic
 
 
 def _explained(text: str) -> str:
-    """A failure to decode in the words of Kubernetes, where it has some."""
+    """A decoding error in the words of Kubernetes, if it has some."""
     match = _UNKNOWN_FIELD.fullmatch(text)
     if match is not None:
         field = f"{match[2]}.{match[1]}" if match[2] else match[1]

@@ -1,6 +1,6 @@
-"""The base of a driver's controller: the part that runs once in a cluster, for devices that are on no node until they are attached to one.
+"""The base class of a driver's controller, which runs once in a cluster, for devices that must be attached to a node before use.
 
-It says which devices there are and how one is attached and detached. Everything else is done for it (`attaching`): the devices are published
+It lists the devices, and attaches and detaches them. `attaching` does everything else: the devices are published
 for the nodes that could have them, a device that the scheduler has chosen is attached to the pod's node while the pod waits, and detached
 when no claim holds it any more. On the node the same driver runs with `has_controller = True`.
 
@@ -31,7 +31,7 @@ class Attachment(msgspec.Struct, frozen=True, order=True):
 class AttachError(Exception):
     """Raised by a controller that cannot attach or detach a device: the text is shown in the claim's status, without a traceback.
 
-    blames_device: the device is offered to nobody for a while (`Controller.retry_s`), so that the pod gets another one.
+    blames_device: the device is offered to no one for a while (`Controller.retry_s`), so that the pod gets another one.
     """
 
     def __init__(self, text: str, *, blames_device: bool = True) -> None:
@@ -44,10 +44,10 @@ class Cluster(Protocol):
 
     @property
     def client(self) -> Client:
-        """The way to the API server, with the controller's own rights. Only on the event loop, so from `async` methods."""
+        """The API client, with the controller's own permissions. Only on the event loop, so from `async` methods."""
 
     def changed(self) -> None:
-        """Devices, or what is attached, have changed: look at them now."""
+        """Devices or attachments have changed: check them now."""
 
 
 class Controller:
@@ -57,14 +57,14 @@ class Controller:
     name: ClassVar[str] = ""
     # The kinds of parameters that claims and classes may give.
     configs: ClassVar[tuple[ConfigKind, ...]] = ()
-    # How often `pools` and `attached` are asked without being told to; 0: never.
+    # How often `pools` and `attached` are called without a trigger; 0: never.
     rescan_s: ClassVar[float] = 60.0
     # The conditions in a claim's status that a pod waits for, and that make it give up. Every device gets them.
     attached_condition: ClassVar[str] = "Attached"
     failed_condition: ClassVar[str] = "AttachFailed"
-    # After so long an attachment has failed. The scheduler gives up by itself after ten minutes.
+    # The timeout of an attachment. The scheduler itself gives up after ten minutes.
     attach_timeout_s: ClassVar[float] = 300.0
-    # For so long a device that could not be attached or detached is offered to nobody.
+    # How long a device that could not be attached or detached stays tainted.
     retry_s: ClassVar[float] = 60.0
     # So many devices are attached or detached at a time.
     workers: ClassVar[int] = 8
@@ -72,11 +72,11 @@ class Controller:
     cluster: Cluster
 
     def pools(self) -> Iterable[Pool] | Awaitable[Iterable[Pool]]:
-        """What there is, attached or not: pools for all nodes, or for those that a selector names. Best first."""
+        """All devices, attached or not: pools for all nodes, or for those that a selector matches. Best first."""
         raise NotImplementedError(f"{type(self).__name__}.pools")
 
     def attached(self) -> Iterable[Attachment] | Awaitable[Iterable[Attachment]]:
-        """What is attached now, as the hardware says. What no claim holds is detached."""
+        """Current attachments according to the hardware. Those without a claim are detached."""
         raise NotImplementedError(f"{type(self).__name__}.attached")
 
     def attach(self, device: AllocatedDevice, node: str) -> Any:
@@ -89,7 +89,7 @@ class Controller:
         raise NotImplementedError(f"{type(self).__name__}.detach")
 
     def start(self) -> Awaitable[None] | None:
-        """This instance leads now, and nothing was asked of it yet."""
+        """Called when this instance becomes the leader, before any other call."""
 
     def stop(self) -> Awaitable[None] | None:
-        """Nothing will be asked of it any more. What is attached stays attached."""
+        """Called at the end. Attached devices stay attached."""

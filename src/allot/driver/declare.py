@@ -1,4 +1,4 @@
-"""Devices in plain Python values: what a driver writes down of its hardware."""
+"""Devices in plain Python values: how a driver describes its hardware."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def device(
     binding_failure_conditions: Iterable[str] = (),
     binds_to_node: bool = False,
 ) -> Device:
-    """A device. consumes: counter set to what is taken of its counters. shared: several claims may have a part of it."""
+    """A device. consumes: counters by counter set. shared: several claims may share it."""
     return Device(
         name=name,
         attributes={key: attribute(value) for key, value in (attributes or {}).items()},
@@ -72,7 +72,7 @@ def counter_set(name: str, counters: Mapping[str, Amount]) -> CounterSet:
 
 
 def attribute(value: AttributeValue) -> DeviceAttribute:
-    """An attribute of the type that the value has; a list makes a list attribute."""
+    """An attribute with the type of the value; a list becomes a list attribute."""
     match value:
         case DeviceAttribute():
             return value

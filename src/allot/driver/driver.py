@@ -1,4 +1,4 @@
-"""The base of every driver. A subclass says what devices there are and how they are prepared; `run` does the rest.
+"""The base class of every driver. A subclass lists and prepares devices; `run` does the rest.
 
 Each method may be a plain function, which runs in a thread, or `async def`, which runs on the event loop and must not block.
 """
@@ -23,7 +23,7 @@ Answer = Preparation | Iterable[Prepared] | None
 
 
 class Health(IntEnum):
-    """How a device is. The numbers are those of the protocol."""
+    """The health of a device. The numbers are those of the protocol."""
 
     UNKNOWN = 0
     HEALTHY = 1
@@ -40,7 +40,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(Protocol):
-    """What a running driver is told and can do. Safe to use from any thread."""
+    """The environment of a running driver. Safe to use from any thread."""
 
     @property
     def name(self) -> str:
@@ -48,16 +48,16 @@ class Node(Protocol):
 
     @property
     def client(self) -> Client:
-        """The way to the API server, with the driver's own rights. Only on the event loop, so from `async` methods."""
+        """The API client, with the driver's own permissions. Only on the event loop, so from `async` methods."""
 
     def prepared(self) -> tuple[PreparedClaim, ...]:
         """The claims that are prepared now, or were begun."""
 
     def changed(self) -> None:
-        """Devices or their health have changed: look at them now."""
+        """Devices or their health have changed: check them now."""
 
     def set_status(self, claim: Claim | PreparedClaim, device: str, status: DeviceStatus, pool: str = "") -> None:
-        """Tell something about a device in its claim's status, soon."""
+        """Report on a device in its claim's status, soon."""
 
     def update_metadata(
         self,
@@ -67,7 +67,7 @@ class Node(Protocol):
         attributes: Mapping[str, DeviceAttribute] | None = None,
         network: NetworkDeviceData | None = None,
     ) -> None:
-        """Change the file that describes a device to containers; those that are made from now on see it."""
+        """Change the file that describes a device to containers; new containers see it."""
 
 
 class Driver:
@@ -77,17 +77,17 @@ class Driver:
     name: ClassVar[str] = ""
     # The kinds of parameters that claims and classes may give.
     configs: ClassVar[tuple[ConfigKind, ...]] = ()
-    # Whether claims are prepared one after the other.
+    # Whether claims are prepared one at a time.
     serialize: ClassVar[bool] = True
-    # How often devices are looked at without being asked to; 0: never.
+    # How often devices are checked without a trigger; 0: never.
     rescan_s: ClassVar[float] = 60.0
-    # After how long without news the kubelet holds a device's health for unknown. It hears at least twice as often.
+    # After how long without reports the kubelet considers a device's health unknown. Reports are at least twice as frequent.
     health_timeout_s: ClassVar[float] = 30.0
     # The class part of CDI names: `k8s.<driver name>/<this>`.
     cdi_class: ClassVar[str] = "claim"
     # Whether containers find a file that describes their devices (KEP-5304).
     has_device_metadata: ClassVar[bool] = False
-    # A pool that is the driver's on all nodes together, instead of the node's own pools.
+    # A pool that the driver shares on all nodes, instead of the node's own pools.
     cluster_pool: ClassVar[str] = ""
     # Whether a controller (`allot.driver.Controller`) publishes the devices and attaches them to nodes. Then claims are prepared whose
     # devices this part does not declare, and it need not declare any.
@@ -96,7 +96,7 @@ class Driver:
     node: Node
 
     def devices(self) -> Devices | Awaitable[Devices]:
-        """What there is: devices (they make a pool named as the node), or pools. Best first."""
+        """The devices (in a pool named after the node), or pools. Best first."""
         if self.has_controller:
             return ()
         raise NotImplementedError(f"{type(self).__name__}.devices")
@@ -113,21 +113,21 @@ class Driver:
         raise NotImplementedError(f"{type(self).__name__}.health")
 
     def edits_for_all(self) -> Edits:
-        """What every container with a device of this driver gets, besides what `prepare` says."""
+        """Edits for every container with a device of this driver, in addition to those of `prepare`."""
         return Edits()
 
     def start(self) -> Awaitable[None] | None:
-        """The checkpoint is read (`self.node.prepared()`), nobody has asked for anything yet: clear up what is unknown."""
+        """Called after the checkpoint is read (`self.node.prepared()`), before any request: clean up unknown state."""
 
     def rebooted(self, claims: tuple[PreparedClaim, ...]) -> Awaitable[None] | None:
         """These claims were prepared before the machine was started again, and are forgotten. Before `start`."""
 
     def stop(self) -> Awaitable[None] | None:
-        """Nobody will ask for anything any more. What is prepared stays prepared."""
+        """Called at the end. Prepared claims stay prepared."""
 
     @property
     def reports_health(self) -> bool:
-        """Whether the driver has a `health` of its own."""
+        """Whether the driver implements `health`."""
         return _own(self.health) is not Driver.health
 
 

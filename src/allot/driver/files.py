@@ -1,7 +1,7 @@
-"""Files that are either as they were or as they should be, whenever the process dies.
+"""Atomic file updates: a file has its old or its new content, whenever the process dies.
 
 A new content is written beside the file and renamed. That holds against kill -9; it is not forced to the disk, since what is
-written here is worthless after a reboot (devices have to be prepared anew then).
+written here is worthless after a reboot (devices have to be prepared again then).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".new"
 
 
 def replace_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
-    """Give a file a content at once. OSError if that fails; then the file is as it was."""
+    """Replace the content of a file atomically. OSError if that fails; then the file is unchanged."""
     beside = _write_beside(path, data, mode)
     os.replace(beside, path)  # noqa: PTH105 - text is quicker than paths, and this is where the time of a driver goes
 
@@ -36,7 +36,7 @@ def exchange_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
 
 
 def _write_beside(path: Path | str, data: bytes, mode: int) -> str:
-    # Not ending in .json: whoever reads the folder at this moment must not take it for a file.
+    # Not ending in .json: concurrent readers of the directory must ignore it.
     folder, name = os.path.split(path)
     beside = f"{folder}/.{name}{_SUFFIX}"
     # A new file and no other: containers may write to the folder, and put a link there.
@@ -63,7 +63,7 @@ def remove_file(path: Path | str) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with everything in it, whatever containers that write to it do meanwhile; what stays is logged."""
+    """Remove a directory with its contents, even if containers write to it meanwhile; what remains is logged."""
     try:
         remove_tree(path)
     except OSError as error:
@@ -71,7 +71,7 @@ def remove_folder(path: Path) -> None:
 
 
 def recover_files(directory: Path) -> None:
-    """Finish what writers that died have begun: a content that nobody has the name of is the newest there is."""
+    """Finish writes of crashed writers: a content without its final name is the newest."""
     for path in directory.glob(f".*{_SUFFIX}"):
         target = path.with_name(path.name.removeprefix(".").removesuffix(_SUFFIX))
         if target.exists() or not path.stat().st_size:

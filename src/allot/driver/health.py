@@ -1,6 +1,6 @@
-"""The health of devices: asked of the driver often enough that the kubelet always has news, and told on every stream.
+"""Device health: polled from the driver often enough that the kubelet always has a current report, and sent on every stream.
 
-A driver that does not answer is not spoken for: nothing is sent, and the kubelet holds its devices for Unknown after their
+If the driver does not answer, nothing is sent, and the kubelet considers its devices Unknown after their
 timeout.
 """
 
@@ -21,7 +21,7 @@ from allot.process.supervise import answer_or_failure
 _log = logging.getLogger("allot.driver")
 
 MESSAGE_BYTES_MAX = 1024
-# News come this many times within the time after which the kubelet stops believing the old ones.
+# How many reports are sent within the kubelet's timeout.
 _REPORTS_PER_TIMEOUT = 3
 
 
@@ -70,7 +70,7 @@ class HealthBoard:
             self._news.notify_all()
 
     async def reports(self) -> AsyncIterator[Report]:
-        """The latest report and every later one, until closed. Who is slow misses some, never the last."""
+        """The latest report and every later one, until closed. A slow reader misses some, never the last."""
         seen = 0
         while True:
             async with self._news:

@@ -1,4 +1,4 @@
-"""What a driver says it has, looked up by name."""
+"""A driver's devices, by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Inventory:
         self._counters = {pool.name: published_counters(pool.counter_sets) for pool in self.pools}
 
     def device(self, pool: str, name: str) -> Device | None:
-        """A device, if there is such a one."""
+        """A device, if it exists."""
         return self._devices.get((pool, name))
 
     def counters(self, pool: str) -> Amounts:

@@ -1,7 +1,7 @@
-"""Files that tell a container about its devices (KEP-5304): one per request of a claim, mounted by a CDI spec of its own.
+"""Files with device metadata for containers (KEP-5304): one per request of a claim, mounted by its own CDI spec.
 
 A file holds the same value in each version of the format, the newest first; a reader takes the first that it understands.
-That a file cannot be written is no reason not to run a pod: it is logged.
+A failure to write a file does not prevent the pod from running: it is logged.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class MetadataFiles:
         attributes: Mapping[str, DeviceAttribute] | None,
         network: NetworkDeviceData | None,
     ) -> None:
-        """Change what is told of a device; containers that are made from now on see it. OSError if there is no file."""
+        """Change the metadata of a device; new containers see it. OSError if there is no file."""
         path = self._claim_directory(namespace, name) / base_request(device.request) / "metadata.json"
         value: dict[str, Any] = msgspec.json.decode(path.read_bytes().partition(b"\n")[0])
         for request in value["requests"]:
@@ -95,7 +95,7 @@ class MetadataFiles:
             remove_folder(self._claim_directory(namespace, name))
 
     def sweep(self, claims: Iterable[tuple[str, str, str]]) -> None:
-        """Remove the files of all claims but these (uid, namespace, name)."""
+        """Remove the files of all claims except these (uid, namespace, name)."""
         kept = tuple(claims)
         folders = {self._claim_directory(namespace, name) for _, namespace, name in kept}
         if self._directory.is_dir():
@@ -178,7 +178,7 @@ def _in_versions(value: Mapping[str, Any]) -> bytes:
 
 
 def _generation(path: Path) -> int:
-    """The generation of the file that is there; 0 if there is none that can be read."""
+    """The generation of the existing file; 0 if it is missing or unreadable."""
     try:
         first = path.read_bytes().partition(b"\n")[0]
         return int(msgspec.json.decode(first)["metadata"]["generation"])

@@ -1,7 +1,7 @@
 """The lock of prepare and unprepare: one operation at a time in this process, and one process at a time on this node.
 
 During a rolling update two instances of a driver share a folder. Each takes the lock on a file there for the time of an
-operation; a token in the file tells who had it last, and thereby whether the checkpoint has to be read again.
+operation; a token in the file identifies the last holder, and so whether the checkpoint must be read again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OperationLock:
         self._handle = -1
 
     def open(self) -> None:
-        """Make the file. OSError if that fails."""
+        """Create the file. OSError if that fails."""
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
@@ -43,7 +43,7 @@ class OperationLock:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold it: no other operation runs on this node."""
+        """Hold the lock: no other operation runs on this node."""
         async with self._lock:
             await self._lock_file()
             try:

@@ -1,4 +1,4 @@
-"""Whether a device may be prepared for a claim while others are: the last guard against giving a device away twice.
+"""Whether a device may be prepared for a claim while others are prepared: the last guard against double allocation.
 
 The scheduler has decided; a driver that sees two claims for one device has met a bug, a race or a stale pod, and must not set
 the device up for both. Partitions are checked by the counters that they share: a whole device does not overlap its parts.
@@ -28,7 +28,7 @@ def find_overlap(uid: str, devices: Iterable[RecordedDevice], records: Iterable[
         by_key.setdefault((device.pool, device.device), []).append((device, record))
     for device in wanted:
         for other, record in by_key.get((device.pool, device.device), ()):
-            # Shares of a device are prepared side by side; a whole device is nobody else's.
+            # Shares of a device may coexist; a whole device may not.
             if excludes(device.share_id, other.share_id):
                 return (
                     f"requested device {device.device} of pool {device.pool} is already allocated to different claim "
@@ -40,7 +40,7 @@ def find_overlap(uid: str, devices: Iterable[RecordedDevice], records: Iterable[
 def _find_exhausted(
     wanted: Iterable[RecordedDevice], held: Iterable[tuple[RecordedDevice, Record]], inventory: Inventory
 ) -> str:
-    """Shared counters that all prepared devices together would take too much of."""
+    """Shared counters that all prepared devices together would exceed."""
     if not inventory.has_counters:
         return ""
     balances: dict[str, CounterBalance] = {}

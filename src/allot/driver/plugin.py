@@ -1,7 +1,7 @@
-"""A running driver: everything of this package put together, from the first file to the last socket.
+"""A running driver: combines everything in this package.
 
-Order of a start: folders, checkpoint, driver, CDI files, service socket, registration socket, slices. Order of a stop: the
-registration socket first, so that the kubelet asks no more; then what is being done; then the rest. Slices stay: the kubelet
+Start order: directories, checkpoint, driver, CDI files, service socket, registration socket, slices. Stop order: the
+registration socket first, so that the kubelet sends no more requests; then running operations; then the rest. Slices stay: the kubelet
 removes them if the driver does not come back.
 """
 
@@ -63,13 +63,13 @@ _log = logging.getLogger("allot.driver")
 _REGISTERED_SYNC_S = 1.0
 _STALE_CHECK_S = 300.0
 LISTENING_CHECK_S = 10.0
-# So often in a row nobody must listen at a socket before the driver gives up: another instance may just be taking it over.
+# How many consecutive checks a socket must be dead before the driver gives up: another instance may just be taking it over.
 _DEAF_MAX = 2
 _STOP_S = 30.0
 
 
 class DriverFailed(Exception):
-    """The driver cannot start or go on."""
+    """The driver cannot start or continue."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class Plugin:
         return tuple(prepared_claim(record) for record in self.checkpoint)
 
     def changed(self) -> None:
-        """Look at devices and health now."""
+        """Check devices and health now."""
 
         def look() -> None:
             self._rescan_wanted.set()
@@ -178,7 +178,7 @@ class Plugin:
         self._loop.call_soon_threadsafe(look)
 
     def set_status(self, claim: Claim | PreparedClaim, device: str, status: DeviceStatus, pool: str = "") -> None:
-        """Tell something about a device in its claim's status."""
+        """Report on a device in its claim's status."""
         for held in claim.devices:
             if held.name == device and pool in ("", held.pool):
                 key = (held.pool, held.name, held.share_id or "")
@@ -222,7 +222,7 @@ class Plugin:
             preparer = self._preparer(tasks)
             await self._rescan()
             servers = await self._serve(preparer)
-            # Who sees the devices can have them.
+            # Published devices can be allocated.
             self._is_serving = True
             self.publisher.set(self._inventory.pools)
             listening = tasks.create_task(self._watch_sockets())
@@ -232,8 +232,16 @@ class Plugin:
                 listening.cancel()
                 await self._stop(preparer, servers, background)
 
+    async def ready(self) -> str:
+        """Why pods with devices of this driver would not start now; empty if they would. The kubelet tries a pod again only after a minute
+        if it does not know the driver yet."""
+        if not self.registration.is_registered:
+            told = f": {self.registration.error}" if self.registration.error else ""
+            return f"the kubelet has not registered the driver{told}"
+        return await self.publisher.ready()
+
     async def _restore(self) -> None:
-        """Bring memory, files and driver to what the checkpoint says."""
+        """Align memory, files and driver with the checkpoint."""
         try:
             async with self._operation_lock.held():
                 earlier = self.checkpoint.open()
@@ -322,7 +330,7 @@ class Plugin:
         return service, registrar
 
     async def _watch_sockets(self) -> None:
-        """DriverFailed when the kubelet cannot reach the driver any more, so that somebody starts it again."""
+        """DriverFailed if the kubelet can no longer reach the driver, so that it is restarted."""
         deaf = 0
         while True:
             await self.clock.sleep(self.options.listening_check_s)
@@ -368,7 +376,7 @@ class Plugin:
             await self._rescan()
 
     async def _rescan(self) -> None:
-        """Ask the driver what there is; what it said before stays when it fails."""
+        """Read devices from the driver; the previous ones stay if it fails."""
         answer = await answer_or_failure(lambda: call(self.driver.devices))
         if isinstance(answer, Exception):
             _log.error("the driver failed to list its devices", exc_info=answer)
@@ -394,7 +402,7 @@ class Plugin:
         return await self._claims.get(name, namespace)
 
     async def _stale_loop(self) -> None:
-        """Unprepare what was begun and whose claim is gone: nobody might ever ask for it."""
+        """Unprepare unfinished claims whose object is gone: the kubelet might never ask for it."""
         while True:
             await self.clock.sleep(_STALE_CHECK_S)
             for record in self.checkpoint:
@@ -435,11 +443,11 @@ async def running(
     ids: Ids | None = None,
     publish: Publish | None = None,
 ) -> AsyncIterator[Plugin]:
-    """A driver that runs while the context is open. DriverFailed if it cannot. publish: who writes its slices in its place."""
+    """A driver that runs while the context is open. DriverFailed if it cannot. publish: writes its slices instead."""
     plugin = Plugin(driver, client, options, clock or SystemClock(), ids or SystemIds(), publish)
     async with plugin.start(), AsyncExitStack() as stack:
         check = partial(check_sockets, plugin.registration_path, plugin.service_path, driver.name)
-        served = serving_health(options.address, options.port, plugin.registry, plugin.clock, check)
+        served = serving_health(options.address, options.port, plugin.registry, plugin.clock, check, ready=plugin.ready)
         try:
             plugin.address = await stack.enter_async_context(served)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Preparing and unpreparing claims: each by itself, each once, and what was answered is answered again.
+"""Prepares and unprepares claims: each independently, each once, with idempotent answers.
 
-A claim is recorded as begun before the driver is called and as completed afterwards, so that after a crash at any point it is
-known what may be set up. A claim that is being prepared goes on when the kubelet's patience ends; who asks again meets the
+A claim is recorded as started before the driver is called and as completed afterwards, so that after a crash at any point it is
+known what may be set up. Preparation continues after the kubelet's timeout; a retry joins the
 same work.
 """
 
@@ -49,7 +49,7 @@ ERROR_LENGTH_MAX = 4000
 
 
 class Failure(Exception):
-    """Why a claim is not prepared or unprepared, in words for its pod."""
+    """Why a claim is not prepared or unprepared, as a message for its pod."""
 
 
 class ClaimName(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class Preparer:
         self._spawn = spawn
         self._metrics = metrics
         self._clock = clock
-        # What is being done; by operation and claim UID what somebody who asks for the same can wait for; and the claim
+        # What is being done; by operation and claim UID what someone who asks for the same can wait for; and the claim
         # that is with the driver now, for messages.
         self._under_way: set[asyncio.Task[ClaimResult]] = set()
         self._joinable: dict[tuple[str, str], asyncio.Task[ClaimResult]] = {}
@@ -131,7 +131,7 @@ class Preparer:
             await asyncio.wait(tuple(self._under_way))
 
     def abandon(self) -> None:
-        """Wait no longer for what is being done; the checkpoint tells that it was begun."""
+        """Stop waiting for running operations; the checkpoint records that they were started."""
         for task in tuple(self._under_way):
             task.cancel()
 
@@ -143,7 +143,7 @@ class Preparer:
         if task is None:
             task = self._spawn(self._measured(operation, claim, work))
             self._under_way.add(task)
-            # What is asked for after this comes after this: nobody joins the opposite that was asked for before.
+            # Later requests run after this one: none joins an earlier opposite operation.
             self._joinable.pop(("unprepare" if operation == "prepare" else "prepare", claim.uid), None)
             self._joinable[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
@@ -151,7 +151,7 @@ class Preparer:
         done, _ = await asyncio.wait((task,), timeout=left)
         if not done:
             waits = f" (the driver is busy with {self._busy_with})" if self._busy_with not in ("", str(claim)) else ""
-            return Failure(f"{claim}: {operation} is not finished in time and continues{waits}; ask again")
+            return Failure(f"{claim}: {operation} did not finish in time and continues{waits}; retry")
         return task.result()
 
     def _forget(self, key: tuple[str, str], task: asyncio.Task[ClaimResult]) -> None:
@@ -186,7 +186,7 @@ class Preparer:
     async def _prepare(self, name: ClaimName) -> ClaimResult:
         object_ = await self._fetched(name)
         if object_ is None:
-            # The API server cannot be asked; what is prepared stays so.
+            # The API server is unreachable; prepared claims stay prepared.
             async with self._operation_lock.held():
                 record = self._completed(name.uid)
                 if record is None:
@@ -199,7 +199,7 @@ class Preparer:
             if record is not None:
                 if _is_for(record, devices):
                     return record.devices
-                # Allocated anew without having been unprepared; what was set up is for other devices.
+                # Reallocated without having been unprepared; the old setup is for other devices.
                 await self._undo(record, name)
             begun = self._begin(name, devices)
             if self._driver.serialize:
@@ -255,7 +255,7 @@ class Preparer:
             # Allocated by the controller itself, which has seen to it.
             return
         if not result.binding_conditions:
-            raise Failure(f"{where}: allocated without binding conditions, so it is not known whether it is attached")
+            raise Failure(f"{where}: allocated without binding conditions, so it may not be attached")
         if not all(is_true(object_, result, condition) for condition in result.binding_conditions):
             raise Failure(f"{where}: its controller has not attached it yet")
 
@@ -275,9 +275,7 @@ class Preparer:
     def _begin(self, name: ClaimName, devices: tuple[AllocatedDevice, ...]) -> Record:
         for uid, reason in self._checkpoint.unreadable.items():
             if uid != name.uid:
-                raise Failure(
-                    f"{name}: {reason}; until claim {uid} is unprepared it is not known which devices are free"
-                )
+                raise Failure(f"{name}: {reason}; until claim {uid} is unprepared, the free devices are unknown")
         recorded = tuple(
             RecordedDevice(
                 request=device.request,
@@ -385,7 +383,7 @@ class Preparer:
         ids: list[str] = []
         given = prepared.get(_key(device))
         if given is not None:
-            # The first name tells the device from others in the pod's status, so what all have in common comes last.
+            # The first name identifies the device in the pod's status, so common names come last.
             if _key(device) in edits:
                 ids.append(qualified(self._cdi.kind, edits[_key(device)][0]))
             ids += [*given.cdi_ids, *self._common_cdi_ids]
@@ -422,7 +420,7 @@ class Preparer:
             await call(self._driver.unprepare, prepared_claim(record))
         finally:
             self._busy_with = ""
-        # The record goes last: whatever is left behind by a crash is found again with its help.
+        # The record is removed last: leftovers of a crash are found with its help.
         self._cdi.remove_claim(record.uid)
         if self._metadata is not None:
             self._metadata.remove(record.uid, record.namespace, record.name, record.metadata_requests)
@@ -460,7 +458,7 @@ def _by_device(name: ClaimName, devices: tuple[AllocatedDevice, ...], answer: Pr
 
 
 def _told(answer: ClaimResult | Exception, operation: str, name: ClaimName) -> ClaimResult:
-    """The outcome for the kubelet; failures that nobody expected also go to the log, with where they happened."""
+    """The result for the kubelet; unexpected failures are also logged with a traceback."""
     match answer:
         case tuple() | Failure():
             return answer

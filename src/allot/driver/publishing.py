@@ -1,8 +1,8 @@
-"""Keeps the ResourceSlices of a driver as its pools say (`core.lifecycle.slice_publishing` decides what to write).
+"""Keeps the ResourceSlices of a driver in line with its pools (`core.lifecycle.slice_publishing` decides what to write).
 
-A new list of devices is published at once. Changes by others, such as a kubelet that starts and clears away all slices of its
-node, are noticed by a watch and repaired after a pause, so that two instances of a driver do not quarrel at full speed. Before
-anything is written the slices are listed: writes of our own need not be remembered.
+A new list of devices is published at once. Changes by others, such as a starting kubelet that deletes all slices of its
+node, are noticed by a watch and repaired after a pause, so that two instances of a driver do not fight at full speed. Before
+a write the slices are listed, so own writes need not be remembered.
 """
 
 from __future__ import annotations
@@ -81,8 +81,18 @@ class SlicePublisher:
         self._news = asyncio.Event()
         # What is wrong with the pools that were set last; they are not published then.
         self.problems: tuple[str, ...] = ()
-        # How often everything was as it should be, for who waits for that.
+        # How often everything was in sync, for waiters.
         self.synced = asyncio.Event()
+        self._informer: Informer[None] | None = None
+
+    async def ready(self) -> str:
+        """Why the cluster does not know the devices, or is not reached; empty if all is well. The server is not asked for that: thousands of
+        nodes are, every few seconds."""
+        if self.problems:
+            return f"slices are not published: {self.problems[0]}"
+        if self._informer is not None and self._informer.problem:
+            return f"the API server is not reached: {self._informer.problem}"
+        return "" if self.synced.is_set() else "slices are not published yet"
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -90,7 +100,7 @@ class SlicePublisher:
         return self._pools or ()
 
     def set(self, pools: Sequence[Pool]) -> None:
-        """From now on these pools are to be known, and no others. What is wrong with them is logged and in `problems`."""
+        """Publish exactly these pools from now on. Problems are logged and in `problems`."""
         wanted = tuple(pools)
         if wanted == self._pools:
             return
@@ -110,7 +120,7 @@ class SlicePublisher:
         self.sync_after(0.0)
 
     def sync_after(self, seconds: float) -> None:
-        """Look at the slices then, or earlier."""
+        """Check the slices then, or earlier."""
         self._due_at = min(self._due_at, self._clock.monotonic() + seconds)
         self._news.set()
 
@@ -122,6 +132,7 @@ class SlicePublisher:
         informer: Informer[None] = Informer(
             typed.resource, lambda _object: None, self._clock, self._ids, field_selector=self._field_selector()
         )
+        self._informer = informer
         # Also when this is a new try after a failure.
         self.sync_after(0.0)
         informer.add_handler(lambda _change: self.sync_after(self._repair_delay_s))
@@ -157,7 +168,7 @@ class SlicePublisher:
             try:
                 await self._sync(typed, pools)
             except (Conflict, NotFound) as error:
-                # Somebody else wrote; look again.
+                # Another writer was faster; check again.
                 _log.info("slices of %s: %s", self._driver, error)
                 self.sync_after(self._backoff.next_s() * 0.1)
             except ApiError as error:
@@ -204,7 +215,7 @@ class SlicePublisher:
         try:
             node = await self._client.typed(Node).get(self._node_name)
         except NotFound:
-            # Not as the other NotFounds here, which mean that somebody was faster.
+            # Unlike the other NotFounds here, which mean that another writer was faster.
             raise ApiError(f"node {self._node_name!r} does not exist yet; is --node-name right?") from None
         return OwnerReference(
             api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
@@ -241,7 +252,7 @@ class SlicePublisher:
 
 
 def dropped_fields(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> frozenset[str]:
-    """The fields of devices, and of the slice itself, that were not stored as they were sent."""
+    """The fields of devices, and of the slice itself, that the server dropped or changed."""
     fields = {
         name
         for name in ("shared_counters", "per_device_node_selection", "partition_type_attribute", "skip_node_operations")

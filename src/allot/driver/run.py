@@ -134,7 +134,7 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     add("--boot-id-file", type=Path, default=defaults.boot_id_file, help="the file that identifies a boot")
     add("--versions", default=f"{V1},{V1BETA1}", help="versions of the plugin API to serve [%(default)s]")
     add("--health-versions", default=f"{HEALTH_V1},{HEALTH_V1ALPHA1}", help="of the health API [%(default)s]")
-    add("--describe", action="store_true", help="print what the driver says of itself, as JSON, and exit")
+    add("--describe", action="store_true", help="print the driver's description as JSON, and exit")
     _add_shared_options(parser)
     return parser
 
@@ -143,9 +143,9 @@ def _controller_parser(controller: Controller) -> argparse.ArgumentParser:
     environ = os.environ
     parser = argparse.ArgumentParser(description=f"The controller of the DRA driver {controller.name}.")
     add = parser.add_argument
-    add("--leader-elect", action="store_true", help="of several instances one works, the others stand by")
+    add("--leader-elect", action="store_true", help="elect a leader; other instances stand by")
     add("--lease-namespace", default=environ.get("POD_NAMESPACE", ""), help="where their lease is [$POD_NAMESPACE]")
-    add("--identity", default=environ.get("POD_NAME", ""), help="this instance [$POD_NAME, or made up]")
+    add("--identity", default=environ.get("POD_NAME", ""), help="the name of this instance [$POD_NAME, or generated]")
     _add_shared_options(parser)
     return parser
 
@@ -180,12 +180,12 @@ def _log_to_stderr() -> None:
 
 
 def _absolute(text: str) -> Path:
-    """Sockets and CDI files are read by others, who work elsewhere."""
+    """Other processes read the sockets and CDI files, so paths must be absolute."""
     return Path(text).absolute()
 
 
 class Description(msgspec.Struct, frozen=True, rename="camel"):
-    """What a driver says of itself without running."""
+    """A driver's description, without running it."""
 
     name: str
     reports_health: bool
@@ -220,7 +220,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(name: str, ready: str, start: _Start, kubeconfig: Path | None) -> None:
-    # Imported by those that run: it takes half of the time of importing the SDK, which is also imported to look at a driver.
+    # Imported only to run: it takes half of the SDK's import time, which `--describe` should not pay.
     from allot.client.http import HttpTransport
 
     clock, ids = SystemClock(), SystemIds()

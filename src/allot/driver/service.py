@@ -1,6 +1,6 @@
 """The gRPC services of a driver: registration, DRAPlugin v1 and v1beta1, DRAResourceHealth v1 and v1alpha1.
 
-Knows the messages. Every claim of a request gets an entry in the answer, whatever happens to it; the call itself succeeds.
+Knows the messages. Every claim of a request gets an entry in the answer, even if it fails; the call itself succeeds.
 """
 
 from __future__ import annotations
@@ -150,14 +150,14 @@ def health_handlers(version: str, board: HealthBoard) -> grpc.GenericRpcHandler:
 
 
 class Registration:
-    """Tells the kubelet where the driver is, as often as it asks."""
+    """Registers the driver with the kubelet, as often as it asks."""
 
     def __init__(self, driver: str, endpoint: str, versions: Iterable[str], on_registered: Callable[[], None]) -> None:
         self._info = plugin_registration_pb2.PluginInfo(
             type=PLUGIN_TYPE, name=driver, endpoint=endpoint, supported_versions=list(versions)
         )
         self._on_registered = on_registered
-        # What the kubelet said last: None if it said nothing so far.
+        # The kubelet's last registration status: None if there was none.
         self.is_registered: bool | None = None
         self.error = ""
 

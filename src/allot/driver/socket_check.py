@@ -1,4 +1,4 @@
-"""Whether a driver answers at its own sockets, asked as the kubelet would."""
+"""Checks a driver's own sockets as the kubelet would."""
 
 from __future__ import annotations
 

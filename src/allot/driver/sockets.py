@@ -1,4 +1,4 @@
-"""Where a driver's sockets are, by the names that the Go helper gives them, and within the length that a socket may have."""
+"""Paths of a driver's sockets, named as by the Go helper, and within the length limit of sockets."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def service_socket(directory: Path, pod_uid: str = "") -> Path:
 
 
 def remove_dead_sockets(registry: Path, data: Path, driver: str) -> tuple[Path, ...]:
-    """Remove the sockets of instances that were killed, so that the kubelet does not try them for ever; which they were.
+    """Remove the sockets of killed instances, so that the kubelet does not try them forever; returns them.
 
-    A socket that somebody listens at stays: during an update another instance has its own.
+    A live socket stays: during an update another instance has its own.
     """
     removed = []
     for path in sorted((*registry.glob(f"{driver}-*-reg.sock"), *data.glob("dra-*.sock"))):
@@ -48,12 +48,12 @@ def remove_dead_sockets(registry: Path, data: Path, driver: str) -> tuple[Path, 
 
 
 def is_served(path: Path) -> bool:
-    """Whether somebody listens at a socket."""
+    """Whether a process listens at a socket."""
     return _connecting(path) is None
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether a socket is there that nobody listens at."""
+    """Whether a socket exists without a listener."""
     return isinstance(_connecting(path), ConnectionRefusedError)
 
 

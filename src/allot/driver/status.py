@@ -1,7 +1,7 @@
-"""What a driver tells about devices in the status of their claims, by server-side apply as the driver's own field manager.
+"""A driver's reports about devices in claim status, by server-side apply with the driver's own field manager.
 
-Told in the background: a claim is ready whether or not its status is written. An apply says everything that its manager wants
-to be there, so what was told before, also by an earlier instance of the driver, is said again.
+Written in the background: a claim is ready whether or not its status is written. An apply contains everything that its manager
+owns, so earlier reports, including those of an earlier instance of the driver, are repeated.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ DeviceKey = tuple[str, str, str]
 
 
 class StatusWriter:
-    """Writes the status of claims, one after the other. is_controller: tells conditions that pods wait for before they are bound, and the
-    data that go with them, beside what the driver tells on the node."""
+    """Writes the status of claims, one at a time. is_controller: reports conditions that pods wait for before they are bound, and the
+    data for them, in addition to the driver's reports on the node."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class StatusWriter:
         self._metrics = metrics
         self._clock = clock
         self._backoff = Backoff(clock, ids)
-        # (namespace, name, uid) -> (pool, device, share) -> what to tell.
+        # (namespace, name, uid) -> (pool, device, share) -> report.
         self._waiting: dict[tuple[str, str, str], dict[DeviceKey, DeviceStatus]] = {}
         self._news = asyncio.Event()
 
     def set(self, claim: tuple[str, str, str], device: DeviceKey, status: DeviceStatus) -> None:
-        """Tell something about a device of a claim (namespace, name, uid), soon."""
+        """Report on a device of a claim (namespace, name, uid), soon."""
         if claim not in self._waiting and len(self._waiting) >= _CLAIMS_MAX:
             _log.warning("status of claim %s/%s: too many others wait, not reported", claim[0], claim[1])
             self._metrics.problem("status")
@@ -71,7 +71,7 @@ class StatusWriter:
         self._news.set()
 
     async def run(self) -> None:
-        """Write what is to be told."""
+        """Write pending reports."""
         while True:
             await self._news.wait()
             self._news.clear()

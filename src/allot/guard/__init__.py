@@ -1,1 +1,1 @@
-"""The guard: a validating webhook that lets no allocation through of what another claim holds, for any API server."""
+"""The guard: a validating webhook that refuses allocations of devices that another claim holds, for any API server."""

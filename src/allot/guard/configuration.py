@@ -1,20 +1,20 @@
-"""The ValidatingWebhookConfiguration that makes API servers ask the guard: what it says, and keeping it so.
+"""The guard's ValidatingWebhookConfiguration: its content, and keeping it up to date.
 
-The leader writes where it is and whom to trust; the rest is written by whoever installs it.
+The leader writes its address and certificate authority; the installer writes the rest.
 """
 
 from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from allot.client.api import Client
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
-from allot.core.allocation.guard_ledger import GUARD_WEBHOOK
+from allot.core.lifecycle.guard_webhook import CHANGES_ALLOCATION, GUARD_WEBHOOK, exempt
 from allot.guard.serving import PATH
 from allot.process.clock import Clock
 
@@ -22,12 +22,8 @@ _log = logging.getLogger("allot.guard")
 
 _CHECK_EVERY_S = 5.0
 _RETRY_S = 1.0
-# What is allocated anew: reservations, reports of drivers and what is given back need no judgement, nor a guard.
-_CHANGES_ALLOCATION = (
-    "has(object.status) && has(object.status.allocation) && "
-    "!(has(oldObject.status) && has(oldObject.status.allocation) && "
-    "object.status.allocation == oldObject.status.allocation)"
-)
+# Who keeps the whole configuration exempts nothing: what an administrator has put there goes.
+_EVERYWHERE: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
 Object = dict[str, Any]
 
@@ -57,7 +53,7 @@ class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Object:
-    """The object. bundle: whom to trust, as PEM; empty until the leader has written it."""
+    """The object. bundle: the trusted certificates as PEM; empty until the leader has written it."""
     webhook = {
         "name": GUARD_WEBHOOK,
         "admissionReviewVersions": ["v1"],
@@ -72,10 +68,10 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
                 "scope": "Namespaced",
             }
         ],
-        "matchConditions": [{"name": "changes-allocation", "expression": _CHANGES_ALLOCATION}],
+        "matchConditions": [{"name": "changes-allocation", "expression": CHANGES_ALLOCATION}],
         "matchPolicy": "Exact",
         "failurePolicy": "Fail" if options.fails_closed else "Ignore",
-        # What is admitted is held; a dry run is told by the review and is not.
+        # An admitted write is recorded; a dry run, which the review indicates, is not.
         "sideEffects": "NoneOnDryRun",
         "timeoutSeconds": options.timeout_s,
     }
@@ -88,7 +84,7 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
 
 
 def client_config(options: WebhookOptions, bundle: bytes) -> Object:
-    """Where the guard is, and whom to trust."""
+    """The guard's address and trusted certificates."""
     trust = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
     if options.service is None:
         return {"url": options.url, **trust}
@@ -100,7 +96,7 @@ def client_config(options: WebhookOptions, bundle: bytes) -> Object:
 
 
 class ConfigurationKeeper:
-    """Keeps the stored configuration as it should be while this process leads."""
+    """Maintains the stored configuration while this process leads."""
 
     def __init__(self, client: Client, clock: Clock, options: WebhookOptions, *, installs: bool) -> None:
         """installs: whether it is made, and all of it kept; otherwise the leader writes clientConfig into one that is there."""
@@ -113,7 +109,7 @@ class ConfigurationKeeper:
         self._told = ""
 
     async def was_used(self) -> bool:
-        """Whether API servers may have asked a guard before, for which one must have written its certificate; also if that cannot be found out."""
+        """Whether API servers may have called a guard before, which requires a stored certificate; true if unknown."""
         try:
             found = await self._resource.get(self._options.name)
         except NotFound:
@@ -121,8 +117,7 @@ class ConfigurationKeeper:
         except ApiError as error:
             self._tell(f"not read: {error}")
             return True
-        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == GUARD_WEBHOOK]
-        return any((each.get("clientConfig") or {}).get("caBundle") for each in webhooks)
+        return any((each.get("clientConfig") or {}).get("caBundle") for each in _guards(found))
 
     async def publish(self, options: WebhookOptions, bundle: bytes) -> None:
         """Write it, however long that takes."""
@@ -130,7 +125,7 @@ class ConfigurationKeeper:
             await self._clock.sleep(_RETRY_S)
 
     async def keep(self, wanted: Callable[[], tuple[WebhookOptions, bytes]]) -> None:
-        """Look after it until cancelled. wanted: gives options and bundle as they are at the time."""
+        """Maintain it until cancelled. wanted: returns the current options and bundle."""
         while True:
             await self._clock.sleep(_CHECK_EVERY_S)
             options, bundle = wanted()
@@ -141,7 +136,7 @@ class ConfigurationKeeper:
         try:
             return await self._write(options, bundle)
         except (Conflict, AlreadyExists):
-            return False  # Somebody else was quicker; the next look sees what they wrote.
+            return False  # Another writer was faster; the next check sees its write.
         except ApiError as error:
             self._tell(f"not written: {error}")
             return False
@@ -166,6 +161,8 @@ class ConfigurationKeeper:
         if changed != found:
             await self._resource.update(changed)
             self._tell("written")
+        if reason := next(filter(None, map(exempt, _guards(changed))), ""):
+            self._tell(reason)
         return True
 
     def _changed(self, found: Object, wanted: Object) -> Object | None:
@@ -177,7 +174,7 @@ class ConfigurationKeeper:
             if not self._installs:
                 return None
             return {**found, "webhooks": [*webhooks, ours]}
-        kept = ours if self._installs else {"clientConfig": ours["clientConfig"]}
+        kept = {**ours, **_EVERYWHERE} if self._installs else {"clientConfig": ours["clientConfig"]}
         webhooks[place] = {**webhooks[place], **kept}
         return {**found, "webhooks": webhooks}
 
@@ -186,3 +183,7 @@ class ConfigurationKeeper:
         if text != self._told:
             self._told = text
             _log.warning("ValidatingWebhookConfiguration %s: %s", self._options.name, text)
+
+
+def _guards(configuration: Object) -> list[Object]:
+    return [each for each in configuration.get("webhooks") or () if each.get("name") == GUARD_WEBHOOK]

@@ -1,9 +1,9 @@
-"""Decides about writes of claim status, one after the other, on a ledger that follows the server.
+"""Decides about writes of claim status, one at a time, with a ledger that follows the server.
 
-A decision and its record are one step: nothing else is judged in between. To refuse is always safe: who was refused too soon asks
-again. So the ledger's word is enough if the watch is as far as the claim that is to be written: schedulers write to it once
-(the finalizer) after they have decided. If the watch is late, the decider looks at what the holders have stored, as they may have given it back;
-but only for a moment, as an API server waits for the answer.
+A decision and its record are one step: nothing else is decided in between. Refusing is always safe: the client retries.
+So the ledger is enough if the watch has reached the version of the claim: schedulers write to it once
+(the finalizer) after they have decided. If the watch is late, the decider reads the holders from the server, which may have been deallocated;
+but only briefly, because an API server waits for the answer.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from allot.process.supervise import supervise
 
 _log = logging.getLogger("allot.guard")
 
-# An API server waits for the answer. What a look finds later is of use to the next one who asks.
+# An API server waits for the answer. A later result helps the next request.
 LOOK_S = 0.002
-# Holders that are looked at before a refusal, and looks that are under way.
+# How many holders are read before a refusal, and how many reads run at once.
 _HOLDERS_LOOKED_AT_MAX = 16
 _LOOKS_MAX = 64
-# Admitted writes of which nothing is known. More than an API server has in flight, by far: somebody else is asking.
+# The limit of unconfirmed writes: far more than an API server has in flight, so more come from elsewhere.
 _WAITING_MAX = 20_000
 _SWEEP_EVERY_S = 1.0
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -99,7 +99,7 @@ class Decider:
         *,
         look_s: float = LOOK_S,
     ) -> None:
-        """look_s: how long a refusal waits for a look at the holders."""
+        """look_s: how long a refusal waits for reading the holders."""
         self._client = client
         self._clock = clock
         self._ids = ids
@@ -109,7 +109,7 @@ class Decider:
         self.ledger = GuardLedger(Features.from_gates(gates), write_timeout_s)
         self._claims: ResourceClient | None = None
         self._watch: Informer[_Seen] | None = None
-        # Looks that are under way: who asks about the same holder meanwhile waits for the same one.
+        # Running reads: concurrent requests about the same holder share one.
         self._looks: dict[ClaimID, asyncio.Task[bool]] = {}
         self._last_admitted_at = -write_timeout_s
         self.synced = asyncio.Event()
@@ -169,13 +169,13 @@ class Decider:
     # --- looking again ---
 
     def _has_seen(self, version: int) -> bool:
-        """Whether the watch has told everything up to a version."""
+        """Whether the watch has reached a version."""
         assert self._watch is not None, "who decides follows claims"
         return self._watch.has_seen(str(version))
 
     async def _look_again(self, holders: Iterable[ClaimID], seconds: float) -> bool:
         """Whether something is known of one of them, within that time, that was not."""
-        # Of one who was let through a moment ago nothing newer can be had than what the watch is about to tell.
+        # For a claim admitted a moment ago, a read shows nothing newer than the watch will.
         older = [holder for holder in holders if not self.ledger.is_waiting(holder)]
         looks = [look for holder in older[:_HOLDERS_LOOKED_AT_MAX] if (look := self._looking_at(holder)) is not None]
         if not looks:
@@ -184,7 +184,7 @@ class Decider:
         return any(look.result() for look in done if not look.cancelled())
 
     def _looking_at(self, holder: ClaimID) -> asyncio.Task[bool] | None:
-        """The look at a holder that is under way, or begins; None if there are too many."""
+        """A running or new read of a holder; None if there are too many."""
         look = self._looks.get(holder)
         if look is None and len(self._looks) < _LOOKS_MAX:
             look = self._looks[holder] = asyncio.create_task(self._look(holder))
@@ -209,8 +209,8 @@ class Decider:
     # --- deciding ---
 
     async def review(self, body: bytes, may_decide: Callable[[], bool]) -> bytes:
-        """The answer to an AdmissionReview; HttpError if there is none to be had here. may_decide: whether nobody else does,
-        asked at the moment of the decision."""
+        """The answer to an AdmissionReview; HttpError if this process cannot decide. may_decide: whether no other process does,
+        checked at the moment of the decision."""
         started = perf_counter()
         try:
             asked = parse_review(body)
@@ -268,7 +268,7 @@ def _claim_id(key: str) -> ClaimID:
 
 
 def _spec_of_shared(slice_: Object) -> Object:
-    """What the ledger reads of a slice: most devices share nothing, and are not kept."""
+    """The part of a slice that the ledger needs: most devices share nothing, and are not kept."""
     spec = slice_.get("spec") or {}
     devices = spec.get("devices") or ()
     shared = [each for each in devices if each.get("consumesCounters") or each.get("allowMultipleAllocations")]

@@ -1,7 +1,7 @@
 """The leader as the only endpoint of its Service.
 
-A Service with a selector leads to all pods that are ready. Then those that stand by could not be ready: no rolling update would
-ever be complete, and no budget would let the leader's node be drained. So the Service has no selector, and who leads writes where it is.
+A Service with a selector routes to all ready pods. Then standby pods could not be ready: no rolling update would
+ever complete, and no budget would allow draining the leader's node. So the Service has no selector, and the leader writes its address.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LeaderEndpoint:
         try:
             await self._write()
         except (AlreadyExists, Conflict):
-            return False  # Somebody else was quicker; the next look sees what they wrote.
+            return False  # Another writer was faster; the next check sees its write.
         except ApiError as error:
             if str(error) != self._told:
                 self._told = str(error)

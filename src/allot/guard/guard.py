@@ -1,8 +1,8 @@
-"""The guard put together: a process that leads waits until its predecessor's writes are stored or lost, reads what is stored,
+"""The guard process: the leader waits until its predecessor's writes are stored or lost, reads the store,
 and then decides until it no longer leads.
 
-A predecessor that ended in an orderly way has waited for its writes itself before it gave its lease back (`Decider.drain`), so
-that a lease which was given back can be taken over at once.
+A predecessor that stopped cleanly has waited for its writes before it released its lease (`Decider.drain`), so
+a released lease can be taken over at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GuardOptions(msgspec.Struct, frozen=True, kw_only=True):
     write_timeout_s: float
     certificate_validity_s: float
     client_ca: bytes = b""
-    # The own address, if the leader is to be the only endpoint of the Service; else that is whoever is ready.
+    # This pod's address, if the leader is the only endpoint of the Service; otherwise all ready pods are.
     endpoint_address: str = ""
 
 
@@ -55,11 +55,11 @@ class Guard:
         self._options = options
         self._gates = gates
         self._decider: Decider | None = None
-        # What keeps it from deciding; empty while it decides.
+        # Why it does not decide; empty while it does.
         self.problem = _STANDING_BY
 
     async def readiness(self) -> str:
-        """What keeps it from being ready. To stand by is to be ready where the Service leads to the leader alone."""
+        """Why it is not ready. A standby process is ready if the Service routes only to the leader."""
         return "" if self._options.endpoint_address and self.problem == _STANDING_BY else self.problem
 
     async def lead(
@@ -71,7 +71,7 @@ class Guard:
         elector: LeaderElector | None,
         tell: Callable[[str], None],
     ) -> None:
-        """Decide until cancelled. elector: None if nobody else can lead."""
+        """Decide until cancelled. elector: None if no other process can lead."""
         options = self._options
         metrics = GuardMetrics(registry, lambda: self._decider.ledger if self._decider is not None else None)
         decider = Decider(client, clock, ids, self._gates, options.write_timeout_s, metrics)

@@ -1,4 +1,4 @@
-"""AdmissionReviews of claim status: what was asked, and the answers. Bytes to values and back; decides nothing."""
+"""AdmissionReviews of claim status: decodes requests and encodes answers. Decides nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _API_VERSION = "admission.k8s.io/v1"
 
 
 class BadReview(Exception):
-    """What was sent is no AdmissionReview of a claim's status; the text says why."""
+    """Not an AdmissionReview of a claim's status, with the reason."""
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel"):
-    """A device of an allocation, as far as the ledger reads it."""
+    """A device of an allocation, with what the ledger needs."""
 
     driver: str
     pool: str
@@ -89,7 +89,7 @@ _claim = msgspec.json.Decoder(_Claim | None)
 
 
 def parse_review(body: bytes) -> Asked:
-    """What is asked; BadReview if that cannot be understood."""
+    """The decoded request; BadReview if it is invalid."""
     try:
         review = _review.decode(body)
         if review.kind != _KIND or review.api_version != _API_VERSION:
@@ -118,12 +118,12 @@ def parse_review(body: bytes) -> Asked:
 
 
 def allowed(uid: str, *warnings: str) -> bytes:
-    """The answer that lets a write through."""
+    """The answer that allows a write."""
     return _answer({"uid": uid, "allowed": True, **({"warnings": list(warnings)} if warnings else {})})
 
 
 def refused(uid: str, text: str) -> bytes:
-    """The answer that does not. Conflict, as allot's API server says: with a newer view another try is worth it."""
+    """The answer that refuses it. Conflict, as from allot's API server: a retry with a newer view may succeed."""
     status = {"status": "Failure", "message": text, "reason": "Conflict", "code": 409}
     return _answer({"uid": uid, "allowed": False, "status": status})
 

@@ -1,6 +1,6 @@
-"""Where the API server asks: HTTPS with a certificate that the process makes for itself and replaces in time.
+"""The guard's HTTPS server, with a certificate that the process creates and replaces in time.
 
-Keys never leave the process. Who is to trust a new certificate is told before it is used (`bundle`).
+Keys never leave the process. A new certificate is published before it is used (`bundle`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from allot.http1.self_signed import SelfSigned, self_signed
 from allot.process.clock import Clock
 
 PATH = "/validate"
-# Twice what an API server takes as a request, which contains the object before and after.
+# Twice the request limit of an API server, because a review contains the old and the new object.
 _BODY_BYTES_MAX = 8 * 1024 * 1024
 _CONNECTIONS_MAX = 4096
-# Of a certificate's life: when the next one is made, and how long API servers have to hear of it.
+# Fractions of a certificate's lifetime: when the next one is created, and how long API servers have to learn it.
 _RENEWED_AT = 2 / 3
 _TOLD_AHEAD = 1 / 10
 _TOLD_AHEAD_MAX_S = 60.0
@@ -50,7 +50,7 @@ class ServingCertificates:
 
     @property
     def bundle(self) -> bytes:
-        """Whom to trust, as PEM."""
+        """The trusted certificates, as PEM."""
         return b"".join(pair.certificate for pair in self._pairs)
 
     async def keep_renewed(self, publish: Callable[[], Awaitable[None]]) -> None:
@@ -69,7 +69,7 @@ class ServingCertificates:
         return self_signed("allot-guard", self._names, self._clock.seconds(), timedelta(seconds=self._validity_s))
 
     def _use(self, pair: SelfSigned) -> None:
-        """From now on for new connections. OpenSSL takes files only: one that is gone at once, for its owner alone."""
+        """Use it for new connections. OpenSSL reads only files: a private one that is deleted at once."""
         with tempfile.TemporaryDirectory(prefix="allot-guard-") as folder:
             file = Path(folder) / "pair.pem"
             file.touch(mode=0o600)
@@ -81,7 +81,7 @@ class ServingCertificates:
 async def serving_reviews(
     review: Review, clock: Clock, host: str, port: int, context: ssl.SSLContext
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it cannot be had."""
+    """Serve until the block ends; yields the port. OSError if it is not available."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, head, review)

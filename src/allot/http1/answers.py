@@ -1,4 +1,4 @@
-"""Answers of others, read from a connection on which there was one request: for whoever passes them on, or changes the protocol.
+"""Reads the answer to a single request on a connection, for proxies and protocol upgrades.
 
 As strict as `heads` about where an answer ends.
 """

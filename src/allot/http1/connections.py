@@ -1,8 +1,8 @@
-"""Connections of clients: bytes in, one request after the other to a handler, its answers out; or, after an upgrade, bytes of
+"""Client connections: pass requests one by one to a handler and send its answers; or, after an upgrade, carry bytes of
 another protocol both ways.
 
-Bounds what a client can cost: the size of heads, how long it may take to send one, how long it may be silent, how much is
-read before it is wanted. Knows HTTP/1.1; what requests mean is the handler's business.
+Limits what a client can cost: the size of heads, the time to send one, idle time, and how much is
+read ahead. Knows HTTP/1.1; the handler knows what requests mean.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ Handler = Callable[["Connection", Head], Awaitable[None]]
 
 
 class Server(Protocol):
-    """Who accepts connections."""
+    """The listener of connections."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
@@ -109,10 +109,10 @@ class Server(Protocol):
     stopping: asyncio.Event
 
     def opened(self, connection: Connection) -> None:
-        """A connection is there."""
+        """A connection was accepted."""
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended. May be told twice."""
+        """A connection has ended. May be called twice."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- from the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has shaken hands."""
+        """The handshake is complete."""
         self.transport = cast(asyncio.Transport, transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
         if self._discards:
             return
         data = self._data
@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(None)
 
     def eof_received(self) -> bool:
-        """The client says no more; TLS then has no answers either."""
+        """The client has closed its side; with TLS no answers are possible then."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- reading ---
 
     async def _more(self, wanted: int) -> None:
-        """Wait until so many bytes are there (0: a whole head)."""
+        """Wait for this many bytes (0: a whole head)."""
         if self._paused_reading:
             self._paused_reading = False
             self.transport.resume_reading()
@@ -313,16 +313,16 @@ class Connection(asyncio.BufferedProtocol):
         await self.write(answer_head(101, {"Connection": "Upgrade", "Upgrade": protocol, **headers}))
 
     async def read(self, most: int = _AHEAD_BYTES_MAX) -> bytes:
-        """What the client says next; ConnectionError when it has gone."""
+        """The client's next bytes; ConnectionError if it has gone."""
         if self._data:
-            # Who says much must not keep others from their turn.
+            # A busy client must not starve others.
             await asyncio.sleep(0)
         else:
             await self._more(1)
         return self._take(min(most, len(self._data)))
 
     async def read_exactly(self, count: int) -> bytes:
-        """So many bytes; ConnectionError when the client has gone."""
+        """This many bytes; ConnectionError if the client has gone."""
         while len(self._data) < count:
             await self._more(count)
         return self._take(count)
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         head = self._head
         if head is None or not head.keep_alive or self.stopping.is_set():
             return False
-        # What was not asked for is passed over, if it is there.
+        # Unread body bytes are skipped.
         return self._body_read or (not head.chunked and len(self._data) >= head.length)
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_to_head(self) -> bool:
-        """Whether the body is only asked about."""
+        """Whether only the head of the answer is wanted (HEAD)."""
         return self._head is not None and self._head.method == "HEAD"
 
     def _answer_head(self, status: int, headers: Mapping[str, str], length: int) -> bytes:
@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport = GONE
 
     async def _refuse(self, error: BadHead) -> None:
-        """Answer what is not a request, without going on."""
+        """Answer an invalid request, and close."""
         self._head, self._body_read = None, False
         try:
             if not self._answered:
@@ -454,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
 
     async def _finish(self) -> None:
-        """Let the client read its answer before it learns that nobody reads the rest of what it says."""
+        """Let the client read its answer before the connection is reset."""
         if self._lost or self._body_read or self.transport.is_closing():
             return
         self._discards = True
@@ -468,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
 
     def expire(self) -> None:
-        """Time is up: end what is done, or say so to somebody who has begun to ask, and close."""
+        """Time is up: end what is done, or say so to someone who has begun to ask, and close."""
         self.until = 0.0
         if self.limit is not None:
             self.limit.expired = True

@@ -1,8 +1,8 @@
-"""The client's side of HTTP/1.1: connections to a server on which one request follows the other, kept for the next one.
+"""The client side of HTTP/1.1: persistent connections to a server.
 
-Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. What is asked, by whom and
-how often is the user's business. A tenth of the work of a library that can do more, which counts where thousands of small
-requests are sent: a scheduler makes four for each pod.
+Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. The user decides about requests, credentials and
+retries. A tenth of the work of a full library, which matters where thousands of small
+requests are sent: a scheduler sends four for each pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from allot.http1.connections import GONE
 from allot.http1.heads import HEAD_BYTES_MAX, BadHead, Headers, chunk_size, parse_answer_head
 
-# A server closes connections that nobody uses; one that is about to be closed should not be used again.
+# A server closes connections that no one uses; one that is about to be closed should not be used again.
 _IDLE_S = 15.0
 _CHUNK_LINE_MAX = 256
 # What may wait unread.
@@ -250,7 +250,7 @@ class Exchange(asyncio.Protocol):
         del data[: end + 4]
         if 100 <= status < 200:
             if status == 101:
-                raise BadHead(502, "an upgrade that nobody asked for")
+                raise BadHead(502, "an unrequested upgrade")
             return True
         self.status, self.headers = status, headers
         self._keeps_alive = is_newest and "close" not in headers.connection
@@ -327,7 +327,7 @@ class Pool:
         self._open: set[Exchange] = set()
 
     async def take(self, place: Place, connect_timeout_s: float) -> Exchange:
-        """A connection to a place. OSError or ssl.SSLError if there is none to be had, TimeoutError if not in time."""
+        """A connection to a place. OSError or ssl.SSLError if that fails, TimeoutError if it takes too long."""
         await self._room.acquire()
         try:
             now = asyncio.get_running_loop().time()
@@ -431,7 +431,7 @@ async def _socket(host: str, port: int) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
-        raise UnknownHost(f"the name {host} is not known") from error
+        raise UnknownHost(f"the name {host} is unknown") from error
     failure: OSError | None = None
     for family, type_, protocol, _, address in found:
         made = socket.socket(family=family, type=type_, proto=protocol)

@@ -1,5 +1,5 @@
-"""Where a process tells how it is: /healthz, /livez and /readyz, and what it counts in /metrics. Plain HTTP, as the kubelet's probes
-and Prometheus ask.
+"""Health and metrics endpoints: /healthz, /livez, /readyz and /metrics. Plain HTTP, as the kubelet's probes
+and Prometheus expect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[], Awaitable[str]]
 
 
 async def runs() -> str:
-    """Whoever can answer is well."""
+    """A process that can answer is healthy."""
     return ""
 
 
@@ -35,7 +35,7 @@ async def serving_health(
     *,
     ready: Check = runs,
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port cannot be had. ready: what besides
+    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port is not available. ready: what besides
     is asked for /readyz."""
     if port < 0:
         yield ""

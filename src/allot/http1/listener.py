@@ -1,4 +1,4 @@
-"""Accepts connections, over TLS or not, and watches over them: how many there are and of whom, how long they may take, and that
+"""Accepts connections, with or without TLS, and enforces limits: how many in total and per client, how long they may take, and that
 all of them end.
 """
 
@@ -53,7 +53,7 @@ class Listener:
         self, host: str, port: int, context: ssl.SSLContext | None = None, sock: socket.socket | None = None
     ) -> AsyncIterator[int]:
         """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
-        not possible. context: for TLS, which clients otherwise do not speak; sock: in place of host and port."""
+        not possible. context: for TLS, which clients otherwise do not speak; sock: instead of host and port."""
         patience = None if context is None else _HANDSHAKE_S
         if sock is not None:
             server = await self.loop.create_server(
@@ -83,7 +83,7 @@ class Listener:
         return connection
 
     def opened(self, connection: Connection) -> None:
-        """A connection is there."""
+        """A connection was accepted."""
         self._shaking.discard(connection)
         if self.stopping.is_set():
             connection.abort()
@@ -100,7 +100,7 @@ class Listener:
         task.add_done_callback(self._running.discard)
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended. May be told twice."""
+        """A connection has ended. May be called twice."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._open.give_back(connection.remote)
@@ -125,7 +125,7 @@ class Listener:
         self._refused = 0
 
     async def _stop(self) -> None:
-        """Let what is being answered end, for a while."""
+        """Wait a while for running answers."""
         self.stopping.set()
         for connection in tuple(self._connections):
             connection.stop()
@@ -137,7 +137,7 @@ class Listener:
         for connection in tuple(self._connections):
             connection.abort()
         await asyncio.gather(*left, return_exceptions=True)
-        # They are refused as soon as they are there, or give up; nobody would close their sockets later.
+        # They are refused as soon as they are there, or give up; no one would close their sockets later.
         until = self.loop.time() + _SHAKING_S
         while self._shaking and self.loop.time() < until:
             await asyncio.sleep(_SHAKING_LOOK_S)

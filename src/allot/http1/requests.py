@@ -1,7 +1,7 @@
 """Handlers that are functions: a request value in, a response value out.
 
-For everybody but the API server, which reads bodies, watches its clients and counts what it does. No handler here has a use for a
-body, so none is read: what a client sends as one is passed over, or ends its connection.
+For all servers except the API server, which reads bodies, watches its clients and has metrics. No handler here needs a
+body, so none is read: a client's body is skipped, or ends its connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRUE = ("1", "true", "True", "TRUE", "t")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a client asks. subject: whom its certificate is for, which TLS has verified."""
+    """A client's request. subject: of its certificate, which TLS has verified."""
 
     head: Head
     subject: Mapping[str, tuple[str, ...]] = {}
@@ -65,7 +65,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer: whole, or in pieces that are sent as they come."""
+    """An answer: whole, or streamed in pieces."""
 
     body: bytes | AsyncIterator[bytes]
     content_type: str = TEXT
@@ -96,8 +96,8 @@ async def serving(
     connections: int = 4096,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time; listening: a socket on
-    which somebody listens already, in place of host and port."""
+    """Serve until the block ends; the port. OSError if it is not available. connections: that may be open at a time; listening: a socket on
+    which someone listens already, instead of host and port."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, Request(head, _subject(connection)), handler)

@@ -1,4 +1,4 @@
-"""Certificates of servers that sign for themselves: whoever is to trust one is given it."""
+"""Self-signed server certificates, which are passed to the clients that must trust them."""
 
 from __future__ import annotations
 

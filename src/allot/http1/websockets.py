@@ -1,5 +1,5 @@
-"""The server's side of a WebSocket: messages in both directions, pings answered. Frames are the library's (`websockets`, without
-its I/O): what breaks the rules of RFC 6455 ends the connection with the code that says so.
+"""The server side of a WebSocket: messages in both directions, answers to pings. The library handles frames (`websockets`, without
+its I/O): violations of RFC 6455 close the connection with the matching code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WebSocket:
         self.closed = asyncio.Event()
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """What the client says, until it leaves. For one reader."""
+        """The client's messages until it disconnects. For one reader."""
         self._is_read = True
         parts = bytearray()
         try:
@@ -82,7 +82,7 @@ class WebSocket:
             await self._write()
 
     async def close(self) -> None:
-        """Say goodbye, and wait a moment for the client to do so too."""
+        """Send a close frame, and wait a moment for the client's."""
         try:
             async with asyncio.timeout(_CLOSING_S):
                 if self._frames.state is State.OPEN:

@@ -1,1 +1,1 @@
-"""allot on somebody's cluster: the Helm chart, the same as plain manifests, and applying and removing them without Helm."""
+"""Installs allot on any cluster: the Helm chart, plain manifests from it, and applying and removing them without Helm."""

@@ -1,17 +1,19 @@
-"""Rendered objects to a cluster and away again, without Helm.
+"""Applies rendered objects to a cluster and removes them, without Helm.
 
-Objects are known by labels: the release, who manages it, and the part. What has a name of ours and other labels is somebody else's:
-nothing is changed then. What an earlier version made and the present one does not is removed.
+Labels identify objects: the release, its manager, and the part. An object with one of our names but other labels belongs to someone else:
+then nothing is changed. Objects of an earlier version that the current one no longer has are removed.
 """
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from allot.client.api import Client, ResourceClient
 from allot.client.discovery import UnknownResource
-from allot.client.errors import NotFound
+from allot.client.errors import AlreadyExists, Forbidden, NotFound
 from allot.core.advice.application_order import order_of
 from allot.installation import definitions
 from allot.installation.chart_rendering import SERVICE, Release, in_part, named
@@ -25,24 +27,25 @@ INSTANCE, MANAGED_BY, PART = "app.kubernetes.io/instance", "app.kubernetes.io/ma
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _DEFINITION = "CustomResourceDefinition"
 _LOOK_EVERY_S = 0.5
-# What containers say at their end is in the status of their pods.
+_KEY_BYTES = 48
+# The last messages of containers are in the status of their pods.
 _WORDS_MAX = 300
 
 
 class NotOurs(Exception):
-    """Objects with our names that somebody else manages."""
+    """Objects with our names that someone else manages."""
 
 
 class NotReady(Exception):
-    """What was applied does not run in time; why, as far as pods tell."""
+    """The applied parts do not run in time, with the reason from pods if known."""
 
 
 class InUse(Exception):
-    """What is to be removed is needed."""
+    """The parts to remove are in use."""
 
 
 class Cluster:
-    """Where a release is, or is to be."""
+    """The name and namespace of a release."""
 
     def __init__(self, client: Client, clock: Clock, release: Release, tell: Tell) -> None:
         self._client = client
@@ -53,7 +56,8 @@ class Cluster:
     # --- there ---
 
     async def apply(self, objects: Sequence[Object], part: str, *, force: bool = False) -> None:
-        """Bring the objects of a part onto the cluster, or up to date. NotOurs before anything is changed; ApiError."""
+        """Bring the objects of a part onto the cluster, or up to date, with the keys that they need. NotOurs before anything is changed;
+        ApiError."""
         ordered = sorted(objects, key=order_of)
         before = await self._present(ordered)
         self._check_owner(ordered, before)
@@ -61,6 +65,8 @@ class Cluster:
         if any(not in_part(each) for each in ordered):
             await definitions.install(self._client, self._clock)
             self._tell("definitions of other schedulers' kinds: applied")
+        for name in session_secrets(ordered):
+            await self._make_key(name, part)
         for object_, found in zip(ordered, before, strict=True):
             if not in_part(object_):
                 continue
@@ -77,7 +83,13 @@ class Cluster:
         try:
             resource = await self._client.of_kind(object_["apiVersion"], object_["kind"])
         except UnknownResource as error:
-            raise NotOurs(f"{named(object_)}: {error}; is this cluster older than Kubernetes 1.34?") from None
+            is_monitor = (object_["apiVersion"], object_["kind"]) == _SERVICE_MONITOR
+            why = (
+                "does the cluster have Prometheus Operator?"
+                if is_monitor
+                else "is this cluster older than Kubernetes 1.34?"
+            )
+            raise NotOurs(f"{named(object_)}: {error}; {why}") from None
         try:
             return await resource.get(object_["metadata"]["name"], object_["metadata"].get("namespace", ""))
         except NotFound:
@@ -114,6 +126,29 @@ class Cluster:
                 f"kubectl label namespace {name} {POD_SECURITY}=privileged lets them"
             )
 
+    async def _make_key(self, name: str, part: str) -> None:
+        """A Secret with a random key, unless there is one: replacing the key would end what it signed."""
+        metadata = {"name": name, "namespace": self._release.namespace, "labels": self._labels(part)}
+        key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "type": "Opaque",
+            "stringData": {"key": key},
+        }
+        try:
+            await (await self._client.of_kind("v1", "Secret")).create(secret)
+        except AlreadyExists:
+            return
+        except Forbidden as error:
+            self._tell(f"{named(secret)}: not made, so sessions end with the pod: {error.message}")
+            return
+        self._tell(f"{named(secret)}: made")
+
+    def _labels(self, part: str) -> dict[str, str]:
+        return {INSTANCE: self._release.name, MANAGED_BY: SERVICE, PART: part}
+
     async def _prune(self, objects: Sequence[Object], part: str) -> None:
         wanted = {(each["kind"], each["metadata"]["name"]) for each in objects}
         for resource, object_ in await self.present((part,)):
@@ -122,7 +157,7 @@ class Cluster:
                 self._tell(f"{named(object_)}: removed, because it is no longer needed")
 
     async def present(self, parts: Iterable[str]) -> list[tuple[ResourceClient, Object]]:
-        """All objects of these parts of the release, in the order in which they can be removed."""
+        """All objects of these parts of the release, in order of removal."""
         selector = f"{INSTANCE}={self._release.name},{MANAGED_BY}={SERVICE},{PART} in ({','.join(parts)})"
         found: list[tuple[ResourceClient, Object]] = []
         for api_version, kind in KINDS:
@@ -191,7 +226,7 @@ class Cluster:
         return count
 
     async def _remove_made(self, parts: Sequence[str]) -> int:
-        """What programs made themselves: leases, and the autoscaler's status."""
+        """Objects that programs created themselves: leases, the autoscaler's status, and keys."""
         count = 0
         for api_version, kind, name in made_by_programs(self._release, parts):
             resource = await self._client.of_kind(api_version, kind)
@@ -207,7 +242,7 @@ class Cluster:
         return 1
 
     async def _remove_definitions(self, with_definitions: bool) -> int:
-        """Roles go; kinds only if asked for, as all objects of a kind go with it, and priority classes with them if they are ours."""
+        """Remove roles; kinds only on request, because all their objects are deleted too, and with them our priority classes."""
         count = 0
         for object_ in definitions.objects():
             kind = object_["kind"]
@@ -247,7 +282,7 @@ class Cluster:
         return 1
 
     async def check_unused(self, parts: Sequence[str]) -> None:
-        """InUse if pods have devices of drivers that are to go, or a scheduler relies on the guard."""
+        """InUse if pods use devices of drivers to remove, or a scheduler relies on the guard."""
         found = await self.present(parts)
         if "guard" in parts and "scheduler" not in parts:
             for _, object_ in await self.present(("scheduler",)):
@@ -285,7 +320,8 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "dashboard": ("dashboard",),
 }
 PARTS = tuple(COMPONENTS)
-# Every kind that the chart makes (`tests/installation/test_chart.py`).
+_SERVICE_MONITOR = ("monitoring.coreos.com/v1", "ServiceMonitor")
+# Every kind in the chart (`tests/installation/test_chart.py`).
 KINDS = (
     ("v1", "ServiceAccount"),
     ("v1", "ConfigMap"),
@@ -304,6 +340,7 @@ KINDS = (
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"),
+    _SERVICE_MONITOR,
 )
 
 
@@ -313,7 +350,7 @@ def _prefix(release: Release) -> str:
 
 
 def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """apiVersion, kind and name of what running programs made in the namespace."""
+    """apiVersion, kind and name of what running programs created in the namespace."""
     for part in parts:
         if part in ("scheduler", "guard", "queues", "autoscaler"):
             yield "coordination.k8s.io/v1", "Lease", f"{_prefix(release)}-{part}"
@@ -321,10 +358,20 @@ def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[s
             yield "discovery.k8s.io/v1", "EndpointSlice", f"{_prefix(release)}-guard"
         if part == "autoscaler":
             yield "v1", "ConfigMap", "cluster-autoscaler-status"
+        if part == "dashboard":
+            yield "v1", "Secret", f"{_prefix(release)}-dashboard-session"
+
+
+def session_secrets(objects: Iterable[Object]) -> Iterator[str]:
+    """The Secrets with keys for sessions that pods mount if they are there."""
+    for object_ in objects:
+        if object_["kind"] == "Deployment":
+            volumes = object_["spec"]["template"]["spec"].get("volumes") or ()
+            yield from (each["secret"]["secretName"] for each in volumes if each["name"] == "session")
 
 
 def namespace_object(release: Release, *, needs_privileges: bool) -> Object:
-    """The namespace of a release, as we make it if nobody has."""
+    """The namespace of a release, created unless it exists."""
     labels = {INSTANCE: release.name, MANAGED_BY: SERVICE}
     if needs_privileges:
         labels[POD_SECURITY] = "privileged"
@@ -349,7 +396,7 @@ def _owner(object_: Object) -> str:
         return f"of Helm's release {labels.get(INSTANCE, '')!r}: use helm upgrade"
     if labels.get(MANAGED_BY):
         return f"managed by {labels[MANAGED_BY]}, release {labels.get(INSTANCE, '')!r}"
-    return "somebody else's"
+    return "not ours"
 
 
 def _result(before: Object | None, after: Object) -> str:
@@ -385,7 +432,7 @@ def _is_used(claim: Object, drivers: set[str]) -> bool:
 
 
 def shortfall(workload: Object) -> str:
-    """What a Deployment or DaemonSet lacks until it runs as its spec says; empty if nothing."""
+    """What a Deployment or DaemonSet lacks to match its spec; empty if nothing."""
     status, generation = workload.get("status") or {}, workload["metadata"].get("generation", 0)
     if status.get("observedGeneration", 0) < generation:
         return "waiting for its controller"
@@ -405,7 +452,7 @@ def shortfall(workload: Object) -> str:
 
 
 def why_not_running(pod: Object) -> Iterator[str]:
-    """What keeps a pod from running, in its status' words."""
+    """Why a pod does not run, from its status."""
     status = pod.get("status") or {}
     name = pod["metadata"]["name"]
     for condition in status.get("conditions") or ():
@@ -422,7 +469,7 @@ def why_not_running(pod: Object) -> Iterator[str]:
 
 
 def _last_words(text: str) -> str:
-    """The lines that say what is wrong, or the last one."""
+    """The lines with errors, or the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("error:", "hint:"))]
     return " ".join(errors or lines[-1:])[-_WORDS_MAX:]

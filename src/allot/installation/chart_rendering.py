@@ -1,4 +1,4 @@
-"""The chart that comes with allot, rendered without Helm: values over defaults, checked by the schema, then every template."""
+"""Renders allot's chart without Helm: values over defaults, checked against the schema, then every template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """The objects, in the order of their files, and what to tell."""
+    """The objects, in the order of their files, and the notes."""
 
     objects: tuple[Object, ...]
     notes: str
@@ -99,7 +99,7 @@ def _told(problem: jsonschema.ValidationError) -> str:
 
 
 def render(values: Mapping[str, Any], release: Release, kube_version: str = "v1.37.0") -> Rendered:
-    """What the chart makes of these values over its own. BadValues if it does not take them."""
+    """The rendered chart with these values over its defaults. BadValues if they are invalid."""
     every = merged(default_values(), values)
     check_values(every)
     context = _context(every, release, kube_version)

@@ -1,4 +1,4 @@
-"""Brings the custom resources that come with allot onto a cluster, or up to date there."""
+"""Installs or updates allot's custom resource definitions on a cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def objects() -> Iterator[Object]:
 
 
 async def install(client: Client, clock: Clock) -> None:
-    """Make what is missing, change what is different, and wait until all kinds are served. NotServed if they are not in time."""
+    """Create missing definitions, update different ones, and wait until all kinds are served. NotServed on timeout."""
     defined = []
     for object_ in objects():
         name = object_["metadata"]["name"]
@@ -70,13 +70,13 @@ async def _put(client: Client, object_: Object) -> None:
         await resource.create(object_, namespace)
     except AlreadyExists:
         if object_["kind"] == "PriorityClass":
-            # The value of a class cannot be changed, and one of that name that is there is somebody's.
+            # The value of a class is immutable, and an existing one belongs to the user.
             return
         changed = {key: value for key, value in object_.items() if key not in ("apiVersion", "kind")}
         await resource.patch(object_["metadata"]["name"], changed, PatchType.MERGE, namespace)
 
 
 def _is_served(definition: Object) -> bool:
-    # kube-apiserver sends null for a definition that nobody has looked at yet.
+    # kube-apiserver sends null for a definition that has not been processed yet.
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

@@ -1,7 +1,7 @@
-"""The part of Go's text/template, and of what Helm adds to it, that the chart is written in.
+"""The subset of Go's text/template and Helm's functions that the chart uses.
 
-So the chart is the only source of manifests, also where nobody has Helm. What is not understood is an error, never passed over;
-`tests/installation/test_chart.py` holds the output to Helm's. Templates are ours; values are data and never become templates.
+So the chart is the only source of manifests, even without Helm. Anything unknown is an error, never ignored;
+`tests/installation/test_chart.py` compares the output with Helm's. Templates are ours; values are data and never become templates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     |(?P<word>\w+)""",
     re.VERBOSE,
 )
-# To the end of an action, past whatever its texts contain; or a comment.
+# To the end of an action, skipping its strings; or a comment.
 _ACTION = re.compile(
     r"""\{\{(-\s)?\s*(?:(/\*.*?\*/)|((?:"(?:[^"\\\n]|\\.)*"|`[^`]*`|[^"`])*?))\s*(\s-)?\}\}""", re.DOTALL
 )
@@ -35,11 +35,11 @@ _VERB = re.compile(r"%[svtd]")
 
 
 class TemplateError(Exception):
-    """A template that does not fit its values, or asks for what is not known here. The text says where."""
+    """A template that does not fit its values, or uses something unknown. The text names the place."""
 
 
 class Failed(TemplateError):
-    """What a template itself refuses, in its own words."""
+    """A template's own `fail` message."""
 
 
 # --- reading ---
@@ -118,7 +118,7 @@ class _Parser:
     def parse(self) -> tuple[_Node, ...]:
         body, end = self._body()
         if end is not None:
-            raise TemplateError(f"{end.place}: {end.word} without a beginning")
+            raise TemplateError(f"{end.place}: {end.word} without a start")
         return body
 
     def _body(self) -> tuple[tuple[_Node, ...], _Action | None]:
@@ -275,12 +275,12 @@ class Templates:
         if callable(value):
             return value(*(self._operand(each, scope) for each in rest), *piped)
         if rest or piped:
-            raise TemplateError(f"{first[0].text!r} is no function")
+            raise TemplateError(f"{first[0].text!r} is not a function")
         return value
 
     def _call(self, name: str, operands: Sequence[Sequence[_Token]], scope: _Scope, piped: tuple[Any, ...]) -> Any:
         if name in ("and", "or"):
-            # The first that decides, and nothing after it is looked at.
+            # The first decisive operand ends the evaluation.
             value: Any = None
             for each in (*operands, *piped):
                 value = self._operand(each, scope) if isinstance(each, list) else each
@@ -289,7 +289,7 @@ class Templates:
             return value
         function = self._functions.get(name)
         if function is None:
-            raise TemplateError(f"function {name!r} is not known")
+            raise TemplateError(f"function {name!r} is unknown")
         try:
             return function(*(self._operand(each, scope) for each in operands), *piped)
         except (TypeError, ValueError, AttributeError) as error:

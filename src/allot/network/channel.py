@@ -1,6 +1,6 @@
 """Messages with descriptors over a unix socket, for both sides of the border of a network namespace.
 
-A message is a JSON value; one that is too large for a packet is sent as memory. Who does not read is cut off.
+A message is a JSON value; one that is too large for a packet is sent as shared memory. A peer that does not read is disconnected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Channel:
         self._loop.add_reader(connection.fileno(), self._read)
 
     def send(self, message: Message, handles: Sequence[int] = ()) -> None:
-        """The descriptors stay the caller's; they can be closed afterwards. ConnectionError if nobody is there."""
+        """The descriptors stay the caller's; they can be closed afterwards. ConnectionError if no one is there."""
         if not self.is_open:
             raise ConnectionResetError("the other side is gone")
         data = msgspec.json.encode(message)

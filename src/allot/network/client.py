@@ -1,6 +1,6 @@
-"""The way into a cluster's network for those outside of it: agents, the API server, whoever serves names and Services.
+"""The client of a cluster's network for processes outside it: agents, the API server, and the servers of names and Services.
 
-Asks the process inside (`inside`) over a unix socket. It may be started anew at any time; then everything that lasts is asked for again.
+Talks to the process inside (`inside`) over a Unix socket. It may be restarted at any time; then all lasting requests are repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAUSE_S = 0.2
 
 
 class NetworkFailure(OSError):
-    """The network does not do what it was asked for; the text says why."""
+    """A network request failed, with the reason."""
 
 
 def connect_unix(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
@@ -109,7 +109,7 @@ class PodNetwork:
             try:
                 self.tell({"do": "doors", "ports": sorted(new)})
             except OSError:
-                pass  # told when there is somebody again
+                pass  # told when there is someone again
 
     # --- the way ---
 
@@ -162,7 +162,7 @@ class PodNetwork:
                 os.close(each)
 
     def heard(self, message: Message, handles: list[int]) -> bool:  # noqa: ARG002 - for those who know more messages
-        """Something that nobody asked for; whether it was taken."""
+        """Something that no one asked for; whether it was taken."""
         return False
 
     def _lost(self) -> None:
@@ -177,7 +177,7 @@ class PodNetwork:
             self._again = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        """What lasts is wanted again even if nobody asks for anything."""
+        """What lasts is wanted again even if no one asks for anything."""
         try:
             while not self._is_closed and self._channel is None:
                 try:
@@ -188,7 +188,7 @@ class PodNetwork:
             self._again = None
 
     async def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._is_closed = True
         if self._again is not None:
             self._again.cancel()

@@ -1,6 +1,6 @@
-"""The network namespace of a cluster, for whoever keeps it: made by a small program (`layout`), kept by descriptors, used by `inside`.
+"""Keeps the network namespace of a cluster: created by a small program (`layout`), kept by descriptors, used by `inside`.
 
-As long as they are open the namespace is there, with all pods that are connected to it, whoever else is killed.
+While they are open the namespace exists, with all connected pods, whichever other process is killed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ClusterNetwork:
         return self._listening.fileno(), self._users, self._network
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._listening.close()
         os.close(self._users)
         os.close(self._network)

@@ -1,32 +1,40 @@
-"""Rules of the kernel for packets to Services, by its own protocol (nf_tables over netlink): one table that is ours, and nobody else's.
+"""Kernel rules for packets to Services, through nf_tables over netlink: one table that only we change.
 
-The table belongs to the socket that made it: the kernel removes it when the process ends, however that happens, and lets nobody else change
-it in between. A change is one transaction, and names only what is different. Tables of others are never written to; their names are read,
-to find out whether somebody else serves Services.
+The table belongs to the socket that created it: the kernel removes it when the process ends, however that happens, and lets no other process change
+it in between. A change is one transaction with only the differences. Other tables are never written; their names are read
+to detect another implementation of Services.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from allot.core.network.packet_rules import Dnat, Drop, Goto, Mark, Place, Remember, Rule, Ruleset
+from allot.network.netfilter import (
+    ACK,
+    APPEND,
+    CREATE,
+    GENERIC,
+    HEAD,
+    IS_ERROR,
+    REQUEST,
+    NetfilterSocket,
+    attribute,
+    error_code,
+    nested,
+    number,
+    parsed,
+    signed,
+    text,
+    word,
+)
 
-_NETFILTER, _SUBSYSTEM = 12, 10
-_HEAD = struct.Struct("=IHHII")
-_GENERIC = struct.Struct("!BBH")
-_ATTRIBUTE = struct.Struct("=HH")
-_ERROR = struct.Struct("=i")
-_REQUEST, _ACK, _DUMP, _CREATE, _APPEND = 0x1, 0x4, 0x300, 0x400, 0x800
-_IS_ERROR, _IS_DONE, _BEGIN, _END = 2, 3, 16, 17
-_NESTED = 0x8000
-_WAIT_S = 10.0
-_BUFFER_BYTES = 32 * 2**20
-_PIECE_BYTES = 256 * 1024
+_SUBSYSTEM = 10
+_BEGIN, _END = 16, 17
 
 _NEW_TABLE, _NEW_CHAIN, _GET_CHAIN, _DELETE_CHAIN, _NEW_RULE, _DELETE_RULE = 0, 3, 4, 5, 6, 8
 _NEW_SET, _DELETE_SET, _NEW_ELEMENT, _DELETE_ELEMENT = 9, 11, 12, 14
@@ -40,6 +48,8 @@ _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _META_MARK, _META_L4PROTO = 3, 16
 _NEW_CONNECTION = 8
 _LOCAL = 2
+# Tables of IPv4 and IPv6 together.
+_INET = 1
 _PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
 _BEFORE_ROUTING, _FILTER, _AFTER_ROUTING = -100, 0, 100
 # Bit of the packet mark for what is masqueraded: kube-proxy's, which network plugins leave alone.
@@ -51,22 +61,20 @@ _PODS, _ADDRESSES, _PLACES, _OUTSIDE, _NODE_PORTS = "pods", "addresses", "places
 _FOREIGN_TABLES, _FOREIGN_CHAINS = ("kube-proxy",), ("KUBE-SERVICES",)
 
 
+class Chain(NamedTuple):
+    """A chain of anyone's. drops_forwarded: whether what it does not accept of IPv4 on its way through the machine is dropped."""
+
+    table: str
+    name: str
+    drops_forwarded: bool = False
+
+
 class ServiceRules:
     """A table of the network namespace in which this is made. OSError says what the kernel refused."""
 
     def __init__(self, table: str) -> None:
         self._table = table
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
-        try:
-            self._socket.bind((0, 0))
-            self._socket.settimeout(_WAIT_S)
-            # A transaction is one message, however many rules it has.
-            self._socket.setsockopt(socket.SOL_SOCKET, 32, _BUFFER_BYTES)  # SO_SNDBUFFORCE
-            self._socket.setsockopt(socket.SOL_SOCKET, 33, _BUFFER_BYTES)  # SO_RCVBUFFORCE
-        except BaseException:
-            self._socket.close()
-            raise
-        self._number = 0
+        self._socket = NetfilterSocket()
         # Sets have a number, too, by which their own transaction knows them.
         self._set_number = 0
         self._rules = Ruleset()
@@ -78,11 +86,16 @@ class ServiceRules:
         self._socket.close()
 
     def foreign(self) -> str:
-        """Who else serves Services here; empty if nobody does."""
-        for table, chain in self.chains():
-            if table in _FOREIGN_TABLES or chain in _FOREIGN_CHAINS:
-                return f"kube-proxy (chain {chain} in table {table})"
+        """Another implementation of Services on this node; empty if there is none."""
+        for each in self.chains():
+            if each.table in _FOREIGN_TABLES or each.name in _FOREIGN_CHAINS:
+                return f"kube-proxy (chain {each.name} in table {each.table})"
         return ""
+
+    def drops_forwarded(self) -> str:
+        """A chain of others that drops what no one has accepted of packets on their way through the machine; empty if there is none."""
+        found = (each for each in self.chains() if each.drops_forwarded and each.table != self._table)
+        return next((f"chain {each.name} in table {each.table}" for each in found), "")
 
     def set_pods(self, addresses: Iterable[str]) -> None:
         """The addresses of the node's pods: only they reach the addresses of Services, besides the node itself."""
@@ -116,10 +129,9 @@ class ServiceRules:
         batch += [self._elements(_DELETE_ELEMENT, _ADDRESSES, [_element(_address(each))]) for each in sorted(gone)]
         batch += [self._elements(_NEW_ELEMENT, _ADDRESSES, [_element(_address(each))]) for each in sorted(come)]
         batch += [self._flush(name) for name in over]
-        batch += [self._message(_DELETE_CHAIN, _text(1, self._table), _text(3, name)) for name in over]
+        batch += [self._message(_DELETE_CHAIN, text(1, self._table), text(3, name)) for name in over]
         batch += [
-            self._message(_DELETE_SET, _text(1, self._table), _text(2, name))
-            for name, _ in _added(old.sets, rules.sets)
+            self._message(_DELETE_SET, text(1, self._table), text(2, name)) for name, _ in _added(old.sets, rules.sets)
         ]
         self._commit(batch)
         self._rules = rules
@@ -130,7 +142,7 @@ class ServiceRules:
         """What a transaction begins with: at first the table itself, with what never changes."""
         if self._is_made:
             return []
-        table = self._message(_NEW_TABLE, _text(1, self._table), _number(2, _OWNER), flags=_CREATE)
+        table = self._message(_NEW_TABLE, text(1, self._table), number(2, _OWNER), flags=CREATE)
         batch = [table, self._set(_PODS, 4), self._set(_ADDRESSES, 4), self._set(_PLACES, 12, is_map=True)]
         batch += [self._set(_OUTSIDE, 12, is_map=True), self._set(_NODE_PORTS, 8, is_map=True)]
         batch += [self._chain(name) for name in ("services", "outside", "refused")]
@@ -161,41 +173,41 @@ class ServiceRules:
         return batch
 
     def _chain(self, name: str, kind: str = "", hook: int = 0, priority: int = 0) -> bytes:
-        parts = [_text(1, self._table), _text(3, name)]
+        parts = [text(1, self._table), text(3, name)]
         if kind:
-            parts += [_nested(4, _number(1, hook), _signed(2, priority)), _text(7, kind)]
-        return self._message(_NEW_CHAIN, *parts, flags=_CREATE)
+            parts += [nested(4, number(1, hook), signed(2, priority)), text(7, kind)]
+        return self._message(_NEW_CHAIN, *parts, flags=CREATE)
 
     def _set(self, name: str, key_bytes: int, *, is_map: bool = False, timeout_s: int = 0) -> bytes:
         flags = (_MAP if is_map else 0) | (_TIMEOUT | _DYNAMIC if timeout_s else 0)
         self._set_number += 1
-        parts = [_text(1, self._table), _text(2, name), _number(3, flags), _number(4, 0), _number(5, key_bytes)]
+        parts = [text(1, self._table), text(2, name), number(3, flags), number(4, 0), number(5, key_bytes)]
         if is_map:
-            parts += [_number(6, _VERDICT_TYPE), _number(7, 0)]
-        parts.append(_number(10, self._set_number))
+            parts += [number(6, _VERDICT_TYPE), number(7, 0)]
+        parts.append(number(10, self._set_number))
         if timeout_s:
-            parts.append(_attribute(11, struct.pack("!Q", timeout_s * 1000)))
-        return self._message(_NEW_SET, *parts, flags=_CREATE)
+            parts.append(attribute(11, struct.pack("!Q", timeout_s * 1000)))
+        return self._message(_NEW_SET, *parts, flags=CREATE)
 
     def _rule(self, chain: str, expressions: bytes) -> bytes:
         return self._message(
             _NEW_RULE,
-            _text(1, self._table),
-            _text(2, chain),
-            _attribute(4 | _NESTED, expressions),
-            flags=_CREATE | _APPEND,
+            text(1, self._table),
+            text(2, chain),
+            nested(4, expressions),
+            flags=CREATE | APPEND,
         )
 
     def _flush(self, chain: str) -> bytes:
-        return self._message(_DELETE_RULE, _text(1, self._table), _text(2, chain))
+        return self._message(_DELETE_RULE, text(1, self._table), text(2, chain))
 
     def _elements(self, kind: int, set_: str, elements: list[bytes]) -> bytes:
         return self._message(
             kind,
-            _text(1, self._table),
-            _text(2, set_),
-            _nested(3, *elements),
-            flags=_CREATE if kind == _NEW_ELEMENT else 0,
+            text(1, self._table),
+            text(2, set_),
+            nested(3, *elements),
+            flags=CREATE if kind == _NEW_ELEMENT else 0,
         )
 
     def _map_changes(
@@ -209,60 +221,32 @@ class ServiceRules:
     # --- the kernel ---
 
     def _message(self, kind: int, *attributes: bytes, flags: int = 0) -> bytes:
-        self._number += 1
-        body = _GENERIC.pack(socket.AF_INET, 0, 0) + b"".join(attributes)
-        return _HEAD.pack(_HEAD.size + len(body), _SUBSYSTEM << 8 | kind, _REQUEST | flags, self._number, 0) + body
+        return self._socket.message(_SUBSYSTEM, kind, socket.AF_INET, b"".join(attributes), flags=flags)
 
     def _commit(self, batch: list[bytes]) -> None:
         """One transaction: all of it, or nothing and OSError."""
         if not batch:
             return
-        edge = _GENERIC.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
+        edge = GENERIC.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
         # Only the last one is answered, unless one fails.
-        size, kind, flags, last, port = _HEAD.unpack_from(batch[-1])
-        batch[-1] = _HEAD.pack(size, kind, flags | _ACK, last, port) + batch[-1][_HEAD.size :]
-        begin, end = (_HEAD.pack(_HEAD.size + len(edge), each, _REQUEST, 0, 0) + edge for each in (_BEGIN, _END))
+        size, kind, flags, last, port = HEAD.unpack_from(batch[-1])
+        batch[-1] = HEAD.pack(size, kind, flags | ACK, last, port) + batch[-1][HEAD.size :]
+        begin, end = (HEAD.pack(HEAD.size + len(edge), each, REQUEST, 0, 0) + edge for each in (_BEGIN, _END))
         self._socket.send(b"".join((begin, *batch, end)))
         first = 0
-        for kind, number, body in self._answers():
-            if kind != _IS_ERROR:
+        for kind, about, body in self._socket.answers():
+            if kind != IS_ERROR:
                 continue
-            code = -_ERROR.unpack_from(body)[0]
-            first = first or code
-            if number in (0, last):
+            first = first or error_code(body)
+            if about in (0, last):
                 break
         if first:
             raise OSError(first, os.strerror(first).lower())
         self._is_made = True
 
-    def chains(self) -> Iterator[tuple[str, str]]:
-        """Table and name of every chain, of whatever family."""
-        self._number += 1
-        body = _GENERIC.pack(socket.AF_UNSPEC, 0, 0)
-        head = _HEAD.pack(_HEAD.size + len(body), _SUBSYSTEM << 8 | _GET_CHAIN, _REQUEST | _DUMP, self._number, 0)
-        self._socket.send(head + body)
-        found = []
-        for kind, _, answer in self._answers():
-            if kind == _IS_DONE:
-                break
-            if kind == _IS_ERROR:
-                code = -_ERROR.unpack_from(answer)[0]
-                raise OSError(code, os.strerror(code).lower())
-            attributes = dict(_parsed(answer[_GENERIC.size :]))
-            found.append((_word(attributes.get(1, b"")), _word(attributes.get(3, b""))))
-        yield from found
-
-    def _answers(self) -> Iterator[tuple[int, int, bytes]]:
-        while True:
-            try:
-                data = self._socket.recv(_PIECE_BYTES)
-            except TimeoutError as error:
-                raise OSError(errno.ETIMEDOUT, "the kernel does not answer") from error
-            at = 0
-            while at + _HEAD.size <= len(data):
-                size, kind, _, number, _ = _HEAD.unpack_from(data, at)
-                yield kind, number, data[at + _HEAD.size : at + size]
-                at += (size + 3) & ~3
+    def chains(self) -> Iterator[Chain]:
+        """Every chain, of whatever family."""
+        yield from map(_chain_of, self._socket.dump(_SUBSYSTEM, _GET_CHAIN, socket.AF_UNSPEC))
 
 
 def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
@@ -285,35 +269,40 @@ def _expressions(rule: Rule) -> bytes:
             return source + _mark()
         case Remember():
             return _load(_R0, _NETWORK_HEADER, 12, 4) + _expression(
-                "dynset", _text(1, rule.set), _number(3, 1), _number(4, _R0)
+                "dynset", text(1, rule.set), number(3, 1), number(4, _R0)
             )
         case Drop():
             return _go(_DROP)
 
 
 def _condition(rule: Goto) -> bytes:
+    if rule.source:
+        address, _, bits = rule.source.partition("/")
+        mask = (0xFFFFFFFF << 32 - int(bits)) & 0xFFFFFFFF
+        network = _load(_R0, _NETWORK_HEADER, 12, 4) + _masked(_R0, socket.htonl(mask))
+        return network + _compare(_R0, _address(address))
     if rule.remembered:
         return _load(_R0, _NETWORK_HEADER, 12, 4) + _look_up(rule.remembered, _R0)
     if rule.one_in > 1:
-        return _expression("numgen", _number(1, _R0), _number(2, rule.one_in), _number(3, 1)) + _compare(_R0, bytes(4))
+        return _expression("numgen", number(1, _R0), number(2, rule.one_in), number(3, 1)) + _compare(_R0, bytes(4))
     return b""
 
 
 def _load(register: int, header: int, offset: int, size: int) -> bytes:
-    return _expression("payload", _number(1, register), _number(2, header), _number(3, offset), _number(4, size))
+    return _expression("payload", number(1, register), number(2, header), number(3, offset), number(4, size))
 
 
 def _compare(register: int, value: bytes, *, is_other: bool = False) -> bytes:
-    return _expression("cmp", _number(1, register), _number(2, int(is_other)), _nested(3, _attribute(1, value)))
+    return _expression("cmp", number(1, register), number(2, int(is_other)), nested(3, attribute(1, value)))
 
 
 def _look_up(set_: str, register: int, into: int | None = None) -> bytes:
-    found = b"" if into is None else _number(3, into)
-    return _expression("lookup", _text(1, set_), _number(2, register), found)
+    found = b"" if into is None else number(3, into)
+    return _expression("lookup", text(1, set_), number(2, register), found)
 
 
 def _meta(key: int, register: int) -> bytes:
-    return _expression("meta", _number(1, register), _number(2, key))
+    return _expression("meta", number(1, register), number(2, key))
 
 
 def _port_of_packet(register: int) -> bytes:
@@ -327,16 +316,14 @@ def _place_of_packet() -> bytes:
 
 
 def _to_node() -> bytes:
-    """Packets for an address of the node, other than those of the loopback: from there nobody can be answered."""
-    is_local = _expression("fib", _number(1, _R0), _number(2, 3), _number(3, 2)) + _compare(
-        _R0, struct.pack("=I", _LOCAL)
-    )
+    """Packets for an address of the node, other than those of the loopback: from there no one can be answered."""
+    is_local = _expression("fib", number(1, _R0), number(2, 3), number(3, 2)) + _compare(_R0, struct.pack("=I", _LOCAL))
     return is_local + _load(_R0, _NETWORK_HEADER, 16, 1) + _compare(_R0, bytes((127,)), is_other=True)
 
 
 def _if_new() -> bytes:
     return (
-        _expression("ct", _number(1, _R0), _number(2, 0))
+        _expression("ct", number(1, _R0), number(2, 0))
         + _masked(_R0, _NEW_CONNECTION)
         + _compare(_R0, bytes(4), is_other=True)
     )
@@ -349,27 +336,27 @@ def _if_marked() -> bytes:
 def _masked(register: int, mask: int, flip: int = 0) -> bytes:
     return _expression(
         "bitwise",
-        _number(1, register),
-        _number(2, register),
-        _number(3, 4),
-        _nested(4, _attribute(1, struct.pack("=I", mask))),
-        _nested(5, _attribute(1, struct.pack("=I", flip))),
+        number(1, register),
+        number(2, register),
+        number(3, 4),
+        nested(4, attribute(1, struct.pack("=I", mask))),
+        nested(5, attribute(1, struct.pack("=I", flip))),
     )
 
 
 def _mark() -> bytes:
-    set_ = _expression("meta", _number(2, _META_MARK), _number(3, _R0))
+    set_ = _expression("meta", number(2, _META_MARK), number(3, _R0))
     return _meta(_META_MARK, _R0) + _masked(_R0, 0xFFFFFFFF ^ _MASQUERADE, _MASQUERADE) + set_
 
 
 def _dnat(address: str, port: int) -> bytes:
-    values = _immediate(_R0, _attribute(1, _address(address))) + _immediate(_R1, _attribute(1, struct.pack("!H", port)))
-    return values + _expression("nat", _number(1, 1), _number(2, socket.AF_INET), _number(3, _R0), _number(5, _R1))
+    values = _immediate(_R0, attribute(1, _address(address))) + _immediate(_R1, attribute(1, struct.pack("!H", port)))
+    return values + _expression("nat", number(1, 1), number(2, socket.AF_INET), number(3, _R0), number(5, _R1))
 
 
 def _reject() -> bytes:
-    # ICMP, port unreachable: whoever connects is refused at once.
-    return _expression("reject", _number(1, 0), _attribute(2, bytes((3,))))
+    # ICMP, port unreachable: connections are refused at once.
+    return _expression("reject", number(1, 0), attribute(2, bytes((3,))))
 
 
 def _go(code: int, chain: str = "") -> bytes:
@@ -377,22 +364,22 @@ def _go(code: int, chain: str = "") -> bytes:
 
 
 def _verdict(code: int, chain: str = "") -> bytes:
-    return _nested(2, _signed(1, code), _text(2, chain) if chain else b"")
+    return nested(2, signed(1, code), text(2, chain) if chain else b"")
 
 
 def _immediate(register: int, data: bytes) -> bytes:
-    return _expression("immediate", _number(1, register), _nested(2, data))
+    return _expression("immediate", number(1, register), nested(2, data))
 
 
 def _expression(name: str, *attributes: bytes) -> bytes:
-    return _nested(1, _text(1, name), _nested(2, *attributes))
+    return nested(1, text(1, name), nested(2, *attributes))
 
 
 # --- elements of sets ---
 
 
 def _element(key: bytes, chain: str = "") -> bytes:
-    return _nested(1, _nested(1, _attribute(1, key)), _nested(2, _verdict(_GOTO, chain)) if chain else b"")
+    return nested(1, nested(1, attribute(1, key)), nested(2, _verdict(_GOTO, chain)) if chain else b"")
 
 
 def _place_key(place: Place) -> bytes:
@@ -408,39 +395,10 @@ def _address(text: str) -> bytes:
     return socket.inet_aton(text)
 
 
-# --- attributes ---
-
-
-def _attribute(kind: int, data: bytes) -> bytes:
-    length = _ATTRIBUTE.size + len(data)
-    return _ATTRIBUTE.pack(length, kind) + data + bytes(-length % 4)
-
-
-def _nested(kind: int, *parts: bytes) -> bytes:
-    return _attribute(kind | _NESTED, b"".join(parts))
-
-
-def _text(kind: int, text: str) -> bytes:
-    return _attribute(kind, text.encode() + b"\0")
-
-
-def _number(kind: int, value: int) -> bytes:
-    return _attribute(kind, struct.pack("!I", value))
-
-
-def _signed(kind: int, value: int) -> bytes:
-    return _attribute(kind, struct.pack("!i", value))
-
-
-def _parsed(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        if length < _ATTRIBUTE.size:
-            return
-        yield kind & 0x3FFF, data[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
-
-
-def _word(data: bytes) -> str:
-    return data.rstrip(b"\0").decode(errors="replace")
+def _chain_of(answer: bytes) -> Chain:
+    family = answer[0]
+    attributes = parsed(answer[GENERIC.size :])
+    hook = parsed(attributes.get(4, b"")).get(1)
+    is_forward = family in (_INET, socket.AF_INET) and hook == struct.pack("!I", _FORWARD)
+    drops = attributes.get(5) == struct.pack("!I", _DROP)
+    return Chain(word(attributes.get(1, b"")), word(attributes.get(3, b"")), is_forward and drops)

@@ -1,4 +1,4 @@
-"""Bytes between two connections, until both sides have said all; and a bound on how many there are at a time."""
+"""Relays bytes between two connections until both sides are done, with a limit on concurrent relays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The side of a cluster's network that says which Services there are, and that answers for what is outside: the API server, other names."""
+"""The client that sends Services to a cluster's network, and answers for the outside: the API server, external names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Port = tuple[str, str, int]
 
 
 class ServiceNetwork(PodNetwork):
-    """api: where the API server listens; resolve: asks for names of others, None if nobody does."""
+    """api: where the API server listens; resolve: asks for names of others, None if no one does."""
 
     def __init__(
         self, path: Path, api: tuple[str, int], resolve: Callable[[bytes], Awaitable[bytes]] | None = None
@@ -95,7 +95,7 @@ class ServiceNetwork(PodNetwork):
         try:
             self.tell(answer, given)
         except OSError:
-            pass  # nobody waits for it any more
+            pass  # no one waits for it any more
         finally:
             for each in given:
                 os.close(each)

@@ -1,7 +1,7 @@
-"""Proxies for Services, inside of the network namespace: at their own addresses, and at sockets of the machine that were given to us.
+"""Proxies for Services inside the network namespace: at their own addresses, and at sockets passed in from the machine.
 
-Bytes are relayed by this process, so an endpoint sees the network's own address as its client. A port of which nobody is ready is not
-listened on: who connects is refused, as Kubernetes has it.
+This process relays bytes, so an endpoint sees the network's own address as its client. A port without ready endpoints is not
+open: connections are refused, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ServiceProxies:
 
 
 class _PortProxy:
-    """A port of a Service: at its own address while somebody is there, and at sockets that were given."""
+    """A port of a Service: at its own address while someone is there, and at sockets that were given."""
 
     def __init__(
         self, protocol: str, relays: Relays, connect: Connect, instead: Callable[[], Awaitable[socket.socket]] | None

@@ -1,4 +1,4 @@
-"""The way out of the pod network, where slirp4netns is installed: a process beside each pod that relays what is for the world outside.
+"""External connectivity of pods, if slirp4netns is installed: a process beside each pod that relays external traffic.
 Run by the `launcher`; imports next to nothing.
 
 Never to the machine's loopback. It ends with the process that has the pod's namespaces.
@@ -60,7 +60,7 @@ def lead_out(program: str, holder: int, tell: int) -> NoReturn:
     poll = select.poll()
     for each in (gone, os.pidfd_open(child), errors):
         poll.register(each, select.POLLIN)
-    # What it says later nobody wants to hear, but it must not wait for that.
+    # What it says later no one wants to hear, but it must not wait for that.
     while all(handle == errors for handle, _ in poll.poll()):
         if not os.read(errors, 4096):
             poll.unregister(errors)

@@ -1,5 +1,5 @@
-"""A way to an API server that listens on the loopback address, for pods that cannot get there. It was not to be reached from other machines,
-and is not reached through here either."""
+"""A relay to an API server on the loopback address, for pods that cannot reach it. It is not meant to be reachable from other machines,
+and is not through this relay either."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The cluster's names for the pods of a node, where a container runtime gives them addresses: what CoreDNS does elsewhere, in the agent.
+"""Cluster DNS for the pods of a node with a container runtime: what CoreDNS does elsewhere, in the agent.
 
-Names of others are asked of the machine's own name servers, for pods alone: who is not on this node gets no answer, so that the node is
-no resolver for everybody.
+External names are resolved by the machine's name servers, only for pods of this node, so that the node is
+not an open resolver.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SYNC_S = 20.0
 
 
 class ClusterNames:
-    """Answers at an address of the node until closed. OSError if that cannot be had."""
+    """Answers at an address of the node until closed. OSError if it is not available."""
 
     def __init__(self, informers: Informers, address: str, machine: Path | None) -> None:
-        """machine: the file that says whom the machine asks for names; None if nobody."""
+        """machine: the file with the machine's name servers; None if there are none."""
         self._address = address
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
@@ -44,12 +44,12 @@ class ClusterNames:
         self._server = NameServer(self._directory, forward, address=address, is_client=self._is_client)
         servers = machine_resolving(machine).servers if machine is not None else ()
         if address in servers:
-            _log.warning("names: the machine asks %s itself, so that it can ask nobody for names of others", address)
+            _log.warning("names: the machine's name server is %s itself, so external names cannot be resolved", address)
         self._server.recurses = bool(servers) and address not in servers
         self._server.start()
 
     def close(self) -> None:
-        """Nobody answers any more."""
+        """Stop answering."""
         self._server.close()
 
     def set_pods(self, addresses: Iterable[str]) -> None:

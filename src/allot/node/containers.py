@@ -1,4 +1,4 @@
-"""From a container of a pod to what a runtime is told to make: environment, mounts, user, limits.
+"""Builds the runtime's configuration of a container: environment, mounts, user, limits.
 
 Fetches what the environment refers to; everything else follows from the pod.
 """
@@ -44,7 +44,7 @@ from allot.process.beneath import BadName, checked_name, remove_entry, write_fil
 _log = logging.getLogger("allot.node")
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
-# On containers that must end before the pod goes on.
+# For containers that must end before the pod continues.
 INIT_CONTAINER = "allot.dev/init-container"
 _OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
 
@@ -141,7 +141,7 @@ class ContainerSpecs:
     async def sandbox(
         self, pod: RunnablePod, attempt: int, log_directory: Path, volumes: Mapping[str, Path], folder: Path
     ) -> SandboxSpec:
-        """What the containers share; RuntimeFailure if the pod's runtime class is not there. folder: the pod's own."""
+        """What the containers share; RuntimeFailure if the pod's runtime class does not exist. folder: the pod's own."""
         try:
             handler = await self._handler(pod)
             spec = sandbox_spec(pod, attempt, log_directory, names_of(pod, self._domain))
@@ -160,7 +160,7 @@ class ContainerSpecs:
         return await self._objects.runtime_handler(name) if name else ""
 
     async def credentials(self, pod: RunnablePod, image: str) -> tuple[Credentials, ...]:
-        """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""
+        """Credentials to pull an image for a pod. A missing secret may not be needed: the pull decides."""
         secrets = []
         for each in pod.spec.image_pull_secrets:
             try:
@@ -302,7 +302,7 @@ def _milli(quantity: Quantity | None) -> int | None:
 
 
 def _oom_score(pod: Pod, request_bytes: int | None, capacity: Quantity | None) -> int:
-    """Who is ended first when memory runs out, as the kubelet has it."""
+    """The OOM score: which container is killed first, as in the kubelet."""
     if pod.status.qos_class == "Guaranteed":
         return _OOM_GUARANTEED
     if pod.status.qos_class != "Burstable" or request_bytes is None or capacity is None or not capacity.value():

@@ -1,6 +1,6 @@
-"""Empty folders of pods: on disk, or in memory where the pod asks for that; how much is in them.
+"""emptyDir volumes of pods: on disk, or in memory; and how much is in them.
 
-Containers write here while the agent looks: it follows no link, and goes no deeper than it can come back from.
+Containers write here while the agent reads: it follows no links, and limits the depth.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INVALID = 22
 
 
 class TooDeep(Exception):
-    """Folders in folders in folders: more than anybody can count."""
+    """Directories nested too deeply to count."""
 
 
 def make_folder(around: int, name: str, group: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What DCGM's exporter would tell of simulated GPUs that pods have: its names, its labels, and those of the pod and of the claim.
+"""Metrics of simulated GPUs as from DCGM's exporter: its names and labels, and those of the pod and of the claim.
 
 A GPU that several pods share is as busy as all of them together, and has a series for each. A MIG instance has its own memory and its
 own share of the processors; a utilization in percent is not measured of it (by DCGM either), the ratio GR_ENGINE_ACTIVE is.

@@ -1,4 +1,4 @@
-"""What this machine is: processors, memory, disk, names, addresses. Reads the kernel's tables; decides nothing."""
+"""Facts about this machine: processors, memory, disk, names, addresses. Reads the kernel's tables; decides nothing."""
 
 from __future__ import annotations
 

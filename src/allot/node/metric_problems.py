@@ -1,4 +1,4 @@
-"""Says what is wrong with the metrics of pods, where their owners look: in events of the pod. Each text once."""
+"""Reports problems with the metrics of pods as pod events, each text once."""
 
 from __future__ import annotations
 

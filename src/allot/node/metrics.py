@@ -1,4 +1,4 @@
-"""What a node, its pods and its containers use: by the names that metrics-server reads, and as the kubelet's summary."""
+"""Resource usage of a node, its pods and its containers: in metrics-server's format, and as the kubelet's summary."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def resource_metrics(measured: Measured) -> str:
 
 
 class Summaries:
-    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often somebody asks."""
+    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often someone asks."""
 
     def __init__(self) -> None:
         # By what is measured: when, and how much processor time it had used by then.

@@ -1,4 +1,4 @@
-"""What pods refer to, fetched when it is needed: config maps, secrets, volumes, tokens of service accounts.
+"""Fetches objects that pods refer to on demand: ConfigMaps, Secrets, volumes, tokens of service accounts.
 
 A node may read only what its pods refer to, object by object (the node authorizer), so nothing is listed or watched.
 """
@@ -23,7 +23,7 @@ Data = Mapping[str, bytes]
 
 
 class Missing(Exception):
-    """Something that a pod refers to is not there, in the kubelet's words."""
+    """An object that a pod refers to does not exist, in the kubelet's words."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""Certificates for pods (podCertificate projections): the agent makes a key and a PodCertificateRequest, and waits for a signer.
+"""Certificates for pods (podCertificate projections): the agent creates a key and a PodCertificateRequest, and waits for a signer.
 
-A key never leaves the node, and is kept in memory until its certificate is there: an agent that was started again asks anew, as the kubelet
-does. Who signs is the cluster's business; while nobody does, the pod waits, and its events say for whom.
+A key never leaves the node, and stays in memory until its certificate is issued: a restarted agent requests a new one, as the kubelet
+does. The cluster provides the signer; without one, the pod waits, and its events name the signer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources service: which devices the pods of this node use, for those who watch devices (DCGM exporters).
+"""The kubelet's PodResources service: which devices the pods of this node use, for device monitors (DCGM exporters).
 
 Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; devices of
 device plugins and exclusive processors there are none.
@@ -54,7 +54,7 @@ def allocatable_of(machine: Machine) -> Allocatable:
 
 
 def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
-    """What a pod uses. Init containers that have ended use nothing; those that go on (sidecars) count."""
+    """What a pod uses. Init containers that have ended use nothing; those that continue (sidecars) count."""
     containers = [each for each in pod.spec.init_containers if each.is_sidecar]
     containers += pod.spec.containers
     return wire.PodResources(

@@ -1,4 +1,4 @@
-"""The resize of one pod: what is asked for, what its node has agreed to, what each container runs with, and what people are told.
+"""The resize of one pod: the requested resources, what its node has allocated, what each container runs with, and the reported status.
 
 Everything that an agent must know after a restart is in the pod's status: the resources of its containers and two conditions.
 """

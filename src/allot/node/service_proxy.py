@@ -1,7 +1,8 @@
 """Services for the pods of a node, where a container runtime gives them addresses: keeps rules of the kernel in step with the API.
 
 What kube-proxy does, in the agent itself, as far as pods and node ports need it. The rules are made by the core (`packet_rules`); the kernel
-is told by `network.nftables`, in a table of our own that goes with the agent. Where the API server listens on the loopback address, which no
+is told by `network.nftables`, in a table of our own that goes with the agent, and forgets flows of UDP to endpoints that are gone
+(`udp_flows`). Where the API server listens on the loopback address, which no
 pod can reach, the agent relays, for pods of its own node and the node itself alone.
 """
 
@@ -17,12 +18,16 @@ from typing import Any
 
 import msgspec
 
+from allot.client.events import EventRecorder, Reference
 from allot.client.informer import Change
 from allot.client.informers import Informers
 from allot.core.network.packet_rules import NodeService, Ruleset, node_service, packet_rules
 from allot.core.network.routes import service_key_of
+from allot.core.network.udp_flows import Served, stale
+from allot.network.conntrack import UdpFlows
 from allot.network.nftables import ServiceRules
 from allot.node.api_door import ApiDoor
+from allot.node.service_health import ServiceHealth
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.node")
@@ -36,6 +41,7 @@ _LOOPBACK = "127."
 _PAUSE_S, _RETRY_S = 0.02, 5.0
 _SYNC_S = 20.0
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+_FORWARDS = Path("/proc/sys/net/ipv4/ip_forward")
 _FOREIGN_LINKS = {"kube-ipvs0": "kube-proxy (ipvs)", "cilium_host": "Cilium"}
 _FOREIGN_PROGRAMS = ("kube-proxy",)
 
@@ -55,10 +61,10 @@ class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceProxy:
-    """Serves Services until closed. NoServices if that is not possible, or somebody else does."""
+    """Serves Services until closed. NoServices if that is not possible, or another implementation runs."""
 
     def __init__(self, informers: Informers, clock: Clock, options: ProxyOptions, *, beside_others: bool) -> None:
-        """beside_others: also if somebody else serves Services already."""
+        """beside_others: even if another implementation of Services runs."""
         try:
             self._rules = ServiceRules(f"allot-{sha256(options.key.encode()).hexdigest()[:12]}")
         except OSError as error:
@@ -84,10 +90,16 @@ class ServiceProxy:
         self._woken = asyncio.Event()
         self._pods: frozenset[str] = frozenset()
         self._door: ApiDoor | None = None
+        # Whether flows may lead to endpoints that serve no more: at first, those of an earlier implementation.
+        self._has_stale_flows = True
+        self._told_of_flows = ""
+        self._events: EventRecorder | None = None
+        self._health = ServiceHealth(options.address, clock, self._tell_of_health)
 
     async def close(self) -> None:
         """The rules go; connections that there are live on, but those to the API server that we relay."""
         self._rules.close()
+        await self._health.close()
         if self._door is not None:
             await self._door.close()
 
@@ -103,9 +115,10 @@ class ServiceProxy:
             return
         self._pods = found
 
-    async def run(self) -> None:
-        """Follow Services and their slices."""
-        _warn_of_bridges()
+    async def run(self, events: EventRecorder) -> None:
+        """Follow Services and their slices. events: for Services that cannot be served as they ask."""
+        self._events = events
+        self._warn_of_machine()
         stops = [self._services.add_handler(self._service_changed), self._slices.add_handler(self._slice_changed)]
         try:
             await self._wait()
@@ -116,6 +129,8 @@ class ServiceProxy:
                 if not self._look():
                     await self._clock.sleep(_RETRY_S)
                     self._woken.set()
+                    continue
+                await self._forget_stale_flows()
         finally:
             for stop in stops:
                 stop()
@@ -144,15 +159,16 @@ class ServiceProxy:
         self._woken.set()
 
     def _look(self) -> bool:
-        """Tell the kernel what has changed; whether it took it."""
+        """Send changes to the kernel; returns whether it accepted them."""
         for key in self._changed:
             service = self._services.cache.get(key)
             slices = self._slices.cache.by_index(_BY_SERVICE, key)
             found = None if service is None else node_service(service, self._reachable(key, slices), self._options.node)
-            if found is None:
-                self._known.pop(key, None)
-            else:
+            before = self._known.pop(key, None)
+            if found is not None:
                 self._known[key] = found
+            self._has_stale_flows |= (before.udp if before else ()) != (found.udp if found else ())
+        self._health.update(self._known.values())
         try:
             self._rules.apply(packet_rules(self._known.values()))
         except OSError as error:
@@ -161,10 +177,60 @@ class ServiceProxy:
         self._changed.clear()
         return True
 
+    async def _forget_stale_flows(self) -> None:
+        """After the rules: the next packet of such a flow is sent by them. What fails is tried again with the next change."""
+        if not self._has_stale_flows:
+            return
+        served = [
+            Served(addresses=(each.routes.address, *each.outside), ports=each.udp)
+            for each in self._known.values()
+            if each.udp
+        ]
+        try:
+            forgotten = await asyncio.to_thread(_forget, served) if served else 0
+        except OSError as error:
+            told = f"flows of UDP to endpoints that are gone are not forgotten: {_told(error)}"
+            if told != self._told_of_flows:
+                _log.warning("services: %s", told)
+            self._told_of_flows = told
+            return
+        if forgotten:
+            _log.info("services: %d flows of UDP led to endpoints that are gone", forgotten)
+        self._has_stale_flows, self._told_of_flows = False, ""
+
+    def _tell_of_health(self, key: str, text: str) -> None:
+        if self._events is not None:
+            namespace, _, name = key.partition("/")
+            about = Reference(api_version="v1", kind="Service", name=name, namespace=namespace)
+            note = f"node {self._options.node}: {text}"
+            self._events.record(about, "Warning", "FailedToStartServiceHealthcheck", "Listen", note)
+
+    def _warn_of_machine(self) -> None:
+        """What of the machine's settings keeps packets from pods."""
+        if _setting(_BRIDGED) == "0":
+            _log.warning(
+                "services: pods on one bridge do not reach each other through Services: sysctl net.bridge.bridge-nf-call-iptables=1"
+            )
+        if _setting(_FORWARDS) == "0":
+            _log.warning(
+                "services: this machine forwards no packets, so pods are not reached: sysctl net.ipv4.ip_forward=1"
+            )
+        try:
+            dropping = self._rules.drops_forwarded()
+        except OSError as error:
+            _log.warning("services: cannot tell whether packets for pods are dropped: %s", _told(error))
+            return
+        if dropping:
+            _log.warning(
+                "services: %s drops what no rule accepts of packets on their way through this machine: pods are reached only if one accepts "
+                "them (the CNI plugin firewall writes such rules, or: iptables -P FORWARD ACCEPT)",
+                dropping,
+            )
+
     # --- the API server on the loopback address ---
 
     def _reachable(self, key: str, slices: Iterable[Object]) -> Iterator[Object]:
-        """Slices with a door of ours in the place of an API server that listens where no pod gets to."""
+        """Slices with a door of ours instead of an API server that listens where no pod gets to."""
         for each in slices:
             endpoints = each.get("endpoints") or ()
             inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]
@@ -187,7 +253,7 @@ class ServiceProxy:
 
 
 def _foreign(rules: ServiceRules) -> str:
-    """Who serves Services on this machine besides us; empty if nobody does."""
+    """Another implementation of Services on this machine; empty if there is none."""
     for _, name in socket.if_nameindex():
         if name in _FOREIGN_LINKS:
             return _FOREIGN_LINKS[name]
@@ -201,15 +267,16 @@ def _foreign(rules: ServiceRules) -> str:
     return rules.foreign()
 
 
-def _warn_of_bridges() -> None:
+def _setting(path: Path) -> str:
     try:
-        is_off = _BRIDGED.read_text().strip() == "0"
+        return path.read_text().strip()
     except OSError:
-        return  # there is no bridge, or the kernel has no such choice
-    if is_off:
-        _log.warning(
-            "services: pods on one bridge do not reach each other through Services: sysctl net.bridge.bridge-nf-call-iptables=1"
-        )
+        return ""  # the kernel has no such choice
+
+
+def _forget(served: list[Served]) -> int:
+    with UdpFlows() as flows:
+        return flows.forget(stale(flows.read(), served))
 
 
 def _told(error: OSError) -> str:

@@ -1,6 +1,6 @@
-"""The slices of all simulated nodes: published before any driver runs, and changed when a driver says something else.
+"""The slices of all simulated nodes: published before any driver runs, and updated when a driver reports changes.
 
-One watch for all nodes notices slices that somebody has deleted; they come back after a pause, as a driver would bring them. Changes by
+One watch for all nodes notices deleted slices; they are recreated after a pause, as by a driver. Changes by
 others are left alone.
 """
 
@@ -47,7 +47,7 @@ class SimulatedSlices:
         self._repair_delay_s = repair_delay_s
         # Pools that are not as from the start, by node and driver.
         self._changed: dict[tuple[str, str], tuple[Pool, ...]] = {}
-        # Nodes whose slices are to be looked at, and when.
+        # Nodes whose slices are to be checked, and when.
         self._due: dict[str, float] = {}
         self._news = asyncio.Event()
         self._informer: Informer[str] = Informer(

@@ -1,6 +1,6 @@
-"""What pods of simulated nodes are said to use (`core.metrics.declared_usage`), added up as time goes by.
+"""The declared usage of pods on simulated nodes (`core.metrics.declared_usage`), accumulated over time.
 
-Processor time is a counter: what is said may change, and what was used stays used.
+Processor time is a counter: the declared rate may change, but past usage stays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SimulatedUsage:
     def __init__(self, record: Record) -> None:
         """record: of annotations that say nothing."""
         self._problems = MetricProblems(record)
-        # By container: when it was last looked at, and what it had used by then.
+        # By container: the time of the last update, and its usage then.
         self._used: dict[str, tuple[float, float]] = {}
         # What was counted of containers so far, and of nodes.
         self._counted: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""Pods that a node tells of but does not run: parts of the cluster that run as processes of their own, such as the control plane.
+"""Pods that a node shows but does not run: parts of the cluster that are separate processes, such as the control plane.
 
-To the API they are what a kubelet makes of static pods: a mirror pod, owned by its node, with a status. Who deletes one sees it come
-back. Their logs are the real ones; a command cannot be run in them, since there is no container.
+In the API they look like a kubelet's static pods: a mirror pod, owned by its node, with a status. A deleted one is
+recreated. Their logs are real; exec does not work, since there is no container.
 """
 
 from __future__ import annotations

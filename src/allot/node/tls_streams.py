@@ -1,7 +1,7 @@
-"""One question and its answer over TLS, on the streams of a runtime instead of a socket.
+"""One request and its answer over TLS, on the streams of a runtime instead of a socket.
 
-Whose certificate the other side shows is not asked: it is the pod that the runtime leads to, and pods have certificates of their own
-making. Nothing secret is said.
+The certificate is not verified: the runtime connects to the right pod, and pods have self-made certificates.
+Nothing secret is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time as the processes see it. Everything that needs the time is given a Clock, so that tests and the simulator can steer it.
+"""The clock. Everything that needs the time gets a Clock, so that tests and the simulator can control it.
 
 The only module that reads the machine's clocks.
 """
@@ -101,7 +101,7 @@ class ManualClock:
 
 
 def processor_seconds() -> float:
-    """The processor time that this process has used, for measuring what work costs whoever else uses the machine."""
+    """The processor time that this process has used, to measure the cost of work independent of other load."""
     return time.process_time()
 
 

@@ -1,6 +1,6 @@
-"""Tables that come with the package as YAML files beside the code that reads them.
+"""Data tables of the package: YAML files beside the code that reads them.
 
-A file is decoded into typed values when it is first asked for, not at import: a command pays only for the tables that it uses.
+A file is decoded into typed values on first use, not at import: a command pays only for the tables that it uses.
 """
 
 from __future__ import annotations

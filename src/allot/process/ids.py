@@ -1,6 +1,6 @@
-"""Names and numbers that must not repeat. Everything that needs one is given Ids, so that tests can foresee them.
+"""Unique names and numbers. Everything that needs one gets Ids, so that tests can predict them.
 
-The only module that throws dice.
+The only module with randomness.
 """
 
 from __future__ import annotations

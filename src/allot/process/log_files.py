@@ -1,6 +1,6 @@
-"""Log files of a process: lines are appended, and a file that has become too large is set aside.
+"""Log files of a process: appends lines, and rotates large files.
 
-`ContainerLog` writes the format of the container runtime interface, which is what agents read when somebody asks for the log of a pod.
+`ContainerLog` writes the CRI format, which agents read for pod logs.
 `OwnersLogs` keeps the logs of several such programs that share a process.
 """
 
@@ -53,7 +53,7 @@ class LogFile:
         data = f"{line}\n".encode(errors="replace")
         if self._bytes and self._bytes + len(data) > self._bytes_max:
             self._set_aside()
-        # At once and in one piece: whoever follows the file sees whole lines, and nothing is lost with the process.
+        # Unbuffered and in one piece: a reader of the file sees whole lines, and nothing is lost with the process.
         os.write(self._handle, data)
         self._bytes += len(data)
 

@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""The memory use of this process."""
 
 from __future__ import annotations
 

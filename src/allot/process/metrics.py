@@ -1,5 +1,5 @@
-"""Counters and histograms for hot paths: counting is a dictionary look-up and an addition; the text is made when it is asked
-for. They are registered with a `prometheus_client` registry like its own.
+"""Counters and histograms for hot paths: counting is a dictionary lookup and an addition; the text is created on demand.
+They are registered with a `prometheus_client` registry like its own.
 
 Not safe between threads: a process counts on its event loop. `lines` writes the same text as the library in a tenth of the time
 and memory, for who has thousands of rows.
@@ -69,7 +69,7 @@ class Counter(Collector):
 
 
 class Gauge(Collector):
-    """Values that are looked up when somebody asks."""
+    """Values that are looked up when someone asks."""
 
     def __init__(
         self,

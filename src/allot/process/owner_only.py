@@ -1,4 +1,4 @@
-"""Sockets that are for nobody but their owner from their first moment."""
+"""Sockets that only their owner can use, from their creation."""
 
 from __future__ import annotations
 

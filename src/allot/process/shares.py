@@ -1,4 +1,4 @@
-"""Shares of something that there is a fixed amount of: whoever asks gets more as long as it then has no more than was free."""
+"""Fair shares of a fixed amount: a user gets more as long as it then holds no more than what was free."""
 
 from __future__ import annotations
 

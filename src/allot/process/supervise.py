@@ -1,6 +1,6 @@
-"""Keeps a background task of a process alive: when it fails, it is reported and started again after a pause.
+"""Keeps a background task alive: logs a failure and restarts the task after a pause.
 
-The one place besides `cli/main.py` that catches every exception; elsewhere the narrowest class is caught, or none.
+The only place besides `cli/main.py` that catches every exception; elsewhere the narrowest class is caught, or none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSE_MAX_S = 30.0
 
 
 async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start anew after a
+    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start again after a
     minute without one."""
     pause = PAUSE_FIRST_S
     while True:

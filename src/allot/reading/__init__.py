@@ -1,7 +1,7 @@
-"""From files, streams and clusters to values: YAML and JSON with places, manifests, and snapshots of clusters, once or again after
+"""Reads files, streams and clusters: YAML and JSON with places, manifests, and snapshots of clusters, once or after
 every change.
 
-For everything that shows or judges clusters: the command line today, a dashboard as well. Knows texts, the client and where things
-stand; what they mean is the business of `core`, and how failures, notes and progress are shown that of the caller (`errors`,
+For everything that shows or checks clusters, such as the command line and the dashboard. Knows texts, the client and where values
+are; `core` knows what they mean, and the caller shows failures, notes and progress (`errors`,
 `listener`).
 """

@@ -1,7 +1,7 @@
 """Manifests to the typed objects that allocation needs, checked as the API server would check them.
 
 Older API versions are converted and defaults filled in. An object that the server would refuse is refused here, with all
-its errors, because an answer about it would be worthless. Objects that play no part in allocation are passed over.
+its errors, because an answer about it would be worthless. Objects that do not matter for allocation are ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reading may fail with. A message names the object, the value and what was expected; a hint says what to do."""
+"""Errors of reading. A message names the object, the value and what was expected; a hint says what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Unreadable(ReadingError):
 
 
 class NoCluster(Unreadable):
-    """Nothing says how to reach a cluster, or what says so is wrong."""
+    """The configuration for reaching a cluster is missing or wrong."""
 
 
 class Invalid(ReadingError):
@@ -30,13 +30,13 @@ class Invalid(ReadingError):
 
 
 class Denied(ReadingError):
-    """The server was asked, and says no."""
+    """The server refused the request."""
 
 
 class NotReached(ReadingError):
-    """The API server cannot be asked."""
+    """The API server cannot be reached."""
 
     def __init__(self, server: str, error: ApiError) -> None:
-        # That nobody answers there says where already.
+        # That no one answers there says where already.
         message = error.message if server in error.message else f"API server {server}: {error.message}"
         super().__init__(message, "kubectl version shows whether it can be reached")

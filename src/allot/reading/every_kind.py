@@ -1,4 +1,4 @@
-"""All objects of a cluster that runs, whatever their kind: each resource once, in the version that its server prefers."""
+"""All objects of a live cluster, of every kind: each resource once, in the server's preferred version."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _read(
                     items = (await client.discovered(each).list(namespace)).items
                     return [{**head, **item} for item in items]
                 except (NotFound, MethodNotAllowed):
-                    # Gone since, or a kind that is only looked at one by one.
+                    # Gone since, or a kind that can only be read one by one.
                     return []
                 except Forbidden:
                     hidden.append(each.plural)

@@ -1,4 +1,4 @@
-"""Who hears of what happens during reading: what was left out, and how far it has got. Never part of an answer."""
+"""Listens to the progress of reading: what was left out, and how far it is. Never part of an answer."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Notes:
         self.warnings.append(text)
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:  # noqa: ARG002 - nobody looks
+    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:  # noqa: ARG002 - no one looks
         """For Listener."""
         yield lambda: None

@@ -1,8 +1,8 @@
-"""Snapshots of a cluster that runs: once, or again after every change.
+"""Snapshots of a live cluster: once, or again after every change.
 
-Reading needs no more than the right to list, and to watch for the second. A kind that the server does not have is left out. One that may
-not be listed is read in the namespace of the connection alone, or else left out: both with a note, and the snapshot knows it. Only
-who may list nothing that matters is refused.
+Reading needs only permission to list, and to watch for the second. A kind that the server does not have is left out. A kind that may
+not be listed is read only in the namespace of the connection, or else left out: both with a note, and recorded in the snapshot. Only
+a user who may list nothing relevant is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from allot.reading.errors import Denied, NotReached
 from allot.reading.listener import Listener
 
 _LISTS_AT_ONCE = 4
-# Somebody waits for the answer: a server that is away should be told soon.
+# Someone waits for the answer: a server that is away should be told soon.
 TRIES_MAX = 3
 # Changes come in bursts; a view that is made more often than that cannot be read.
 _PAUSE_S = 0.5
@@ -338,7 +338,7 @@ async def _watch_late(
     watched: Watched,
     start: Callable[[SnapshotKind, str], object],
 ) -> None:
-    """Queues, groups and the like are installed when somebody needs them."""
+    """Queues, groups and the like are installed when someone needs them."""
     while True:
         await clock.sleep(every_s)
         missing = [kind for kind in kinds if not watched.watches(kind) and kind.type not in watched.unread]
@@ -349,7 +349,7 @@ async def _watch_late(
                 if version and await _may_list(client, kind, version, ""):
                     start(kind, version)
         except ApiError as error:
-            _CLIENT_LOG.warning("kinds that may have come: %s", error)
+            _CLIENT_LOG.warning("cannot check for new kinds: %s", error)
 
 
 class ReadOnly:

@@ -1,7 +1,7 @@
-"""Kubernetes objects from files, folders and stdin, each with the place it came from.
+"""Kubernetes objects from files, directories and stdin, each with its place.
 
-Lists are expanded, both `kind: List` as kubectl prints it and typed ones (`ResourceSliceList`), whose members carry no
-kind of their own. Objects stay plain JSON values here: what is in them is for `allot.core` to judge.
+Lists are expanded, both `kind: List` as kubectl prints it and typed ones (`ResourceSliceList`), whose items have no
+kind. Objects stay plain JSON values here: `allot.core` checks their contents.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read_stdin() -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """The file's content; Unreadable when there is none to be had or too much of it."""
+    """The file's content; Unreadable if it is missing or too large."""
     try:
         with path.open("rb") as stream:
             return _bounded(stream.read(BYTES_MAX + 1), str(path))

@@ -1,6 +1,6 @@
-"""Texts for commands that give advice about them: read as far as they can be, with what is wrong noted and not raised.
+"""Texts for commands that give advice: reads as much as possible, and notes errors instead of raising them.
 
-A text that is no YAML in one place is still YAML in the others: it is cut at its separators, odd ones included, and each
+A text that is invalid YAML in one place may be valid in others: it is split at its separators, including typographic ones, and each
 piece is read on its own.
 """
 

@@ -1,5 +1,5 @@
-"""Watches the cluster, asks `core.scheduling` which pod goes where, and writes the answers.
+"""The scheduler's shell: watches the cluster, lets `core.scheduling` decide, and writes the decisions.
 
-Knows: informers, the order of writes, conflicts, events, metrics. Does not know: what makes a node or device fit; if an `if` is
-about that, it belongs in core.
+Knows: informers, the order of writes, conflicts, events, metrics. Does not know what makes a node or device fit: an `if`
+about that belongs in core.
 """

@@ -1,7 +1,7 @@
-"""Writes to ResourceClaims: allocate and reserve, take back, clear away.
+"""Writes to ResourceClaims: allocate and reserve, deallocate, clean up.
 
-Everything is guarded: an allocation by the resourceVersion of the claim that was decided on, the rest by its uid. What the
-server answers is told to `Claims` at once, so that the next decision does not wait for the watch.
+Every write is conditional: an allocation on the claim's resourceVersion at the decision, the rest on its uid. The server's
+answer goes to `Claims` at once, so that the next decision does not wait for the watch.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _replace = msgspec.structs.replace
 class NotCommitted(Exception):
     """A placement cannot be written. The text is kube-scheduler's.
 
-    is_conflict: somebody else was quicker, and with a newer view of the cluster another try is worth it at once.
+    is_conflict: another writer was faster, and a retry with a newer view of the cluster may succeed at once.
     """
 
     def __init__(
         self, message: str, *, is_conflict: bool = False, gives_way: tuple[api.ResourceClaim, ...] = ()
     ) -> None:
-        """gives_way: claims whose allocations have to be taken back."""
+        """gives_way: claims that must be deallocated."""
         super().__init__(message)
         self.is_conflict = is_conflict
         self.gives_way = gives_way
 
 
 class ClaimWrites:
-    """Writes claims and tells `Claims` what came of it."""
+    """Writes claims and reports the results to `Claims`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ClaimWrites:
                 raise _failed("add allocation and reservation to claim", step.claim, error) from error
 
     async def create(self, pod: core_v1.Pod, new: NewClaim) -> api.ResourceClaim:
-        """Make, allocate and reserve the claim that stands for a pod's extended resources."""
+        """Create, allocate and reserve the claim for a pod's extended resources."""
         # Upstream adds the finalizer afterwards; with it from the start there is one write less. The name looks like a
         # generated one but depends on the pod alone, so that a write whose answer was lost cannot leave a second claim.
         metadata = _replace(
@@ -148,12 +148,12 @@ class ClaimWrites:
 
     async def deallocate(self, claim: api.ResourceClaim) -> None:
         """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was. An allocation by a driver's
-        controller is the controller's to take back, which it does when nobody has reserved the claim."""
+        controller is the controller's to revert, which it does when no one has reserved the claim."""
         allocation = claim.status.allocation if controller_of(claim) else None
         await self._write_status(claim, self._body(claim), api.ResourceClaimStatus(allocation=allocation))
 
     async def delete(self, claim: api.ResourceClaim) -> None:
-        """Delete a claim that the scheduler itself has made, finalizer and all. Not finding it is fine."""
+        """Delete a claim that the scheduler created, including its finalizer. It may already be gone."""
         metadata, namespace = claim.metadata, claim.metadata.namespace
         try:
             if FINALIZER in metadata.finalizers:
@@ -239,7 +239,7 @@ class ClaimWrites:
         reserved = self._typed.decode(answer)
         self._claims.wrote(reserved)
         if not _same_devices(reserved.status.allocation, claim.status.allocation):
-            # Deallocated and allocated anew since the decision: the pod may not fit there.
+            # Deallocated and allocated again since the decision: the pod may not fit there.
             await self.unreserve(reserved, consumer.uid)
             raise _lost(claim, "allocated elsewhere")
         return reserved

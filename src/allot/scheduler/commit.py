@@ -1,20 +1,20 @@
-"""From a placement to a bound pod: the writes, in an order in which a crash between any two loses nothing.
+"""From a placement to a bound pod: the writes, in an order such that a crash between any two loses nothing.
 
 1. volumes that waited for the pod, and the wait until they are bound (`volume_writes`);
 2. each claim: finalizer, then allocation and reservation in one write, guarded by its resourceVersion;
 3. the claim for extended resources, if there is one, and the pod's status that names it;
-4. the pod's account of node resources behind devices;
-5. the wait for devices that have to become ready;
+4. the pod's status of node resources that devices provide;
+5. the wait for devices to become ready;
 6. the binding.
 
-All state is in the API, so nothing has to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
-Claims that were written hold their devices and say by their node selector where the pod has to go: the pod is decided again
-with them, and bound. If it cannot go there any more, they are deallocated as part of that decision's refusal. A claim for
-extended resources that was made but not named in the pod's status is found by its annotation and owner, deleted, and made
-anew. If the pod is gone, the claim controller takes its reservations and deallocates.
+All state is in the API, so nothing needs to be recovered from elsewhere. A scheduler that starts finds the pod still pending.
+Written claims hold their devices, and their node selectors determine the pod's node: the pod is decided again
+with them, and bound. If it can no longer run there, they are deallocated as part of that refusal. A claim for
+extended resources that was created but not named in the pod's status is found by its annotation and owner, deleted, and
+recreated. If the pod is gone, the resource claim controller removes its reservations and deallocates.
 
-On a server that does not check what claims hold, two schedulers may have given away one device. Before a pod is bound there,
-everything written up to the own allocation must have been seen; whose allocation came later gives it up.
+On a server without a check for double allocation, two schedulers may have allocated one device. Before a pod is bound there,
+everything written up to its own allocation must have been seen; the later allocation is given up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("allot.scheduler")
 
 # How long the watch may take to show a write of our own.
 SEEN_TIMEOUT_S = 30.0
-# Somebody may write to the pod between decision and binding, perhaps more than once.
+# Someone may write to the pod between decision and binding, perhaps more than once.
 _BIND_RETRIES = 3
 
 
@@ -88,7 +88,7 @@ class Committer:
 
     async def commit(self, placement: Placement) -> str:
         """Write it all; the node that the pod is bound to, which is another one if another scheduler was quicker.
-        NotCommitted if it cannot be bound, with what was written taken back as far as is safe."""
+        NotCommitted if it cannot be bound, with what was written reverted as far as is safe."""
         made: list[api.ResourceClaim] = []
         version = ""
         try:
@@ -233,8 +233,8 @@ class Committer:
                 raise _giving_way(claim, text)
 
     def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
-        """Claims that were allocated before: whoever did that may not have come to look yet whether others had the devices
-        first, or has ended before. Nobody can tell now who was first, so the pod that is not bound gives way."""
+        """Claims that were allocated before: their scheduler may not have checked yet whether others had the devices
+        first, or has ended before. No one can tell now who was first, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
         for id_ in self._claims.claims_of(pod):
             claim = self._claims.claim(*id_)
@@ -292,7 +292,7 @@ class Committer:
         return str(found["resourceVersion"]) if before == now else ""
 
     async def _node_of(self, placement: Placement) -> str:
-        """The node that the pod has after all; empty if it has none. If nobody can tell, it may have one: then nothing is taken back, and the
+        """The node that the pod has after all; empty if it has none. If no one can tell, it may have one: then nothing is reverted, and the
         pod's next attempt builds on what is there."""
         metadata = placement.pod.metadata
         try:
@@ -303,7 +303,7 @@ class Committer:
             raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
         return str(pod["spec"].get("nodeName", "")) if pod["metadata"].get("uid") == metadata.uid else ""
 
-    # --- taking back ---
+    # --- reverting ---
 
     async def _stop_bindings(self, placement: Placement, message: str) -> str:
         """Write to the pod that it is not bound, which lets bindings by others that are under way fail. The node that it has

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): what a configuration file may say, checked and made into what
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): reads and checks a configuration file, and builds the settings that
 the scheduler runs with.
 
 Understood are the profiles, their plugins, weights and arguments, leader election, back-off and the connection. What
@@ -121,7 +121,7 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a scheduler is told."""
+    """All settings of a scheduler."""
 
     profiles: tuple[Profile, ...] = (Profile(),)
     backoff: BackoffTimes = BackoffTimes()
@@ -292,7 +292,7 @@ def _profile(profile: _Profile, source: str, where: str) -> tuple[Profile, float
         preempts="DefaultPreemption" not in off,
         **(fit or {}),
     )
-    for name in ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread"):
+    for name in ("NodeResourcesBalancedAllocation", "NodeAffinity", "InterPodAffinity", "PodTopologySpread"):
         settings = msgspec.structs.replace(settings, **arguments.get(name, {}))
     timeout = arguments.get("DynamicResources", {}).get("binding_timeout_s", BINDING_TIMEOUT_SECONDS)
     made = Profile(scheduler_name=profile.scheduler_name, settings=settings)

@@ -1,7 +1,7 @@
-"""Writes what became of other schedulers' groups and queues into their status, in their own words.
+"""Writes the status of other schedulers' groups and queues, in their own words.
 
-What is to be said is known in the machine; it is looked at now and then, after something has happened, and what differs from what the
-server has is written. A write that fails is made again at the next look.
+The machine knows the status; it is compared with the server's occasionally, after something has happened, and differences
+are written. A failed write is retried next time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scheduler's log says of decisions."""
+"""Log lines about decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def name_of(object_: Pod | PodGroup | CompositePodGroup) -> str:
 
 
 def log_decision(decision: Decision) -> None:
-    """One line for each decision about devices, with DRA in it: people look for that."""
+    """One line for each decision about devices, with DRA in it, which users search for."""
     for placement in decision.placements:
         if placement.claims or placement.extended is not None:
             _log.info("DRA: pod %s to node %s: %s", name_of(placement.pod), placement.node, _devices_of(placement))

@@ -1,7 +1,7 @@
-"""Negotiates with the controllers that allocate claims by themselves (PodSchedulingContext, feature gate DRAControlPlaneController).
+"""Negotiates with controllers that allocate claims themselves (PodSchedulingContext, feature gate DRAControlPlaneController).
 
-A pod with such claims is held back by the queue until they are allocated. Meanwhile its PodSchedulingContext is kept as
-`core.scheduling.devices.negotiation` says, and deleted when the pod no longer waits. What node a pod could have is asked of the machine, for
+The queue holds back a pod with such claims until they are allocated. Meanwhile its PodSchedulingContext is maintained as
+`core.scheduling.devices.negotiation` decides, and deleted when the pod no longer waits. The machine finds the possible nodes, for
 the pod without those claims.
 """
 
@@ -26,7 +26,7 @@ from allot.process.ids import Ids
 
 _log = logging.getLogger("allot.scheduler")
 
-# Changes that come together are looked at together; and what was missed, now and then.
+# Changes that come together are checked together; and what was missed, now and then.
 _PAUSE_S = 0.1
 _LOOK_S = 10.0
 

@@ -1,6 +1,6 @@
 """Arguments of plugins in a KubeSchedulerConfiguration, and how values in such files are read.
 
-A part of `configuration`: each reader takes what a file says about one plugin, and answers with the settings that follow.
+A part of `configuration`: each reader turns the arguments of one plugin into settings.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allot.core.scheduling.podinfo import SCHEDULE_ANYWAY, Spread
-from allot.core.scheduling.settings import ResourceWeight, ShapePoint, Strategy
+from allot.core.model.core_v1 import NodeAffinity
+from allot.core.scheduling.podinfo import SCHEDULE_ANYWAY, Spread, preferences
+from allot.core.scheduling.settings import AddedAffinity, ResourceWeight, ShapePoint, Strategy
+from allot.core.selectors import node_matcher
+from allot.core.validation.builtin.placement import check_affinity
 
 T = TypeVar("T")
 
@@ -93,6 +96,15 @@ class _AffinityArgs(Wire, frozen=True, kw_only=True):
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
+class _AddedAffinity(Wire, frozen=True, kw_only=True):
+    required_during_scheduling_ignored_during_execution: dict[str, Any] | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+
+
+class _NodeAffinityArgs(Wire, frozen=True, kw_only=True):
+    added_affinity: _AddedAffinity | None = None
+
+
 class _Constraint(Wire, frozen=True, kw_only=True):
     max_skew: int
     topology_key: str
@@ -148,6 +160,22 @@ def _affinity(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     }
 
 
+def _nodes(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    args = typed(given, _NodeAffinityArgs, where)
+    if args.added_affinity is None:
+        return {}
+    field, said = f"{where}: addedAffinity", given["addedAffinity"]
+    for found in check_affinity({"nodeAffinity": said}, field):
+        problem = found.error
+        raise BadConfiguration(f"{problem.field.replace('.nodeAffinity', '', 1)}: {problem.message}")
+    affinity = typed(said, NodeAffinity, field)
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is None and not affinity.preferred_during_scheduling_ignored_during_execution:
+        raise BadConfiguration(f"{field}: expected terms that are required or preferred")
+    matcher = None if required is None else node_matcher(required)
+    return {"added_affinity": AddedAffinity(required=matcher, preferred=preferences(affinity))}
+
+
 def _spread(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     args = typed(given, _SpreadArgs, where)
     if args.defaulting_type == "System":
@@ -184,6 +212,7 @@ READERS: Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _balanced,
     "InterPodAffinity": _affinity,
+    "NodeAffinity": _nodes,
     "PodTopologySpread": _spread,
     "DynamicResources": _devices,
 }

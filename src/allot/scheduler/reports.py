@@ -1,4 +1,4 @@
-"""What is said and done about pods that were not placed: the condition, the event, clean-ups, and victims of preemption."""
+"""Reports and actions for pods that were not placed: the condition, the event, cleanup, and victims of preemption."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _DISRUPTION_TARGET = "DisruptionTarget"
 
 
 class Reporter:
-    """Tells the world about refusals and acts on them. A failure to do so is logged and otherwise ignored: the pod's next
-    attempt says it again."""
+    """Reports refusals and acts on them. A failure is logged and otherwise ignored: the pod's next
+    attempt repeats it."""
 
     def __init__(self, client: Client, claim_writes: ClaimWrites, clock: Clock, recorder: EventRecorder) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
@@ -47,7 +47,7 @@ class Reporter:
         self._recorder.record(refusal.pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def gated(self, pod: core_v1.Pod, status: Status) -> None:
-        """A pod is not even tried, and its user should know why; kube-scheduler says nothing."""
+        """A pod is not even tried, and its user should know why; kube-scheduler does not report this."""
         note = _shortened(f"not scheduled yet: {'; '.join(status.reasons)}")
         self._recorder.record(pod, "Warning", "FailedScheduling", "Scheduling", note)
 

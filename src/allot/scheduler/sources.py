@@ -1,4 +1,4 @@
-"""Which objects the scheduler watches, and where they go. Kinds that a server does not have are left out; those of
+"""The objects that the scheduler watches, and their handlers. Kinds that a server does not have are left out; those of
 other schedulers are read as soon as it has them."""
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Sources:
         return self._custom.get((group, plural))
 
     async def wait_synced(self) -> None:
-        """Return as soon as everything is known that was there at the start."""
+        """Wait until everything that existed at the start is known."""
         for informer in self._used:
             await informer.wait_synced()
 

@@ -1,1 +1,1 @@
-"""Where objects are kept: one port (`port`), three implementations (`memory`, `sqlite`, `etcd`)."""
+"""The object store: one port (`port`), three implementations (`memory`, `sqlite`, `etcd`)."""

@@ -1,6 +1,6 @@
-"""A stored object in its two forms, JSON text and JSON value, each made when first asked for.
+"""A stored object in two forms, JSON text and JSON value, each created on first use.
 
-Knows that the decoded form costs several times the memory of the text, and keeps it only for entries that were used of late
+The decoded form needs several times the memory of the text, so it is kept only for recently used entries
 (`DecodedObjects`). Does not know where entries come from.
 """
 
@@ -130,5 +130,5 @@ def stamped(object_: Object, revision: int) -> Object:
 
 
 def stamp(object_: Object, revision: int) -> None:
-    """Set the resourceVersion of an object that nobody else holds."""
+    """Set the resourceVersion of an object that no one else holds."""
     object_.setdefault("metadata", {})["resourceVersion"] = str(revision)

@@ -1,6 +1,6 @@
-"""The store on etcd 3.5 or newer: keys as kube-apiserver has them, and JSON values, which it reads whatever it writes itself.
+"""The store on etcd 3.5 or newer: kube-apiserver's keys, and JSON values, which kube-apiserver can always read.
 
-Holds no state of its own but a cache of decoded objects, so several API servers can share one etcd. The resourceVersion is not in
+Has no state except a cache of decoded objects, so several API servers can share one etcd. The resourceVersion is not in
 the stored text: it is etcd's revision, known only afterwards, and is put into objects as they are read.
 """
 
@@ -38,7 +38,7 @@ VERSION_MIN = (3, 5)
 RANGE_MAX = 5_000
 CACHED_MAX = 20_000
 
-# A stored value -> the object in it, without resourceVersion and nobody else's; ValueError if it is not understood.
+# A stored value -> the object in it, without resourceVersion and no one else's; ValueError if it is not understood.
 Read = Callable[[bytes], Object]
 
 
@@ -160,7 +160,7 @@ class EtcdStore:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Ask etcd for its alarms: with one of them it refuses writes, and goes on to answer reads."""
+        """Ask etcd for its alarms: with one of them it refuses writes, and continues to answer reads."""
         problems = (await self._client.status()).errors
         if problems:
             full = any("NOSPACE" in problem for problem in problems)
@@ -266,7 +266,7 @@ class EtcdStore:
             return LastState(self._entries.entry(removed), outcome.answer.header.revision)
         present = _present(outcome)
         if present is None and outcome.repeated:
-            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is not known")
+            raise StoreUnavailable(f"{self._client}: key {key!r} is gone, the outcome of this delete is unknown")
         if present is None:
             raise KeyNotFound(key)
         raise RevisionConflict(key, expected, self._entries.entry(present))
@@ -308,7 +308,7 @@ def _put(stored: bytes, raw: bytes) -> pb.RequestOp:
 
 
 def _at(stored: bytes, expected: int) -> pb.Compare:
-    # -1 for 0, which in etcd is the revision of a key that is not there.
+    # -1 for 0, which in etcd is the revision of a key that does not exist.
     return pb.Compare(
         result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=stored, mod_revision=expected if expected > 0 else -1
     )

@@ -1,4 +1,4 @@
-"""Calls to an etcd cluster: TLS, deadlines, failover between its members, and what its errors mean.
+"""Calls to an etcd cluster: TLS, deadlines, failover between its members, and error handling.
 
 Knows gRPC and etcd's error texts; knows nothing of Kubernetes objects. A call goes to one member; if that one cannot be reached
 or does not answer in time, to the next, until the time for the whole call is over.
@@ -80,7 +80,7 @@ class EtcdClient:
 
     def __init__(self, options: EtcdOptions) -> None:
         if not options.servers:
-            raise StoreUnavailable("etcd: no servers given; give at least one, such as http://127.0.0.1:2379")
+            raise StoreUnavailable("etcd: no servers: expected at least one, such as http://127.0.0.1:2379")
         self.options = options
         self._channels: list[grpc.aio.Channel] = []
         self._current = 0
@@ -184,7 +184,7 @@ class EtcdClient:
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"{self}: no answer within {self.options.call_timeout_s:g} s ({problem}); "
-                "the outcome of a write is not known; check that etcd runs, has a leader, and accepts these credentials"
+                "the outcome of a write is unknown; check that etcd runs, has a leader, and accepts these credentials"
             ) from error
         except Refused as error:
             raise self._refusal(error) from error
@@ -200,10 +200,10 @@ class EtcdClient:
         except asyncio.CancelledError as error:
             if reader_cancelled():
                 raise
-            raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is not known") from error
+            raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is unknown") from error
 
     def _refusal(self, refused: Refused) -> Exception:
-        """The refusals that callers treat go on as they are; the rest is told to the operator."""
+        """The refusals that callers treat continue as they are; the rest is told to the operator."""
         if refused.code is grpc.StatusCode.OUT_OF_RANGE:
             return refused
         if refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED:

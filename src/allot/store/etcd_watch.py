@@ -1,4 +1,4 @@
-"""A watch on etcd that outlives connections: it remembers how far it came and reads on from there, at any member.
+"""A watch on etcd that survives connections: it remembers its position and resumes there, at any member.
 
 etcd sends all changes of one revision in one answer, so the revision of the last change received is a place to resume from that
 neither loses nor repeats a change.

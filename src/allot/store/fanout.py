@@ -1,7 +1,7 @@
-"""Brings changes to the watches that want them, without letting a slow watch take memory.
+"""Delivers changes to watches, without letting a slow watch use memory.
 
-A watch has a bounded buffer. When it is full, nothing more is put in; the watch reads on from history when it has emptied it,
-and ends with `Compacted` if history does not reach back that far any more. A new watch begins in the same way: behind.
+A watch has a bounded buffer. When it is full, nothing more is added; the watch continues from history when it has emptied it,
+and ends with `Compacted` if history no longer reaches back that far. A new watch starts in the same way.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Fanout:
         # Prefixes end with a part of a key (a kind, a namespace of a kind), so a changed key looks up itself up to each of its
         # slashes instead of comparing with every watch. The few that do not are looked up by their lengths.
         self._odd_lengths: Counter[int] = Counter()
-        # Folder of a key -> who watches it or something above it; forgotten when somebody comes or goes.
+        # Folder of a key -> who watches it or something above it; forgotten when someone comes or goes.
         self._watching: dict[str, tuple[set[TimelineWatch], ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False

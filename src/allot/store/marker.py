@@ -1,6 +1,6 @@
-"""A small file beside a database that says how far the store had got at least, so that what is lost later is missed.
+"""A small file beside a database with the store's minimum revision, so that a later loss is detected.
 
-SQLite takes a log that was cut or removed for one that never had more in it, and an empty file for a new database. The marker
+SQLite cannot tell a truncated or removed log from a short one, nor an emptied file from a new database. The marker
 tells the difference. It is written after a commit is on disk and before it is acknowledged, so it never claims what could be
 lost, and whatever was acknowledged before the process was killed is claimed. It is not flushed for each commit: after a power
 failure it may lag behind, and then finds less.

@@ -1,4 +1,4 @@
-"""Objects in memory, gone with the process: for tests and simulation, and the reference for what the other stores do."""
+"""The in-memory store: for tests and simulation, and the reference for the other stores."""
 
 from __future__ import annotations
 

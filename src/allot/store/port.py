@@ -1,4 +1,4 @@
-"""The storage port: what the API server needs from whatever keeps its objects, with etcd's notion of revisions.
+"""The storage port: what the API server needs from a store, with etcd's notion of revisions.
 
 One revision counter for all keys. Each change of a key gets the next revision; a key's version is the revision of its last
 change. A write is a compare-and-swap. A watch delivers every change after a revision exactly once, in order, or says that it
@@ -60,7 +60,7 @@ class StoreError(Exception):
 
 
 class KeyExists(StoreError):
-    """A create of a key that is there. `entry` is what is there."""
+    """A create of an existing key. `entry` is the existing one."""
 
     def __init__(self, key: str, entry: Entry | None = None) -> None:
         super().__init__(f"key {key!r} exists")
@@ -68,7 +68,7 @@ class KeyExists(StoreError):
 
 
 class KeyNotFound(StoreError):
-    """The key is not there."""
+    """The key does not exist."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"key {key!r} does not exist")
@@ -83,7 +83,7 @@ class RevisionConflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The asked revision is no longer kept. oldest: the first that is."""
+    """The requested revision is no longer kept. oldest: the first that is."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"revision {revision} is compacted, the oldest kept is {oldest}")
@@ -92,7 +92,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The asked revision does not exist yet. current: the newest that does."""
+    """The requested revision does not exist yet. current: the newest that does."""
 
     def __init__(self, revision: int, current: int) -> None:
         super().__init__(f"revision {revision} is in the future, the newest is {current}")
@@ -135,7 +135,7 @@ class Watch(Protocol):
     """An open watch. Iterate over it; close it when done."""
 
     def __aiter__(self) -> AsyncIterator[Event | Progress]:
-        """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot go on."""
+        """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot continue."""
 
     @property
     def has_ready(self) -> bool:
@@ -174,7 +174,7 @@ class Store(Protocol):
         """
 
     async def create(self, key: str, object_: Object) -> Entry:
-        """Add a key (KeyExists). Takes over the object, which nobody else may hold, and stamps its resourceVersion."""
+        """Add a key (KeyExists). Takes over the object, which no one else may hold, and stamps its resourceVersion."""
 
     async def update(self, key: str, object_: Object, expected: int) -> Entry:
         """Replace a key that is at the expected revision (KeyNotFound, RevisionConflict). Ownership as in create."""

@@ -33,7 +33,7 @@ class SortedKeys:
         return self._count
 
     def add(self, key: str) -> None:
-        """Add a key that is not there."""
+        """Add a key that does not exist."""
         self._count += 1
         if not self._blocks:
             self._blocks.append([key])
@@ -53,7 +53,7 @@ class SortedKeys:
         index = bisect_left(self._lasts, key)
         block = self._blocks[index]
         position = bisect_left(block, key)
-        assert block[position] == key, f"key {key!r} is not there"
+        assert block[position] == key, f"key {key!r} does not exist"
         del block[position]
         self._count -= 1
         if block:

@@ -44,7 +44,7 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
             f"store file {path}: is in use by another process; stop it, or use another data directory"
         )
-    # The index of the log, which is made when a log is looked at, is all that is ever made larger by reading.
+    # The index of the log, which is made when a log is checked, is all that is ever made larger by reading.
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")):
         return disk_full(path)
     if name.startswith("SQLITE_READONLY"):
@@ -53,7 +53,7 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return _not_writable(path, error)
     # A failed write to the log can still come to light when the file is opened next.
     return StoreUnavailable(
-        f"store file {path}: {error} ({name}); the outcome of the write is not known; check the disk and its quota",
+        f"store file {path}: {error} ({name}); the outcome of the write is unknown; check the disk and its quota",
         Fault.DISK_ERROR,
     )
 

@@ -1,4 +1,4 @@
-"""Looks at SQLite's write-ahead log before SQLite does, to tell a log that ends early from one that is damaged.
+"""Checks SQLite's write-ahead log before SQLite does, to distinguish a log that ends early from a damaged one.
 
 SQLite reads its log up to the first frame whose checksum is wrong and takes that for the end. After a crash that is right: the
 last commit may be there in part. But if a frame further up was damaged later, SQLite would drop all commits behind it without a
@@ -65,7 +65,7 @@ def _damage(file: BinaryIO) -> str | None:
         return "the header of its write-ahead log is unreadable"
     for number, frame in enumerate(frames, start=1):
         sums = _checksum(frame.page, _checksum(frame.raw[:8], sums, order), order)
-        # Other salts: a frame left over from before the log was last begun anew. None of now can be behind it.
+        # Other salts: a frame left over from before the log was last begun again. None of now can be behind it.
         if frame.salts != (salt_1, salt_2) or frame.sums != sums:
             behind = _commits(frames, (salt_1, salt_2)) + frame.commit
             return (

@@ -1,6 +1,6 @@
-"""The present state of all keys, the changes that led to it as far as they are kept, and the watches that follow them.
+"""The current state of all keys, the kept history of changes, and the watches that follow them.
 
-What `memory` and `sqlite` serve reads and watches from. Everything in here happened: a write is put in (`apply`) when it is
+`memory` and `sqlite` serve reads and watches from it. It contains only facts: a write is added (`apply`) when it is
 acknowledged, not before. Knows nothing of files or of waiting writes. Used from one event loop; no method waits.
 """
 

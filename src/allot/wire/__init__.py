@@ -1,1 +1,1 @@
-"""Generated protobuf code, and nothing else. Made by `proto/generate.py` from the .proto files beside it."""
+"""Generated protobuf code. Created by `proto/generate.py` from the .proto files beside it."""

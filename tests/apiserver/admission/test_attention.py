@@ -174,11 +174,25 @@ async def test_a_volume_claim_of_a_class_that_nobody_provisions_is_told(server: 
     assert not await warned(server, claims, of_class("own"), "e")
 
 
+async def test_a_way_of_routing_that_nothing_here_has_is_told(server: LiveServer) -> None:
+    services = "/api/v1/namespaces/default/services"
+    ports = [{"name": "a", "port": 80, "protocol": "SCTP"}]
+    assert "allot routes no SCTP to Services, such as port 80" in await warned(
+        server, services, {"spec": {"ports": ports}}, "a"
+    )
+    local = {"spec": {"ports": [{"port": 80}], "internalTrafficPolicy": "Local"}}
+    assert not await warned(server, services, local, "b"), "nodes with a container runtime do that"
+    await lease(server, "cloud-controller-manager")
+    async with asyncio.timeout(30):
+        while "nothing acts on spec.internalTrafficPolicy" not in await warned(server, services, local, "b", "PUT"):
+            await asyncio.sleep(0.02)
+
+
 async def test_a_dropped_field_is_named_with_its_gate(server: LiveServer) -> None:
     job = {"spec": {"scheduling": {}, "template": {"spec": {"restartPolicy": "Never", **TEMPLATE["spec"]}}}}
     job["spec"]["scheduling"] = {"schedulingPolicy": {"basic": {}}}
     told = await warned(server, "/apis/batch/v1/namespaces/default/jobs", job, "train")
-    assert "spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is off" in told
+    assert "spec.scheduling: dropped: it needs feature gate WorkloadWithJob, which is disabled" in told
     pod = {"spec": {**TEMPLATE["spec"], "volumes": [{"name": "v", "emptyDir": {"mode": 448}}]}}
     told = await warned(server, PODS, pod, "p")
     assert "spec.volumes[0].emptyDir.mode: dropped: it needs feature gate EmptyDirVolumeMode" in told

@@ -407,6 +407,35 @@ async def test_a_node_asks_for_its_own_certificate_only(world: Any) -> None:
     assert error.message.endswith("can only create a node CSR with CN=system:node:n1")
 
 
+async def test_a_node_asks_a_signer_for_its_pods_that_they_name_or_that_it_has_a_right_to(world: Any) -> None:
+    world.put("", "nodes", {"metadata": {"name": "n1", "uid": "n"}})
+    world.put("", "serviceaccounts", {"metadata": {"name": "a", "namespace": "default", "uid": "a"}})
+    runs = pod(nodeName="n1", serviceAccountName="a")
+    runs["metadata"]["uid"] = "p"
+    world.put("", "pods", runs)
+    asked = {
+        "signerName": "example.com/s",
+        "podName": "p",
+        "podUID": "p",
+        "nodeName": "n1",
+        "nodeUID": "n",
+        "serviceAccountName": "a",
+        "serviceAccountUID": "a",
+    }
+    made = {"metadata": {"name": "c", "namespace": "default"}, "spec": asked}
+    error = await refusal(world.create("certificates.k8s.io", "podcertificaterequests", made, user=NODE))
+    assert error.message.endswith(
+        'pod "default/p" does not mount a podCertificate projected volume for signer "example.com/s"'
+    )
+    world.may.add(("request-serviceaccounts-podcertificate-signer", "example.com:s", "a"))
+    await world.create("certificates.k8s.io", "podcertificaterequests", made, user=NODE)
+    runs["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    world.put("", "pods", runs)
+    error = await refusal(world.create("certificates.k8s.io", "podcertificaterequests", made, user=NODE))
+    assert error.message.endswith('pod "default/p" is a mirror pod')
+    assert (await refusal(world.update("certificates.k8s.io", "podcertificaterequests", made, user=NODE))).code == 403
+
+
 async def test_approving_needs_a_right_to_the_signer(world: Any) -> None:
     made = {"metadata": {"name": "c"}, "spec": {"signerName": "example.com/s"}}
     world.put("certificates.k8s.io", "certificatesigningrequests", made)

@@ -124,7 +124,7 @@ def test_an_older_version_is_read_as_the_one_that_is_stored_here() -> None:
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
-        (b'{"apiVersion": "apps/v1beta9", "kind": "Deployment"}', "stored as 'apps/v1beta9', which is not known"),
+        (b'{"apiVersion": "apps/v1beta9", "kind": "Deployment"}', "stored as 'apps/v1beta9', which is unknown"),
         (b'{"kind": "Pod"}', "it has no apiVersion"),
         (b"k8s\0\n\x04\n\x02v1", "Object 'Kind' is missing"),
         (b"k8s:enc:aescbc:v1:key1:...", "malformed"),

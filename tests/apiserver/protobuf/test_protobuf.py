@@ -222,7 +222,7 @@ def test_a_body_that_is_no_envelope_says_what_was_expected() -> None:
         (b"\x0b", "has wire type 3, expected 0, 1, 2 or 5"),
         (b"\x02\x00", "field number 0 is not between"),
         (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "is not between 1 and 536870911"),
-        (b"\xf8\x07\x01", "field 127 of Pod is not known in the version of Kubernetes that is served"),
+        (b"\xf8\x07\x01", "field 127 of Pod is unknown in the version of Kubernetes that is served"),
     ],
 )
 def test_malformed_messages_are_refused_with_the_place(raw: bytes, reason: str) -> None:

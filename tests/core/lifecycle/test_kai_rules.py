@@ -41,9 +41,9 @@ def test_parts_of_groups_make_sense(spec: dict[str, Any], text: str) -> None:
 
 
 def test_fields_that_nobody_reads_are_named_also_in_lists() -> None:
-    job = {"spec": {"plugins": {"ssh": []}, "tasks": [{"name": "a"}, {"name": "b", "dependsOn": {"name": ["a"]}}]}}
+    job = {"spec": {"plugins": {"ssh": []}, "tasks": [{"name": "a"}, {"name": "b", "maxRetry": 2}]}}
     assert [each.split(" of ")[0] for each in unread_fields("batch.volcano.sh", "Job", job)] == [
-        "nothing acts on spec.tasks[].dependsOn",
+        "nothing acts on spec.tasks[].maxRetry",
         "nothing acts on spec.plugins.ssh",
     ]
     assert unread_fields("batch.volcano.sh", "Job", {"spec": "nonsense"}) == []

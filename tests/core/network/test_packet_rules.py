@@ -108,3 +108,54 @@ def test_slices_that_somebody_wrote_lead_to_no_address_that_is_special_on_the_no
     special = ("127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "", "::1", "name")
     rules = packet_rules([seen(slice_of(*((each, "n1") for each in special)), type="NodePort")])
     assert (rules.places, rules.node_ports) == ({}, {})
+
+
+def balanced(*slices: Object, **spec: Any) -> NodeService:
+    """Of type LoadBalancer, with an address of its own."""
+    whole = service(type="LoadBalancer", **spec)
+    found = node_service({**whole, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}, slices, "n1")
+    assert found is not None
+    return found
+
+
+def test_a_load_balancer_is_for_clients_of_its_source_ranges_and_a_node_port_for_everybody() -> None:
+    ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
+    ranges = [" 198.51.100.9/24 ", "2001:db8::/32", "203.0.113.7/32"]
+    rules = packet_rules([balanced(BOTH, ports=ports, loadBalancerSourceRanges=ranges)])
+    outside = rules.node_ports["TCP", 30080]
+    assert rules.chains[rules.outside["192.0.2.7", "TCP", 80]] == (
+        Goto(outside, source="198.51.100.0/24"),
+        Goto(outside, source="203.0.113.7/32"),
+        Drop(),
+    )
+    # Who named others only lets nobody in; who named none, everybody.
+    rules = packet_rules([balanced(BOTH, loadBalancerSourceRanges=["2001:db8::/32"])])
+    assert rules.chains[rules.outside["192.0.2.7", "TCP", 80]] == (Drop(),)
+    rules = packet_rules([balanced(BOTH, loadBalancerSourceRanges=[])])
+    assert rules.outside["192.0.2.7", "TCP", 80] == "outside/default/web/tcp/80"
+
+
+def test_a_node_tells_load_balancers_how_many_of_its_endpoints_are_ready() -> None:
+    asked = {"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}
+    found = balanced(BOTH, **asked)
+    assert (found.health_port, found.ready_here) == (32000, 1)
+    leaving = slice_of(("10.0.0.1", "n1"), ("10.0.0.3", "n1"))
+    leaving["endpoints"][0]["conditions"] = {"ready": False, "serving": True, "terminating": True}
+    leaving["endpoints"][1]["conditions"] = {"ready": False}
+    assert balanced(leaving, **asked).ready_here == 0
+    # Every node answers for others.
+    assert balanced(BOTH, **{**asked, "externalTrafficPolicy": "Cluster"}).health_port == 0
+
+
+def test_an_address_or_port_that_two_services_have_is_the_older_ones() -> None:
+    def made(name: str, at: str, endpoint: str) -> NodeService:
+        whole = service(name, type="NodePort")
+        whole["metadata"]["creationTimestamp"] = at
+        found = node_service(whole, [slice_of((endpoint, "n1"))], "n1")
+        assert found is not None
+        return found
+
+    older, newer = made("z", "2026-01-01T00:00:00Z", "10.0.0.1"), made("a", "2026-01-02T00:00:00Z", "10.0.0.2")
+    rules = packet_rules([newer, older])
+    assert rules.places["10.96.0.7", "TCP", 80] == "all/default/z/tcp/80"
+    assert rules.node_ports["TCP", 30080] == "outside/default/z/tcp/80"

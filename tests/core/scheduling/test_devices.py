@@ -46,7 +46,7 @@ def refusal(text: str, verdict: Verdict = UNRESOLVABLE) -> Status:
 
 @pytest.mark.parametrize(
     ("enabled", "more"),
-    [((), ", for which feature gate DRAControlPlaneController has to be on"), (("DRAControlPlaneController",), "")],
+    [((), ", which needs feature gate DRAControlPlaneController"), (("DRAControlPlaneController",), "")],
 )
 def test_a_claim_of_a_controller_is_never_given_devices_by_the_scheduler(enabled: tuple[str, ...], more: str) -> None:
     claims = world("n1", enabled=gates(*enabled))

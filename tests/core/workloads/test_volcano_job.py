@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from allot.core.lifecycle.actions import Action, Create, Delete, Patch, RequeueAfter, Together
+from allot.core.lifecycle.actions import Action, Create, Delete, Emit, Patch, RequeueAfter, Together
 from allot.core.model import core_v1
 from allot.core.model.codec import decode_served
 from allot.core.model.volcano_jobs import VolcanoJob
 from allot.core.workloads.volcano_job import reconcile_job
 
 NOW = 1_800_000_000.0
+GROUP = {"metadata": {"uid": "g"}, "spec": {}}
 
 
 def job(tasks: list[dict[str, Any]] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> VolcanoJob:
@@ -145,6 +146,78 @@ def test_a_restart_makes_all_pods_anew_as_often_as_it_may() -> None:
     last = run(job(status={**again, "retryCount": 3}, **policy), pod(0, "Failed", version=1))
     assert phase(last) == "Failed"
     assert "restarted 3 times" in last["status"]["state"]["message"]
+
+
+def in_turn(first: dict[str, Any] | None = None, **after: Any) -> list[dict[str, Any]]:
+    """A task of two pods, and one of two that depends on it."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    both = {"replicas": 2, "template": template}
+    return [{"name": "a", **both, **(first or {})}, {"name": "b", **both, "dependsOn": {"name": ["a"], **after}}]
+
+
+def test_a_task_has_its_pods_when_those_run_that_it_depends_on() -> None:
+    made = job(in_turn())
+    first = reconcile_job(made, (), None, has_service=True, now_s=NOW)
+    assert done(first)["made"] == ["PodGroup", "j-a-0", "j-a-1"]
+    # The gang does not wait for pods that are not made yet.
+    group = next(each for each in first if isinstance(each, Create)).object
+    assert group["spec"] == {"minMember": 2, "minTaskMember": {"a": 2}}  # type: ignore[index]
+    known = {"metadata": {"uid": "g"}, "spec": group["spec"]}  # type: ignore[index]
+    some = run(made, pod(0, task="a"), pod(1, "Pending", "a"), group=known)
+    assert (some["made"], phase(some)) == ([], "Pending")
+    actions = reconcile_job(made, (pod(0, task="a"), pod(1, task="a")), known, has_service=True, now_s=NOW)
+    assert done(actions)["made"] == ["j-b-0", "j-b-1"]
+    (patch,) = [each for each in actions if isinstance(each, Patch) and not each.subresource]
+    assert patch.patch["spec"] == {"minMember": 4, "minTaskMember": {"a": 2, "b": 2}}
+    # It keeps what it has, also when the others have ended.
+    later = run(made, pod(0, "Succeeded", "a"), pod(1, "Failed", "a"), pod(0, task="b"), group=known)
+    assert later["made"] == ["j-b-1"]
+    whole = [pod(index, "Succeeded", task) for task in "ab" for index in range(2)]
+    assert phase(run(made, *whole, group=known)) == "Completed"
+
+
+def test_a_minimum_of_the_job_counts_only_pods_whose_turn_has_come() -> None:
+    actions = reconcile_job(job(in_turn(), minAvailable=3), (), None, has_service=True, now_s=NOW)
+    assert next(each for each in actions if isinstance(each, Create)).object["spec"]["minMember"] == 2  # type: ignore[index]
+
+
+def test_after_a_restart_tasks_have_their_turns_again() -> None:
+    again = {"version": 1, "retryCount": 1, "state": {"phase": "Restarting"}}
+    known = {"metadata": {"uid": "g"}, "spec": {"minMember": 4, "minTaskMember": {"a": 2, "b": 2}}}
+    old = [pod(index, task=task) for task in "ab" for index in range(2)]
+    actions = reconcile_job(job(in_turn(), status=again), old, known, has_service=True, now_s=NOW)
+    assert done(actions)["deleted"] == ["j-a-0", "j-a-1", "j-b-0", "j-b-1"]
+    (patch,) = [each for each in actions if isinstance(each, Patch) and not each.subresource]
+    assert patch.patch["spec"] == {"minMember": 2, "minTaskMember": {"a": 2, "b": None}}
+
+
+def test_any_of_several_tasks_is_enough_if_the_task_says_so() -> None:
+    def made(iteration: str) -> list[str]:
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        one = {"replicas": 1, "template": template}
+        after = {"dependsOn": {"name": ["a", "b"], "iteration": iteration}}
+        tasks = [{"name": "a", **one}, {"name": "b", **one}, {"name": "c", **one, **after}]
+        found: list[str] = run(job(tasks), pod(0, task="a"), pod(0, "Pending", "b"), group=GROUP)["made"]
+        return found
+
+    assert (made("any"), made("all"), made("")) == (["j-c-0"], [], [])
+
+
+def test_a_job_ends_if_a_task_can_never_have_its_turn() -> None:
+    failed = run(job(in_turn()), pod(0, "Succeeded", "a"), pod(1, "Failed", "a"), group=GROUP)
+    assert (phase(failed), failed["made"]) == ("Failed", [])
+    enough = run(job(in_turn(), minSuccess=1), pod(0, "Succeeded", "a"), pod(1, "Failed", "a"), group=GROUP)
+    assert phase(enough) == "Completed"
+
+
+def test_tasks_that_depend_on_themselves_or_on_none_are_told() -> None:
+    circle = in_turn({"dependsOn": {"name": ["b"]}})
+    found = run(job(circle))
+    assert (phase(found), found["made"]) == ("Failed", [])
+    assert found["status"]["state"]["message"].endswith("task a depends on itself; task b depends on itself")
+    actions = reconcile_job(job(in_turn(name=["x"])), (), None, has_service=True, now_s=NOW)
+    (told,) = [each for each in actions if isinstance(each, Emit) and each.reason == "InvalidDependency"]
+    assert told.note == "task b depends on task x, which the job does not have: expected one of a, b"
 
 
 def test_nothing_of_a_job_that_is_over_runs_on_and_then_it_goes_too() -> None:

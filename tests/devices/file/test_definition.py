@@ -75,7 +75,7 @@ def test_numbers_are_worked_out_from_left_to_right() -> None:
         ("count: 2\n  attr", "count: 0\n  attr", 8, "count: expected `int` >= 1", None),
         ("name: fpga-{index}", "name: fpga", 7, "device 'fpga' named twice", "use {index} in the name to distinguish them"),
         ("{index}\n  count: 2\n  attr", "{idx}\n  count: 2\n  attr", 7, "{idx}: expected {node}, {index}", None),
-        ('{"card-{index}"', '{"card{index}"', 11, "there is no counter set 'card0'", 'did you mean "card-0"?'),
+        ('{"card-{index}"', '{"card{index}"', 11, "counter set 'card0' does not exist", 'did you mean "card-0"?'),
         ("{memory: 16Gi}}", "{memry: 16Gi}}", 11, "has no counter 'memry'", 'did you mean "memory"?'),
         ("  capacity: {memory: 16Gi}", "  capacity: {memory: lots}", 7, "device 'fpga-{index}': quantities", None),
         ("model: U280", f"model: {'U' * 65}", 7, "attributes[model].string: Too long", None),

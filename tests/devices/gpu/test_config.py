@@ -91,9 +91,9 @@ def test_percentages_from_0_to_100_are_taken(kind: str, percentage: int | None) 
         (
             {"strategy": "TimeSlicing"},
             NONE,
-            "unknown GPU sharing strategy: TimeSlicing (feature gate TimeSlicingSettings is off)",
+            "unknown GPU sharing strategy: TimeSlicing (feature gate TimeSlicingSettings is disabled)",
         ),
-        ({"strategy": "MPS"}, NONE, "unknown GPU sharing strategy: MPS (feature gate MPSSupport is off)"),
+        ({"strategy": "MPS"}, NONE, "unknown GPU sharing strategy: MPS (feature gate MPSSupport is disabled)"),
         ({"strategy": "Fabric"}, ALL, "fabric GPU sharing strategy is not enabled"),
         (
             {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Huge"}},

@@ -60,7 +60,7 @@ def test_a_container_gets_the_image_of_the_device_that_was_chosen() -> None:
     [
         ((), "no ImageConfig for the devices that were chosen"),
         ((config("gpu:1"),), "no ImageConfig"),
-        ((config("a:1", "x"), config("b:1", "y")), "claim default/c: container 'app' is to have image 'a:1' and image 'b:1'"),
+        ((config("a:1", "x"), config("b:1", "y")), "claim default/c: container 'app' has two images: 'a:1' and 'b:1'"),
         ((config("a:1", "x", apiVersion="v9"),), "apiVersion 'v9', expected image-configurator.x-k8s.io/v1alpha1"),
         ((config("a:1", "x", kind="Other"),), "claim default/c: ImageConfig: Invalid value 'Other'"),
         ((config("a:1", "x", colour="red"),), "unknown field `colour`"),

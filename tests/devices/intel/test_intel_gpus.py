@@ -152,7 +152,7 @@ def test_what_a_card_cannot_have_is_refused() -> None:
         with pytest.raises(SettingsError, match="can have 0") as caught:
             SimulatedDrivers(find_profile("b580"), Settings(intel=IntelSettings(functions=functions)))
         assert caught.value.field == ("intel", "functions")
-    with pytest.raises(UsageError, match="only of simulated cards"):
+    with pytest.raises(UsageError, match="only for simulated cards"):
         make_driver(["--functions", "2"])
     with pytest.raises(UsageError, match="max1550x8"):
         make_driver(["--profile", "max9999"])

@@ -41,7 +41,7 @@ async def test_a_wrong_answer_is_an_event_on_the_pod(world: World, around: Any, 
     plugin.around = around
     await world.pod("p1", claims={"gpu": "c"})
     await world.events("p1", FAILED, f"prepare dynamic resources: NodePrepareResources{text}")
-    await world.stays_pending("p1", 0.0)
+    await world.is_pending("p1")
     await goes_on(world)
     plugin.around = None
     await world.running("p1")

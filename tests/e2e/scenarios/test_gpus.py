@@ -242,7 +242,7 @@ async def test_106_parameters_that_make_no_sense_are_told_and_leave_nothing(
     await world.claim("odd", request(), config=[opaque(kind, value)])
     await world.pod("p1", claims={"gpu": "odd"})
     await world.events("p1", "FailedPrepareDynamicResources", text)
-    pod = await world.stays_pending("p1", 0.0)
+    pod = await world.is_pending("p1")
     assert pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
     await world.delete_pod("p1")
     assert world.site.agents["n1"].cdi_files(f"claim_{DRIVER}") == []

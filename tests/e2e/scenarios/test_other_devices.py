@@ -172,7 +172,7 @@ async def test_46_fewer_chips_than_all_are_refused(world: World) -> None:
     await world.claim("part", chips(count=2))
     await world.pod("p1", claims={"tpu": "part"})
     await world.events("p1", "FailedPrepareDynamicResources", "you must request all 4 chips on this node together")
-    await world.stays_pending("p1", 0.0)
+    await world.is_pending("p1")
 
 
 async def test_46_and_118_all_chips_beside_devices_of_another_driver(world: World) -> None:

@@ -153,10 +153,10 @@ async def test_71_a_driver_that_does_not_answer_holds_up_its_pod_and_no_other(wo
     await world.until(lambda: driver.said("prepare"), "the call")
     await world.pod("other", nodeName="n1")
     await world.running("other")
-    await world.stays_pending("p1", 1.0)
+    await world.is_pending("p1")
     # In the end the call is given up, which is told.
     await world.events("p1", FAILED)
-    await world.stays_pending("p1", 0.0)
+    await world.is_pending("p1")
     driver.want(blocks=False)
     await world.running("p1")
 
@@ -169,7 +169,7 @@ async def test_72_and_73_a_prepare_that_fails_is_told_and_tried_again(world: Wor
     [event, *_] = await world.events("p1", FAILED)
     assert event["note"].startswith("Failed to prepare dynamic resources: prepare dynamic resources: ")
     assert "not today" in event["note"] and event["type"] == "Warning"
-    await world.stays_pending("p1", 0.0)
+    await world.is_pending("p1")
     if restarts:
         agent = world.site.agents["n1"]
         agent.stop(signal.SIGKILL)
@@ -202,7 +202,10 @@ async def test_79_a_pod_that_was_put_on_a_node_by_hand_does_not_start_without_it
     await world.pod("p1", claims={"gpu": "c"}, nodeName="n1")
     [event, *_] = await world.events("p1", FAILED)
     assert "c" in event["note"]
-    await world.stays_pending("p1", 0.5)
+    # It would have been prepared while another one was started.
+    await world.pod("other", nodeName="n1")
+    await world.running("other")
+    await world.is_pending("p1")
     assert not driver.said("prepare")
     # Another pod has the claim allocated; then the first is let in as well.
     await world.pod("p2", claims={"gpu": "c"})
@@ -267,7 +270,7 @@ async def test_78_a_claim_of_the_same_name_waits_for_the_one_before(world: World
     await world.claim("c")
     await world.pod("p1", claims={"gpu": "c"})
     await world.events("p1", FAILED, "old ResourceClaim with same name")
-    await world.stays_pending("p1", 0.0)
+    await world.is_pending("p1")
     driver.want(refuses_unprepare="")
     await world.running("p1")
 
@@ -367,7 +370,7 @@ async def test_86_devices_that_need_no_node_operations_need_no_plugin(
     await world.pod("p1", claims={"gpu": "c"})
     if not runs:
         await world.events("p1", FAILED, f"DRA driver {world.driver} is not registered")
-        await world.stays_pending("p1", 0.0)
+        await world.is_pending("p1")
         return
     await world.running("p1")
     events = await world.events("p1", "Scheduled")

@@ -400,9 +400,8 @@ class World:
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         return {key: value for key, value in found.items() if key.startswith(_OWN)}
 
-    async def stays_pending(self, name: str, seconds: float) -> Object:
-        """A pod that has no container in all this time."""
-        await asyncio.sleep(seconds)
+    async def is_pending(self, name: str) -> Object:
+        """A pod that has no container."""
         pod = await self.get("pods", name)
         states = [each["state"] for each in pod["status"].get("containerStatuses") or ()]
         assert pod["status"]["phase"] == "Pending" and all("waiting" in state for state in states), pod["status"]

@@ -420,7 +420,7 @@ async def test_another_user_is_at_home_below_a_folder_that_is_not_his(either: Wo
 
 async def test_a_setting_of_the_kernel_is_the_pods_or_is_refused(world: World) -> None:
     shared = SandboxSpec(pod=POD, hostname="p", sysctls={"net.ipv4.ip_unprivileged_port_start": "80"})
-    with pytest.raises(RuntimeFailure, match="the pod has no namespace of its own for that on this node"):
+    with pytest.raises(RuntimeFailure, match="the pod has no separate namespace for that on this node"):
         await world.runtime.run_sandbox(shared)
     before = Path("/proc/sys/kernel/shm_rmid_forced").read_text()
     wanted = "0" if before.strip() == "1" else "1"

@@ -1,7 +1,7 @@
-"""The audit log: who did what, one JSON object (audit.k8s.io/v1 Event) a line, in a file that only its owner may read.
+"""The audit log: one JSON object (audit.k8s.io/v1 Event) per line, in a file that only its owner may read.
 
-Recording never waits: events go into a bounded queue, and what does not fit is counted and lost. `run` writes them, and starts
-a new file when one is full. What holds secrets is never written with its content.
+Recording never blocks: events go into a bounded queue, and excess ones are counted and dropped. `run` writes them, and starts
+a new file when one is full. The content of secrets is never written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     received: str
     stage: str = "ResponseComplete"
     decision: Decision | None = None
-    # Who impersonates, if the request was made as somebody else.
+    # The original user of an impersonated request.
     impersonator: User | None = None
     source_ips: tuple[str, ...] = ()
     user_agent: str = ""

@@ -1,8 +1,8 @@
-"""Who asks: the user behind a client certificate or a bearer token.
+"""Authentication: the user behind a client certificate or a bearer token.
 
-Credentials are tried in Kubernetes' order, and the first that holds decides: certificate, bearer token, token of a WebSocket.
-A request whose credentials do not hold is refused, however little it asks for; one without any is system:anonymous's. What a
-user may do is not known here.
+Credentials are tried in Kubernetes' order, and the first valid one decides: certificate, bearer token, token of a WebSocket.
+A request with invalid credentials is always refused; one without any is from system:anonymous. Does not know what a
+user may do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Authenticator:
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
     def by_certificate(self, certificate: bytes) -> User | None:
-        """The user behind a client certificate alone, None if it is nobody's."""
+        """The user of a client certificate, None if it has none."""
         try:
             return self._certified(certificate)
         except InvalidCertificate:
@@ -97,7 +97,7 @@ class Authenticator:
         return ANONYMOUS
 
     async def authenticate_token(self, token: str, audiences: tuple[str, ...] = ()) -> Authenticated | None:
-        """Whose token it is, None if nobody's, InvalidToken if it was somebody's. Static tokens are for any audience."""
+        """The user of a token, None if unknown, InvalidToken if it is no longer valid. Static tokens are for any audience."""
         if len(token) > TOKEN_LENGTH_MAX:
             return None
         user = self._static.get(_digest(token)) if self._static else None

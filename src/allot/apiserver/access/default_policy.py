@@ -1,6 +1,6 @@
-"""The RBAC objects that a cluster starts with, made from the tables in default_policy.yaml.
+"""The default RBAC objects of a cluster, from the tables in default_policy.yaml.
 
-Labels and annotations mark them as Kubernetes does. Roles whose rules all hang on feature gates that are off are left out.
+Labels and annotations mark them as in Kubernetes. Roles whose rules all depend on disabled feature gates are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The check against handing out more than one has, as the server makes it on every write of a role or binding."""
+"""The privilege escalation check on every write of a role or binding."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A store whose changes of roles and bindings count in the moment they are stored.
+"""A store whose changes of roles and bindings take effect as soon as stored.
 
-Access is decided from memory that follows the store by a watch, which is late by a moment. For what this server writes itself
-that moment is taken away: whoever applies a role and then a binding to it must find the role, and a right that was taken away
-must be gone when the answer arrives. What other servers on the same store write still comes by the watch.
+Access is decided from memory that follows the store by a watch, which lags slightly. For this server's own writes
+the lag is removed: a client that applies a role and then a binding must find the role, and a revoked permission
+must be gone when the answer arrives. Writes of other servers on the same store still arrive by the watch.
 """
 
 from __future__ import annotations

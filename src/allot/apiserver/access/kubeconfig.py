@@ -1,6 +1,6 @@
-"""Kubeconfig files for those who are to use the server: written with everything inside, readable by their owner only.
+"""Writes kubeconfig files for the server's users: self-contained, readable by their owner only.
 
-A file that is there already keeps its other clusters, users and contexts.
+An existing file keeps its other clusters, users and contexts.
 """
 
 from __future__ import annotations

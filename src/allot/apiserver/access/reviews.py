@@ -1,6 +1,6 @@
-"""Questions about access that are asked as objects: subject access reviews, rules reviews, token reviews, "who am I".
+"""Access questions as objects: subject access reviews, rules reviews, token reviews, "who am I".
 
-Each function takes the object that was posted and gives the one to answer with. Nothing is stored.
+Each function takes the posted object and returns the answer. Nothing is stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tokens of service accounts: what they claim, and whether that still holds.
+"""Tokens of service accounts: their claims, and whether they are still valid.
 
-A token is good while the service account it names exists with the same uid, and while the pod, secret or node that it is
-bound to does. Tokens in Secrets of type kubernetes.io/service-account-token never end, but die with their Secret.
+A token is valid while its service account exists with the same uid, and while the pod, secret or node that it is
+bound to does. Tokens in Secrets of type kubernetes.io/service-account-token never expire, but end with their Secret.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEGACY_ISSUER = "kubernetes/serviceaccount"
 SECRET_TYPE = "kubernetes.io/service-account-token"
 _CLAIM = "kubernetes.io"
 _LEGACY = "kubernetes.io/serviceaccount/"
-# How far clocks may differ, and how long tokens of a deleted object go on working.
+# How far clocks may differ, and how long tokens of a deleted object keep working.
 _LEEWAY_SECONDS = 60.0
 # Neither NaN nor without end.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
@@ -65,7 +65,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct, frozen=True, rename={"bound": _CLAIM}):
-    """The claims of a token as we make them, with types that are looked at: a time that is no number holds no token."""
+    """The claims of a token as we make them, with types that are checked: a time that is no number holds no token."""
 
     aud: str | tuple[str, ...]
     exp: _Seconds

@@ -1,12 +1,12 @@
-"""Nothing is allocated twice: an allocation of what other claims hold already is refused, naming the holder.
+"""Prevents double allocation: refuses an allocation of devices that other claims hold, naming the holder.
 
-Kubernetes leaves this to the scheduler; with two of them, or one that erred, its API server stores both allocations. Ours
-answers the later one with 409 Conflict. What a request asks for is held from the moment it is judged until it is stored or
-not, so that of two requests at once only one gets through. What is held follows the store by a watch, which can be late; a
-refusal is therefore given only after the holder's stored state was looked at.
+Kubernetes leaves this to the scheduler; with two of them, or a faulty one, its API server stores both allocations. Ours
+answers the later one with 409 Conflict. The devices of a request are held from the decision until it is stored or
+fails, so that of two concurrent requests only one succeeds. The ledger follows the store by a watch, which can be late; a
+refusal is therefore given only after reading the holder's stored state.
 
-With several API servers on one etcd the others' writes are known as soon as the watch brings them: two servers that judge in
-the same moment can both say yes. Schedulers look again after their write for that reason.
+With several API servers on one etcd, the others' writes are known as soon as the watch reports them: two servers that decide at
+the same moment can both agree. For that reason, schedulers check again after their write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GROUP = "resource.k8s.io"
 _CLAIMS = "/registry/resourceclaims/"
 _SLICES = "/registry/resourceslices/"
 _BEING_WRITTEN = "its allocation is being written by another request; please try again"
-# Holders that are looked at again before a refusal; more often only if they change all the time.
+# Holders that are checked again before a refusal; more often only if they change all the time.
 _LOOKS_MAX = 64
 
 
@@ -150,7 +150,7 @@ class AllocationGuard:
         try:
             await self._read_again(claim, ours=True)
         except StoreUnavailable:
-            pass  # It may or may not have been stored: held until the watch tells or somebody asks for it.
+            pass  # It may or may not have been stored: held until the watch tells or someone asks for it.
         finally:
             self._pending.pop(claim, None)
 

@@ -1,13 +1,13 @@
-"""Warns whoever writes an object that nobody will act on. Refuses nothing.
+"""Warns about objects that no running component acts on. Refuses nothing.
 
-Who runs is read from leases, which the server follows in its store: a write costs a look into a table in memory.
+Leases, which the server follows in its store, name the running components: a write costs one lookup in memory.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
-from allot.apiserver.admission.attributes import Admission, Lookup, Operation
+from allot.apiserver.admission.attributes import Admission, Lookup, Object, Operation
 from allot.apiserver.admission.chain import Settle
 from allot.apiserver.admission.objects import field, text
 from allot.apiserver.resources import Resource
@@ -27,6 +27,7 @@ from allot.core.lifecycle.attention import (
     silence,
     unread_fields,
 )
+from allot.core.network.unserved import unserved
 from allot.core.workloads.folder_volumes import FOLDER_PROVISIONER
 from allot.process.clock import Clock
 from allot.store.port import Entry, Event, EventType, Store
@@ -106,7 +107,7 @@ class UnattendedKinds:
 
 
 class UnattendedPods:
-    """New pods that nobody will schedule, or make claims for."""
+    """New pods that no scheduler handles, or that no controller creates claims for."""
 
     def __init__(self, attendance: Attendance) -> None:
         self._attendance = attendance
@@ -116,7 +117,7 @@ class UnattendedPods:
         return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
 
     async def validate(self, admission: Admission) -> Settle | None:
-        """Warn, unless all run whom a pod may need."""
+        """Warn, unless all components that a pod may need run."""
         if self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS):
             return None
         told = pod_silence(admission.object or {}, self._attendance.runs)
@@ -126,7 +127,7 @@ class UnattendedPods:
 
 
 class UnprovidedObjects:
-    """Volume claims of a class that nobody provisions, and services that want a load balancer that nobody gives."""
+    """Volume claims without a running provisioner, and Services with unsupported features: a load balancer, or a routing option."""
 
     def __init__(self, attendance: Attendance, lookup: Lookup) -> None:
         self._attendance = attendance
@@ -141,20 +142,20 @@ class UnprovidedObjects:
 
     async def validate(self, admission: Admission) -> Settle | None:
         """Warn."""
-        object_ = admission.object
+        object_ = admission.object or {}
         if admission.resource.kind == "Service":
-            told = self._service(object_)
-        else:
-            told = await self._claim(text(field(object_, "spec", "storageClassName")))
-        if told:
+            admission.warnings.extend(self._service(object_))
+        elif told := await self._claim(text(field(object_, "spec", "storageClassName"))):
             admission.warnings.append(told)
         return None
 
-    def _service(self, service: Any) -> str:
+    def _service(self, service: Object) -> Iterator[str]:
+        has_balancers = self._attendance.runs(LOAD_BALANCERS)
         wants = field(service, "spec", "type") == "LoadBalancer" and not field(service, "spec", "loadBalancerClass")
-        if not wants or self._attendance.runs(LOAD_BALANCERS):
-            return ""
-        return f"nothing gives this Service a load balancer: {LOAD_BALANCERS} does not run"
+        if wants and not has_balancers:
+            yield f"nothing gives this Service a load balancer: {LOAD_BALANCERS} does not run"
+        # Who gives load balancers here also routes, for all pods of the machine.
+        yield from unserved(service, is_on_one_machine=has_balancers)
 
     async def _claim(self, name: str) -> str:
         if not name:

@@ -1,4 +1,4 @@
-"""Admission policies and the bindings that put them into force: which of them mean a request, and with which parameters."""
+"""Admission policies and their bindings: which of them apply to a request, and with which parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Misconfigured(msgspec.Struct, frozen=True):
 
 
 class Invocation(msgspec.Struct, Generic[_Policy], frozen=True):
-    """A policy that is to be asked about a request, with one of the parameters of a binding."""
+    """A policy that applies to a request, with one of the parameters of a binding."""
 
     policy: _Policy
     binding: Object

@@ -1,4 +1,4 @@
-"""The chain of admission plugins: those that change the object first, then those that only judge it.
+"""The chain of admission plugins: mutating ones first, then validating ones.
 
 A request passes `mutate` before its object is prepared and validated, and `judge` around the write to the store: what was
 charged for an object (quota) is given back if the write fails.
@@ -80,7 +80,7 @@ class _Selection(Generic[_Chosen]):
         self._stamp: Hashable = None
 
     def busy(self, namespace: str, stamp: Hashable) -> tuple[_Chosen, ...]:
-        """Those that are not idle. stamp: what stays the same for as long as nobody becomes idle or ceases to be; None if that
+        """Those that are not idle. stamp: what stays the same for as long as no one becomes idle or ceases to be; None if that
         cannot be told."""
         if stamp != self._stamp:
             self._stamp = stamp

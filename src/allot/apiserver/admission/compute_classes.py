@@ -1,4 +1,4 @@
-"""What GKE does to new pods for ComputeClasses: the class of their namespace, the toleration of its nodes, and no for what contradicts it."""
+"""ComputeClass admission as in GKE: sets the class of a pod's namespace and the toleration for its nodes, and refuses conflicting pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What webhooks of KAI refuse and fill in: queues with children stay, groups have parts that make sense, shares of GPUs become claims."""
+"""The checks and defaults of KAI's webhooks: protects queues with children, validates groups, turns GPU shares into claims."""
 
 from __future__ import annotations
 

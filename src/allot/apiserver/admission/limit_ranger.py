@@ -1,4 +1,4 @@
-"""LimitRanger: limit ranges of the namespace fill in and bound what pods and volume claims ask for."""
+"""LimitRanger: limit ranges of the namespace set defaults and limits for pods and volume claims."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """MutatingAdmissionPolicy: policies in CEL that change what is written.
 
-Which policies mean a request is found out from the object as it came; each mutation sees what those before it left.
+The original object determines which policies apply; each mutation sees the result of the previous ones.
 """
 
 from __future__ import annotations

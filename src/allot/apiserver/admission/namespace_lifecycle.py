@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some never go away."""
+"""NamespaceLifecycle: refuses new objects in missing or terminating namespaces, and protects some namespaces from deletion."""
 
 from __future__ import annotations
 

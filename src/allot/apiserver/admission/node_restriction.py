@@ -1,7 +1,4 @@
-"""NodeRestriction: nodes change what is theirs, and of that only what they have to.
-
-Not covered: pod certificate requests.
-"""
+"""NodeRestriction: nodes may change only their own objects, and only what they need to."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, O
 from allot.apiserver.admission.certificates import certificate_subject
 from allot.apiserver.admission.objects import annotations_of, field, labels_of, metadata, sequence, text
 from allot.apiserver.admission.service_account import MIRROR_POD, environment_names, secret_names
-from allot.apiserver.errors import not_found
+from allot.apiserver.errors import StatusError, not_found
 from allot.apiserver.request import Attributes, User
 from allot.apiserver.resources import Resource
 from allot.core.json_objects import mapping
@@ -43,7 +40,7 @@ _NODE_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(user: User) -> str | None:
-    """The node that a user is; empty for a node without a name, None for anybody else."""
+    """The node that a user is; empty for a node without a name, None for any other user."""
     if not user.name.startswith(_USER_PREFIX) or _GROUP not in user.groups:
         return None
     return user.name.removeprefix(_USER_PREFIX)
@@ -64,6 +61,7 @@ class NodeRestriction:
             ("storage.k8s.io", "csinodes"): self._check_csi_node,
             ("resource.k8s.io", "resourceslices"): self._check_slice,
             ("certificates.k8s.io", "certificatesigningrequests"): self._check_certificate,
+            ("certificates.k8s.io", "podcertificaterequests"): self._check_pod_certificate,
         }
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG002
@@ -267,6 +265,83 @@ class NodeRestriction:
             raise admission.forbidden("unable to parse csr: PEM block type must be CERTIFICATE REQUEST")
         if subject.common_name != f"{_USER_PREFIX}{node}":
             raise admission.forbidden(f"can only create a node CSR with CN={_USER_PREFIX}{node}")
+
+    # --- certificates of pods ---
+
+    async def _check_pod_certificate(self, node: str, admission: Admission) -> None:
+        """A node asks for a pod that it runs, as what that pod runs as, of a signer that the pod names.
+
+        What may be older or newer than what this server has seen gets another answer than 403: who asks may try again."""
+        if admission.operation is not Operation.CREATE:
+            raise admission.forbidden(f"unexpected operation {admission.operation}")
+        if admission.subresource:
+            raise admission.forbidden(f"unexpected subresource {admission.subresource}")
+        asked = {name: text(each) for name, each in mapping(field(admission.object, "spec")).items()}
+        name, uid, account = asked.get("podName", ""), asked.get("podUID", ""), asked.get("serviceAccountName", "")
+        named = quote(f"{admission.namespace}/{name}")
+        about = f"PodCertificateRequest for pod {named}"
+        if (said := asked.get("nodeName", "")) != node:
+            raise admission.forbidden(
+                f"PodCertificateRequest.Spec.NodeName={quote(said)}, which is not the requesting node {quote(node)}"
+            )
+        found = _uid(await self._named("nodes", "", node, f"node {quote(node)}"))
+        if (said := asked.get("nodeUID", "")) != found:
+            raise _not_now(f"{about} names node UID {quote(said)}, inconsistent with the running node ({quote(found)})")
+        pod = await self._named("pods", admission.namespace, name, f"pod {named}")
+        if uid != _uid(pod):
+            raise _not_now(f"{about} contains pod UID ({quote(uid)}) which differs from running pod {quote(_uid(pod))}")
+        if field(pod, "spec", "nodeName") != node:
+            raise admission.forbidden(
+                f"pod {named} is not running on node {quote(node)} named in the PodCertificateRequest"
+            )
+        if MIRROR_POD in annotations_of(pod):
+            raise admission.forbidden(f"pod {named} is a mirror pod")
+        if account != (own := text(field(pod, "spec", "serviceAccountName"))):
+            why = f"contains serviceAccountName ({quote(account)}) that differs from running pod ({quote(own)})"
+            raise admission.forbidden(f"{about} {why}")
+        what = f"service account {quote(f'{admission.namespace}/{account}')}"
+        found = _uid(await self._named("serviceaccounts", admission.namespace, account, what))
+        if (said := asked.get("serviceAccountUID", "")) != found:
+            why = f"names service account UID {quote(said)}, which differs from the running service account"
+            raise _not_now(f"{about} {why} ({quote(found)})")
+        self._check_signer(admission, pod, asked.get("signerName", ""), account)
+
+    async def _named(self, plural: str, namespace: str, name: str, what: str) -> Object:
+        found = await self._lookup.get(plural, "", namespace, name)
+        if found is None:
+            kind = plural.removesuffix("s")
+            raise _not_now(f'while retrieving {what} named in the PodCertificateRequest: {kind} "{name}" not found')
+        return found
+
+    def _check_signer(self, admission: Admission, pod: Object, signer: str, account: str) -> None:
+        """A certificate is of a signer that the pod's volumes name, or that the node has a right to ask."""
+        volumes = map(mapping, sequence(field(pod, "spec", "volumes")))
+        sources = [mapping(one) for volume in volumes for one in sequence(field(volume, "projected", "sources"))]
+        if any(field(one, "podCertificate", "signerName") == signer for one in sources):
+            return
+        asked = Attributes(
+            user=admission.user,
+            verb="request-serviceaccounts-podcertificate-signer",
+            group=admission.resource.group,
+            version=admission.version,
+            # Names of resources have no slashes.
+            resource=signer.replace("/", ":"),
+            namespace=admission.namespace,
+            name=account,
+        )
+        if not self._authorize(asked).allowed:
+            named = quote(f"{admission.namespace}/{metadata(pod)['name']}")
+            raise admission.forbidden(
+                f"pod {named} does not mount a podCertificate projected volume for signer {quote(signer)}"
+            )
+
+
+def _uid(object_: Object) -> str:
+    return text(metadata(object_).get("uid"))
+
+
+def _not_now(message: str) -> StatusError:
+    return StatusError(500, "", message)
 
 
 def _target(admission: Admission) -> str:

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: policies that administrators write in CEL, and the bindings that put them into force."""
+"""ValidatingAdmissionPolicy: administrators' policies in CEL, and their bindings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who may use which queue: whoever puts pods into a restricted queue needs the right to `use` it.
+"""Access to queues: putting pods into a restricted queue needs the permission to `use` it.
 
-Pods of a workload are made by controllers, so the question is asked of who writes the workload, whatever its kind, and controllers of the
-control plane are not asked. What is in a restricted queue already belongs to those who may use it: others neither change what it
-wants nor make it larger. Without restricted queues nothing is looked at.
+Controllers create a workload's pods, so the author of the workload, of any kind, is checked, and controllers of the
+control plane are not. Workloads in a restricted queue belong to those who may use it: others neither change what they
+request nor enlarge them. Without restricted queues there is no check.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class QueueUse:
                 continue
             seen.add(reference)
             if len(seen) > _OWNERS_MAX:
-                # What is not looked at is not let in: a chain could be made that long to hide its end.
+                # What is not checked is refused: a chain could be made that long to hide its end.
                 raise admission.forbidden(f"it belongs to more than {_OWNERS_MAX} objects, and queues are restricted")
             group, plural, name = reference
             owner = await self._lookup.get(plural, group, namespace, name)

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaimResize: only what was provisioned by a class that lets its volumes grow can be made larger."""
+"""PersistentVolumeClaimResize: only volumes of a class that allows expansion can grow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One call of a webhook: where it is, how it is asked, and what its answer means.
+"""One webhook call: its address, request and answer.
 
-Services are reached at the addresses of their endpoints, those of pods through the pods' network if they have one of their own: this
-process need not be able to use the cluster's. The certificate has to be the service's all the same.
+Services are reached at the addresses of their endpoints, pods through the pod network if there is one: this
+process may not be able to use the cluster's network. The certificate must still be the Service's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Admission webhooks: programs elsewhere that change or refuse objects.
+"""Admission webhooks: external programs that change or refuse objects.
 
-Webhooks are asked one after the other, in the order of their configurations' names. A mutating webhook that wants to be is asked a
-second time when the object was changed after it.
+Webhooks are called one by one, in the order of their configurations' names. A mutating webhook that requests reinvocation is called a
+second time if the object was changed after it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Custom resources: kinds that clients define, served from the moment on that their definition is accepted."""
+"""Custom resources: kinds that clients define, served as soon as their definition is accepted."""

@@ -1,4 +1,4 @@
-"""How the objects of a deleted definition are deleted: as if somebody had asked for it, admission included."""
+"""Deletes the objects of a deleted definition like a client would, including admission."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Custom resources whose versions are converted by a webhook.
+"""Conversion of custom resources by webhooks.
 
-Converting is a pure step everywhere else, and is called in the middle of others. Here it has to wait for an answer: so all work
-that may convert such objects runs on threads of its own (`Conversions.run`), from which the event loop is asked to make the call.
+Elsewhere, conversion is a pure step in the middle of others. Here it must wait for an answer: so all work
+that may convert such objects runs in separate threads (`Conversions.run`), which call the webhook through the event loop.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Conversions:
             raise internal(str(error)) from error
 
     def close(self) -> None:
-        """End: nobody waits any longer, and threads end with their work."""
+        """Stop: callers are released, and threads end with their work."""
         for answer in tuple(self._awaited):
             answer.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What happens to custom resources on their way in: pruning, defaults, their schema's rules, status and generation."""
+"""The strategy of custom resources: pruning, defaults, their schema's rules, status and generation."""
 
 from __future__ import annotations
 

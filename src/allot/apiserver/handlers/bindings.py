@@ -1,4 +1,4 @@
-"""pods/binding: a scheduler says on which node a pod runs. Decided once; whoever comes second is told."""
+"""pods/binding: a scheduler assigns a pod to a node. This happens once; a second attempt is refused."""
 
 from __future__ import annotations
 

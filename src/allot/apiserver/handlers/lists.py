@@ -1,4 +1,4 @@
-"""Lists: which revision, which objects, how many at a time.
+"""Lists: revision, selection and paging.
 
 A list is consistent: all pages show the objects as of the revision of the first. The continue token holds that revision and
 where the next page starts; it is Kubernetes' own format, so that tokens mean the same to every server on one store.
@@ -23,7 +23,7 @@ from allot.store.port import Compacted, Entry, FutureRevision, Page, Store
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _CHUNK_MIN = 500
 _STEP_BYTES_MAX = 2 * 1024 * 1024
-# The revision in a token that goes on with whatever is newest.
+# The revision in a token that continues with whatever is newest.
 _NEWEST = -1
 _LIST_EXPIRED = "The resourceVersion for the provided list is too old."
 _TOKEN_EXPIRED = (

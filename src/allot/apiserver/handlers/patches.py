@@ -1,7 +1,7 @@
-"""PATCH: four ways to say what should change, and server-side apply among them.
+"""PATCH: four patch formats, including server-side apply.
 
-A patch is applied to the object in the version of the request; the result goes the way of every update. Somebody else's
-change in between means: apply it again to the newer state.
+A patch is applied to the object in the version of the request; the result is handled like every update. A concurrent
+change means: apply it again to the newer state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kinds that are asked and not stored: access reviews, token reviews, who am I, and the older form of bindings."""
+"""Kinds that are answered but not stored: access reviews, token reviews, "who am I", and the older form of bindings."""
 
 from __future__ import annotations
 

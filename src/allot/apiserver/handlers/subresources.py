@@ -1,8 +1,8 @@
-"""Subresources: parts of objects with verbs of their own.
+"""Subresources: parts of objects with their own verbs.
 
 Those with the object's shape (status, ephemeralcontainers, resize, approval, finalize) are updates with a narrower effect;
-binding, eviction, scale and token are small handlers of their own. What needs a connection to a node (log, exec, attach,
-portforward, proxy) is the HTTP adapter's business and has no answer here.
+binding, eviction, scale and token have small handlers. What needs a connection to a node (log, exec, attach,
+portforward, proxy) is handled in the HTTP adapter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Watches: the changes of the objects that a request means, after a revision, as they happen.
+"""Watches: the changes of the selected objects after a revision, as they happen.
 
-A change that makes an object match the selectors is told as ADDED, one that makes it stop matching as DELETED. Whoever
-cannot be told everything is told so (410 Expired) and lists again. Bookmarks tell how far a watcher is when nothing that it
+A change that makes an object match the selectors is reported as ADDED, one that makes it stop matching as DELETED. A client
+that falls too far behind gets 410 Expired and lists again. Bookmarks report progress while nothing that a watch
 selects has changed.
 """
 
@@ -172,7 +172,7 @@ class ObjectWatch:
         if self._selection.everything:
             return self._told(change.type, entry)
         if self._selects_by_version:
-            # In one go, as somebody else may have to be asked.
+            # In one go, as someone else may have to be asked.
             entry, *earlier = self._served.present_entries((entry,) if before is None else (entry, before))
             before = earlier[0] if earlier else None
         is_selected = change.type is not EventType.DELETED and self._selection.matches(entry.object)

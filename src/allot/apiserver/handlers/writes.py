@@ -7,7 +7,7 @@ in this order:
    version; the server fills in metadata and notes who set which fields;
 2. admission that changes the object;
 3. judgement (pure): the kind's strategy prepares and validates the object;
-4. what the sender needs besides the right to write: nobody hands out more than they have;
+4. what the sender needs besides the permission to write: the privilege escalation check;
 5. admission that refuses, around the store, which takes the object if nothing else has changed it meanwhile. If something
    has, an update starts over from what is stored now. A dry run leaves out the store.
 
@@ -117,14 +117,14 @@ async def update(context: ServerContext, served: Served, request: ApiRequest, su
 
 
 async def replace(write: Write) -> ApiObject:
-    """Store what the change makes of what is there; tries again when somebody else was faster."""
+    """Store what the change makes of what is there; retries if another writer was faster."""
     key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
         entry = await write.context.store.get(key)
         try:
             return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
-            # Once more, from the newest state: whoever said which version is meant then learns that it is gone.
+            # Once more, from the newest state: a client that named a version then learns that it is gone.
             continue
     raise write.conflict(MODIFIED)
 
@@ -158,7 +158,7 @@ _PUT = Change(_put, _checked_put)
 
 
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
-    """One try, in place of an entry or, if there is none, as a new object."""
+    """One try, instead of an entry or, if there is none, as a new object."""
     context, served, request, options = write.context, write.served, write.request, write.options
     size, subresource = size_of(request.body), write.subresource
     if entry is None:
@@ -169,7 +169,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     large, base = size > LARGE_BYTES, entry
     run: Callable[..., Awaitable[Any]] = context.aside.run
     if served.beside is not None:
-        # Somebody else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
+        # Someone else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
         run, large = _beside(served.beside), True
         if entry is not None:
             old = await served.beside.run(served.strategy.current, entry.object)
@@ -268,7 +268,7 @@ def _creation(write: Write) -> Attributes:
 
 
 def _changed(write: Write, entry: Entry | None) -> _Draft:
-    """An object in place of another."""
+    """An object instead of another."""
     assert entry is not None, "there is something to change"
     served, old = write.served, entry.object
     object_, warnings, took_fast_path = _merged(write, old)

@@ -1,6 +1,6 @@
-"""OpenAPI definitions of what Kubernetes 1.31 had in resource.k8s.io/v1alpha3: those of v1beta1, which came after it, with what was other then.
+"""OpenAPI definitions of resource.k8s.io/v1alpha3 of Kubernetes 1.31: those of v1beta1, its successor, with the differences.
 
-Fields that v1beta1 got later are there too; nobody who speaks v1alpha3 uses them.
+They include later fields of v1beta1, which clients of v1alpha3 do not use.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _add(definitions: dict[str, Definition], kind: str, field: str, schema: Defi
 
 
 def _older(value: Any) -> Any:
-    """A definition with every name and version of the newer one replaced; texts for people stay as they are."""
+    """A definition with every name and version of the newer one replaced; texts for display stay as they are."""
     match value:
         case dict():
             return {key: item if key == "description" else _older(item) for key, item in value.items()}

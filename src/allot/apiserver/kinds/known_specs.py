@@ -1,6 +1,6 @@
-"""Specs that were seen before: objects made from one template need not be looked at again and again.
+"""A cache of known specs: objects from one template need not be processed repeatedly.
 
-Defaults, the first status and validation of a spec depend on nothing but the spec, so what was found once holds for ever.
+Defaults, the first status and validation depend only on the spec, so a result stays valid forever.
 Workloads create the same pod and claim thousands of times; comparing a spec with known ones costs a tenth of working through
 it.
 """
@@ -15,7 +15,7 @@ import msgspec
 _SPECS_MAX = 256
 _SPEC_SIZE_MAX = 8 * 1024
 
-# Every pod gets the volume for its token under a name of its own.
+# Every pod gets the volume for its token under its own name.
 _PREFIX = b"kube-api-access-"
 _token_volume = re.compile(_PREFIX + rb"[a-z0-9]{5}\b")
 

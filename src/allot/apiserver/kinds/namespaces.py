@@ -1,4 +1,4 @@
-"""Namespaces: they have finalizers of their own, for what is in them."""
+"""Namespaces: they have separate finalizers, for their contents."""
 
 from __future__ import annotations
 

@@ -1,18 +1,20 @@
-"""Addresses and node ports of services, given when a service that needs one has none.
+"""Assigns cluster IPs and node ports to Services that need them.
 
-Chosen at random from the range and checked against the services that are there, so that servers on one store seldom meet;
-what a client asks for by itself is not checked against others here.
+Chosen at random from the range and checked against existing Services, so that servers on one store seldom collide. Values that a client
+requests must be in the range and unused: nodes send the packets for a Service's address, or for a port of a node, to its endpoints.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Operation
 from allot.apiserver.bootstrap import SERVICE_RANGE
-from allot.apiserver.errors import internal
+from allot.apiserver.errors import StatusError, internal, invalid
 from allot.apiserver.resources import Resource
+from allot.core.validation.fields import invalid as invalid_field
 from allot.process.ids import Ids
 
 Object = dict[str, Any]
@@ -35,17 +37,58 @@ class ServiceAddresses:
         return writing and not subresource and (resource.group, resource.plural) == ("", "services")
 
     async def mutate(self, admission: Admission) -> None:
-        """Fill in clusterIP, clusterIPs and node ports."""
+        """Fill in clusterIP, clusterIPs, node ports and the health check node port."""
         service = admission.object
         spec = (service or {}).get("spec")
         if service is None or not isinstance(spec, dict):
             return
         old = (admission.old or {}).get("spec") or {}
         changed = _without_other_types(spec, old)
+        await self._check_chosen(admission, changed, old)
         changed = await self._with_address(changed, old)
         changed = await self._with_node_ports(changed, old)
+        changed = await self._with_health_port(changed, old)
         if changed is not spec:
             admission.object = {**service, "spec": changed}
+
+    # --- what its writer chose ---
+
+    async def _check_chosen(self, admission: Admission, spec: Object, old: Object) -> None:
+        addresses = [each for each in _addresses(spec) if each not in _addresses(old)]
+        had = {*_node_ports(old), old.get("healthCheckNodePort")}
+        ports = {place: port for place, port in _places(spec) if port not in had}
+        if not addresses and not ports:
+            return
+        others = await self._others(admission)
+        for address in addresses:
+            if why := self._why_not_address(address, others):
+                detail = f"failed to allocate IP {address}: {why}"
+                raise _invalid(admission, "spec.clusterIPs", spec.get("clusterIPs") or [address], detail)
+        taken = {port for each in others for port in (*_node_ports(each), each.get("healthCheckNodePort"))}
+        for place, port in ports.items():
+            if why := _why_not_port(port, taken):
+                raise _invalid(admission, place, port, why)
+
+    async def _others(self, admission: Admission) -> list[Object]:
+        """The specs of all other Services."""
+        own = (admission.namespace, ((admission.object or {}).get("metadata") or {}).get("name"))
+        return [
+            each.get("spec") or {}
+            for each in await self._lookup.list("services", "")
+            if (each["metadata"].get("namespace"), each["metadata"]["name"]) != own
+        ]
+
+    def _why_not_address(self, text: str, others: list[Object]) -> str:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return ""  # validation says so
+        if address.version == self._network.version and address not in self._network:
+            return "the provided network does not match the current range"
+        is_taken = any(text in _addresses(each) for each in others)
+        return "provided IP is already allocated" if is_taken else ""
+
+    # --- what is given ---
 
     async def _with_address(self, spec: Object, old: Object) -> Object:
         if spec.get("type", "ClusterIP") == "ExternalName":
@@ -96,11 +139,22 @@ class ServiceAddresses:
             filled.append({**port, "nodePort": number})
         return spec if filled == ports else {**spec, "ports": filled}
 
-    async def _taken_ports(self) -> set[Any]:
-        services = await self._lookup.list("services", "")
-        return {
-            port.get("nodePort") for each in services for port in (each.get("spec") or {}).get("ports") or [] if port
-        }
+    async def _with_health_port(self, spec: Object, old: Object) -> Object:
+        """Where load balancers ask nodes whether they have endpoints, for Services that only such nodes answer for."""
+        port = spec.get("healthCheckNodePort")
+        if (spec.get("type"), spec.get("externalTrafficPolicy")) != ("LoadBalancer", "Local"):
+            if not port or port != old.get("healthCheckNodePort"):
+                return spec
+            return {name: value for name, value in spec.items() if name != "healthCheckNodePort"}
+        if port:
+            return spec
+        port = old.get("healthCheckNodePort") or self._free_port(await self._taken_ports(spec))
+        return {**spec, "healthCheckNodePort": port}
+
+    async def _taken_ports(self, *others: Object) -> set[Any]:
+        """Node ports of all Services, and of others that are not stored yet."""
+        specs = [*((each.get("spec") or {}) for each in await self._lookup.list("services", "")), *others]
+        return {port for each in specs for port in (*_node_ports(each), each.get("healthCheckNodePort"))}
 
     def _free_port(self, taken: set[Any]) -> int:
         start = int(self._ids.jitter() * len(NODE_PORTS))
@@ -112,10 +166,11 @@ class ServiceAddresses:
 
 
 _OUTSIDE = ("NodePort", "LoadBalancer")
+_HEALTH = "spec.healthCheckNodePort"
 
 
 def _without_other_types(spec: Object, old: Object) -> Object:
-    """What only the type before had, and whoever changed the type left as it was, goes with it, as upstream drops it."""
+    """Drop unchanged fields of the previous type, as upstream does."""
     before, now = old.get("type", "ClusterIP"), spec.get("type", "ClusterIP")
     if not old or before == now:
         return spec
@@ -137,6 +192,45 @@ def _without_other_types(spec: Object, old: Object) -> Object:
             for port in ports
         ]
     return kept
+
+
+def _addresses(spec: Object) -> list[str]:
+    """The addresses of a Service that has any."""
+    if spec.get("type") == "ExternalName":
+        return []
+    given = spec.get("clusterIPs")
+    listed = given if isinstance(given, list) and given else [spec.get("clusterIP")]
+    return [each for each in listed if isinstance(each, str) and each not in ("", "None")]
+
+
+def _node_ports(spec: Object) -> list[int]:
+    return [port for place, port in _places(spec) if place != _HEALTH]
+
+
+def _places(spec: Object) -> Iterator[tuple[str, int]]:
+    """Ports of nodes that a Service has, with their fields."""
+    if spec.get("type") not in _OUTSIDE:
+        return
+    ports = spec.get("ports")
+    for position, each in enumerate(ports if isinstance(ports, list) else ()):
+        port = each.get("nodePort") if isinstance(each, dict) else None
+        if isinstance(port, int) and port:
+            yield f"spec.ports[{position}].nodePort", port
+    port = spec.get(_HEALTH.partition(".")[2])
+    if isinstance(port, int) and port:
+        yield _HEALTH, port
+
+
+def _why_not_port(port: int, taken: set[Any]) -> str:
+    if port not in NODE_PORTS:
+        valid = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+        return f"provided port is not in the valid range. The range of valid ports is {valid}"
+    return "provided port is already allocated" if port in taken else ""
+
+
+def _invalid(admission: Admission, field: str, value: object, detail: str) -> StatusError:
+    name = ((admission.object or {}).get("metadata") or {}).get("name") or ""
+    return invalid("", "Service", name, [invalid_field(field, value, detail).error])
 
 
 def _identity(port: Object) -> tuple[Any, Any]:

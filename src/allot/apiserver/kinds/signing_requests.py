@@ -1,4 +1,4 @@
-"""Certificate signing requests: who asked, and when it was decided, is said by the server alone."""
+"""Certificate signing requests: only the server sets who requested them, and when they were decided."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a kube-apiserver may have stored in the etcd that is now ours: protobuf or JSON, and other versions than those in which we store.
+"""Reads what a kube-apiserver may have stored in the same etcd: protobuf or JSON, possibly in versions other than ours.
 
 With its default flags kube-apiserver stores built-in kinds as protobuf, and every definition of custom resources as v1beta1. Objects
-are read into the version in which they are stored here; they stay in etcd as they are until somebody writes them. Custom
+are read into the version in which they are stored here; they stay in etcd as they are until someone writes them. Custom
 resources are JSON in any version of theirs: their rows convert them.
 """
 
@@ -55,7 +55,7 @@ def read_stored(raw: bytes) -> Object:
                 fill(object_)
             return object_
         if (api_version, kind) not in _readable():
-            raise NotUnderstood(f"{kind} is stored as {api_version!r}, which is not known; expected {stored!r}")
+            raise NotUnderstood(f"{kind} is stored as {api_version!r}, which is unknown; expected {stored!r}")
         return convert_to(object_, kind, api_version, stored)
     except KeyError as error:
         raise NotUnderstood(f"it has no {error.args[0]}") from error

@@ -1,4 +1,4 @@
-"""Where the agents of nodes are, as the store says from moment to moment. Nodes may share an agent; simulated ones do."""
+"""The addresses of node agents, following the store. Nodes may share an agent; simulated ones do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asks the agents of all nodes what nodes, pods and containers use, and what pods tell, every 15 seconds; new ones sooner.
+"""Scrapes the agents of all nodes every 15 seconds, new ones sooner: usage of nodes, pods and containers, and pods' own metrics.
 
-Agents are asked as for logs: with the server's own certificate, at addresses that `dialing` judges. Nodes that share an endpoint
-(simulated ones do) are asked once. What is read is bounded in time and size; a node that does not answer is told once.
+Agents are contacted as for logs: with the server's own certificate, at addresses that `dialing` accepts. Nodes that share an endpoint
+(simulated ones do) are scraped once. Answers are limited in time and size; a node that does not answer is logged once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger("allot.apiserver")
 _TIMEOUT_S = 10.0
 _BYTES_MAX = 64 * 2**20
 _AT_ONCE = 16
-# Between two looks at agents that are new, and how often they are looked at in this way: longer than a cluster takes to start.
+# Between two looks at agents that are new, and how often they are checked in this way: longer than a cluster takes to start.
 _PAUSE_S = 2.0
 _TRIES_MAX = 15
 _STEP = 500

@@ -1,4 +1,4 @@
-"""Discovery: what this server serves, for clients that ask before they act. In the classic form and aggregated."""
+"""Discovery: what this server serves, in the classic and the aggregated form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V2BETA1 = "v2beta1"
 
 
 class UnstoredGroups(Protocol):
-    """Groups whose objects are made when they are asked for."""
+    """Groups whose objects are made on demand."""
 
     def versions(self) -> Mapping[str, tuple[str, ...]]:
         """By group, the preferred one first."""

@@ -1,1 +1,1 @@
-"""What every object goes through, whatever its kind: bodies, fields, metadata, owners of fields, selection."""
+"""Common processing of objects of all kinds: bodies, fields, metadata, field ownership, selection."""

@@ -1,7 +1,7 @@
 """Request bodies: from bytes in one of the known formats to a JSON value, and to an object of the right kind.
 
-Bounds everything that a body could do to the server: size is the adapter's business, depth, aliases and duplicates are
-judged here. In process a body is a JSON value already; it is not read again.
+Limits what a body can cost the server: the adapter limits its size, this module depth, aliases and duplicates.
+An in-process body is already a JSON value and not parsed again.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _read_yaml(data: bytes) -> Any:
 
 
 def of_its_own(value: Any, body: Any) -> Any:
-    """What was read from a body, as a copy if the body was given in process: its owner may go on using it. 400 for what JSON
+    """What was read from a body, as a copy if the body was given in process: its owner may continue using it. 400 for what JSON
     cannot carry."""
     if isinstance(body, RAW):
         return value
@@ -179,7 +179,7 @@ def _other_kind(registry: Registry, version: str, given: str, kind: str) -> Stat
 
 
 def no_kind(api_version: str, kind: str) -> str:
-    """What is said of a kind that nobody knows."""
+    """The error for an unknown kind."""
     return f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 

@@ -1,6 +1,6 @@
-"""The options of a request: what its query, and for deletions its body, asks besides the object.
+"""The options of a request, from its query and, for deletions, its body.
 
-Reads and judges ListOptions, CreateOptions, UpdateOptions, PatchOptions and DeleteOptions with Kubernetes' errors; knows
+Parses and validates ListOptions, CreateOptions, UpdateOptions, PatchOptions and DeleteOptions with Kubernetes' errors; knows
 nothing of objects.
 """
 

@@ -1,6 +1,6 @@
-"""Which objects a list, watch or deletecollection means: label and field selectors of a request.
+"""The objects that a list, watch or deletecollection selects: label and field selectors of a request.
 
-Field selectors are read and judged here (`spec.nodeName=n1,status.phase!=Failed`); label selectors come from core.
+Field selectors are parsed and checked here (`spec.nodeName=n1,status.phase!=Failed`); label selectors come from core.
 """
 
 from __future__ import annotations

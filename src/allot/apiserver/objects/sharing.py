@@ -1,7 +1,7 @@
-"""Updates mostly repeat what is there: which parts of an object are those of the stored one.
+"""Finds the parts of an updated object that equal the stored one, because updates mostly repeat it.
 
-ServerContext that are the same are made to be the very same objects, so that every later step can see with one look what it may pass
-over: it was checked, filled in and validated when it was stored.
+Equal parts are made identical objects, so that every later step can tell with one comparison what it may
+skip: they were checked, defaulted and validated when they were stored.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MISSING = object()
 
 def sharing(new: Object, old: Object) -> Object:
     """The new object, with the parts of the old one wherever they are the same to the letter, and copies of the others: who
-    sent them may go on using them."""
+    sent them may continue using them."""
     if type(new) is not dict:
-        # What was read from text with duplicate fields has to be looked at as it was written.
+        # What was read from text with duplicate fields has to be checked as it was written.
         return new
     shared = {}
     for name, value in new.items():

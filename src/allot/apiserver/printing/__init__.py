@@ -1,1 +1,1 @@
-"""Tables: what `kubectl get` shows of objects. `table` in `tables` makes one; `printer_for` says which columns a kind has."""
+"""Tables for `kubectl get`. `table` in `tables` builds one; `printer_for` returns the columns of a kind."""

@@ -1,4 +1,4 @@
-"""Rows of what administrators look after: access control, certificates, leases, admission, flow control, migration, evictions."""
+"""Rows of administrative kinds: access control, certificates, leases, admission, flow control, migration, evictions."""
 
 from __future__ import annotations
 

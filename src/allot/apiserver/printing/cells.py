@@ -1,4 +1,4 @@
-"""Reading cells out of objects, and the texts that kubectl users know: ages, selectors, short lists."""
+"""Builds cells from objects, in kubectl's formats: ages, selectors, short lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row of a pod: the one word that says how it is, out of phase, conditions and the states of its containers."""
+"""The row of a pod, with its status word from phase, conditions and container states."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Restarts:
 
 
 class _State:
-    """What is worked out about a pod while its containers are looked at."""
+    """What is computed about a pod while its containers are checked."""
 
     def __init__(self, pod: Object) -> None:
         self.pod = pod

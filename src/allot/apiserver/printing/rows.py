@@ -1,7 +1,7 @@
-"""Rows of tables as bytes, kept with the revision of their object: most of what `kubectl get` shows does not change between
-two looks at it.
+"""Rows of tables as bytes, cached by the revision of their object: most of what `kubectl get` shows does not change between
+two requests.
 
-What does change are the times since something happened. A kept row has gaps for them, which are filled in when it is told.
+Only ages change. A cached row has gaps for them, which are filled in when it is sent.
 The object's metadata is not kept but cut out of its JSON.
 """
 
@@ -107,7 +107,7 @@ class Rows:
 
     def _keep(self, key: tuple[str, str], row: _Row) -> None:
         """Keep a row if there is room. What is kept stays: rows that are driven out by a long list would all be missing when
-        the same list is asked for again. After as many that found no room, everything begins anew."""
+        the same list is asked for again. After as many that found no room, everything begins again."""
         rows = self._rows
         if len(rows) >= self._rows_max and key not in rows:
             self._without_room += 1

@@ -1,1 +1,1 @@
-"""What others answer: the agents of nodes, pods and services."""
+"""Proxied requests: to node agents, pods and Services."""

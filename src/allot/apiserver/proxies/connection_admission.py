@@ -1,7 +1,7 @@
 """Connections to nodes, pods and services on their way through admission: CONNECT, with the options of the request as its object.
 
-Whoever may refuse or change an object may refuse exec, attach, port-forward and proxied requests, or change what they ask for.
-Logs are read, which admission does not see.
+Admission may refuse exec, attach, port-forward and proxied requests, or change their options.
+It does not see logs, which are reads.
 """
 
 from __future__ import annotations

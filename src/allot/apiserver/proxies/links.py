@@ -1,7 +1,7 @@
-"""Links in proxied pages: those that lead to the root of the page's own server lead through the API server afterwards.
+"""Rewrites links in proxied pages: absolute paths of the page's server are redirected through the API server.
 
-A page is rewritten as it comes, tag by tag, by Kubernetes' list of attributes; nothing of it is understood beyond that: what looks
-like a tag inside a script is taken for one, and a tag ends with the first bracket.
+A page is rewritten while streaming, tag by tag, with Kubernetes' list of attributes, and not otherwise parsed: what looks
+like a tag inside a script counts as one, and a tag ends with the first bracket.
 """
 
 from __future__ import annotations

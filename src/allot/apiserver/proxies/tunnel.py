@@ -1,9 +1,9 @@
-"""Moves bytes between a client and whom it is passed on to: plain answers as they come, and connections that change their
+"""Moves bytes between a client and its target: plain answers, and connections that change their
 protocol.
 
-An upgraded connection (WebSocket or SPDY) is passed through without being understood: what one side says, the other hears. Of
-the heads before, only what is listed here is passed on, in both directions: a client's credentials are nobody else's business,
-and what a pod says must not be taken for the server's word.
+An upgraded connection (WebSocket or SPDY) is passed through unparsed. Of
+the heads, only the headers listed here are passed on, in both directions: a client's credentials must not reach the target,
+and a pod's headers must not be mistaken for the server's.
 """
 
 from __future__ import annotations

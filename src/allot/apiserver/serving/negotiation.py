@@ -1,7 +1,7 @@
-"""Content negotiation: in which format, and as what, an answer is wanted.
+"""Content negotiation: the format and form of an answer.
 
-JSON and YAML; an object or list as it is, as a Table for people, or only its metadata. Protobuf is not written; a client that
-accepts nothing else is told how to ask for JSON.
+JSON and YAML; an object or list itself, as a Table, or only its metadata. Protobuf is not written; a client that
+accepts nothing else gets a hint to request JSON.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def not_acceptable(header: str) -> StatusError:
 
 
 def wants_pretty(query_value: str | None, user_agent: str) -> bool:
-    """Whether the answer is for people's eyes: asked for, or a client that shows answers as they are."""
+    """Whether the answer is for display's eyes: asked for, or a client that shows answers as they are."""
     if query_value is not None:
         return query_value.lower() not in ("false", "0")
     return user_agent.startswith(_PRETTY_AGENTS)

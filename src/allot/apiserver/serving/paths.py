@@ -1,4 +1,4 @@
-"""Paths of requests: from method, path and query to what is asked of which object."""
+"""Request paths: from method, path and query to the verb and object."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Answers as bytes: objects, lists and watch events in the negotiated format.
 
-Stored objects are encoded once and their JSON is shared by all who get them; tables and metadata-only forms are made for the
-one who asks.
+Stored objects are encoded once and their JSON is shared by all clients; tables and metadata-only forms are created for each
+request.
 """
 
 from __future__ import annotations

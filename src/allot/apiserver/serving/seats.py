@@ -1,11 +1,11 @@
-"""How many requests are handled at a time, and whose: priority and fairness in its simplest form.
+"""Limits concurrent requests in total and per user: priority and fairness in its simplest form.
 
 There is a number of seats for requests that only read, one for requests that write, and a number of bytes for bodies. A user
 gets more of each as long as it then has no more than was free: alone it can have half of everything, two can have a third
-each, and whoever comes finds room. Nobody waits for a seat: who gets none is told to come again (429).
+each, and a new user always finds room. No request waits for a seat: without one it is refused with 429.
 
-Who is exempt: system:masters, components in this process (they do not come by HTTP), the health endpoints, and requests
-that last: watches, logs, exec and the like.
+Exempt are: system:masters, components in this process (they do not use HTTP), the health endpoints, and long-running
+requests: watches, logs, exec and similar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allot.process.shares import Shares
 
 
 class SeatLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of everything. 0: as much as anybody wants, as for kube-apiserver's flags of the same names."""
+    """The limits. 0: unlimited, as for kube-apiserver's flags of the same names."""
 
     max_requests_inflight: int = 400
     max_mutating_requests_inflight: int = 200

@@ -1,1 +1,1 @@
-"""One module per command; each parses its options, calls the core and hands the answer to `allot.cli.output`."""
+"""One module per command; each parses its options, calls the core and passes the answer to `allot.cli.output`."""

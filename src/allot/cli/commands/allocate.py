@@ -1,4 +1,4 @@
-"""`allot allocate`: which devices claims get, and if none, why not."""
+"""`allot allocate`: which devices claims get, or why they get none."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def allocate(
 def _answer_scenarios(
     sources: Sequence[tuple[str, bytes]], features: Features | None, policy: Policy, output: OutputFormat
 ) -> int:
-    # An answer is a line here, so a table would only lose what it says.
+    # Each answer is a JSON line, which a table would only truncate.
     line_format = OutputFormat.YAML if output is OutputFormat.YAML else OutputFormat.JSON
     unreadable = False
     with progress("allocating", sum(data.count(b"\n") + 1 for _, data in sources), writes=True) as advance:
@@ -207,7 +207,7 @@ def _rows(placement: Placement) -> Iterator[tuple[str, ...]]:
 
 
 def _takes(result: resource_v1.DeviceRequestAllocationResult) -> str:
-    """What of the device: a share's amounts, access beside its owner, or all of it."""
+    """The allocated part of the device: a share's amounts, admin access, or all of it."""
     if result.admin_access:
         return "admin access"
     if result.share_id is None:

@@ -1,4 +1,4 @@
-"""`allot apiserver`: the API server alone."""
+"""`allot apiserver`: run only the API server."""
 
 from __future__ import annotations
 

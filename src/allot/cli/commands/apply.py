@@ -1,4 +1,4 @@
-"""`allot apply`: convert what is safe, lint, then server-side apply."""
+"""`allot apply`: convert what is safe, lint, then apply on the server side."""
 
 from __future__ import annotations
 
@@ -146,11 +146,13 @@ def _refuse_what_lint_finds(
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if errors:
         found = "an error" if errors == 1 else f"{errors} errors"
-        raise Refused(f"lint found {found}; nothing was applied", "--no-lint applies whatever the server accepts")
+        raise Refused(
+            f"lint found {found}; nothing was applied", "--no-lint applies everything that the server accepts"
+        )
 
 
 def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
-    """What lint is to know: of a cluster that may not be listed, as little as without one."""
+    """What lint checks against: without permission to list the cluster, nothing."""
     from allot.cli.linting.config_checks import CONFIG_CHECKS
     from allot.cli.linting.knowledge import live_knowledge
     from allot.core.advice.lint.knowledge import Knowledge
@@ -168,7 +170,7 @@ def _knowledge(cluster: SnapshotSource | None) -> Knowledge:
 
 
 def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
-    """Every object of the input, members of lists one by one; none is for another namespace than the one asked for."""
+    """Every object of the input, with lists replaced by their items; none may be in a namespace other than the requested one."""
     found: list[dict[str, Any]] = []
     pending = [value for file in conversion.files for value in file.documents]
     for value in pending:
@@ -176,7 +178,7 @@ def _objects(conversion: Conversion, namespace: str) -> list[dict[str, Any]]:
             raise Unreadable("a document is not an object: expected apiVersion and kind")
         items = value.get("items")
         if value["kind"].endswith("List") and isinstance(items, list):
-            # The loop goes on with what is added here.
+            # The loop continues with what is added here.
             pending += items
             continue
         metadata = value.get("metadata")

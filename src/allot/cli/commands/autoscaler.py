@@ -1,4 +1,4 @@
-"""`allot autoscaler`: nodes that come and go, against any Kubernetes API server and any provider of Cluster Autoscaler's gRPC protocol."""
+"""`allot autoscaler`: adds and removes nodes, against any Kubernetes API server and any provider of Cluster Autoscaler's gRPC protocol."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def _read_config(path: Path) -> tuple[CloudConfig, Credentials | None, float]:
 
 
 def profile_template(profile: str) -> Template | None:
-    """What a node of a profile is; None if there is no such profile."""
+    """The definition of a profile's node; None if the profile does not exist."""
     pool = PoolSpec(name="profile", machine=profile)
     try:
         return template_of(pool)[0]

@@ -1,4 +1,4 @@
-"""`allot bench`: how fast the control plane is, measured as Kubernetes measures its own."""
+"""`allot bench`: measures the speed of the control plane as Kubernetes measures its own."""
 
 from __future__ import annotations
 

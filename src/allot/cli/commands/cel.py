@@ -1,4 +1,4 @@
-"""`allot cel`: what a device selector means: its type, its cost, and which devices it selects and why."""
+"""`allot cel`: explains a device selector: its type, its cost, and which devices it selects and why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLOURS = {"match": "green", "error": "red"}
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What the expression says about one device."""
+    """The result of the expression for one device."""
 
     driver: str
     pool: str
@@ -195,7 +195,7 @@ def _show_table(selector: CompiledSelector, findings: list[Finding]) -> None:
 
 
 def _type_text(selector: CompiledSelector) -> str:
-    """An attribute has whatever type the device gives it, which CEL calls by the name of a protobuf message."""
+    """An attribute has the type that its device gives it, for which CEL uses the name of a protobuf message."""
     text = str(selector.output_type)
     return text if text == "bool" else f"{text}, known only at run time"
 

@@ -1,4 +1,4 @@
-"""`allot completion`: what a shell needs to complete the command's words."""
+"""`allot completion`: prints shell completion scripts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, f"click knows no completion of {shell}"
     root = click.get_current_context().find_root().command
-    # Not source(), which looks for the shell on this machine first: its script may be for another one.
+    # Not source(), which checks the shell of this machine: the script may be for another machine.
     made = kind(root, {}, "allot", COMPLETION_VARIABLE)
     click.echo(made.source_template % made.source_vars())

@@ -1,4 +1,4 @@
-"""`allot controllers`: what keeps a cluster in order, against any Kubernetes API server."""
+"""`allot controllers`: runs the controllers, against any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DEFAULTS = NodeSettings()
 
 
 class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about controllers."""
+    """The command line options of controllers."""
 
     controllers: tuple[str, ...]
     beside: str
@@ -172,7 +172,7 @@ async def _work(
 
 
 def _adjusted(options: ControllerOptions, rows: Sequence[Row]) -> dict[str, Callable[[Services], Runnable]]:
-    """The controllers that take options, as far as they are chosen."""
+    """The selected controllers that have options."""
     nodes = NodeSettings(
         period_s=options.node_monitor_period,
         grace_s=options.node_monitor_grace_period,

@@ -1,4 +1,4 @@
-"""`allot convert`: manifests of any API generation as Kubernetes takes them today."""
+"""`allot convert`: converts manifests of any API generation to current Kubernetes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _show(answer: PlacementAnswer) -> None:
             waiting.setdefault(pod.reason, []).append(pod.pod)
     for reason, pods in waiting.items():
         write()
-        # A cause in the words of allot explain names its pod.
+        # A cause from allot explain names its pod.
         is_told = f"{pods[0]} " in reason
         write(reason if is_told else f"{pods[0]}: {reason}", "red")
         if len(pods) > 1:

@@ -1,4 +1,4 @@
-"""`allot demo`: guided demonstrations on a cluster of their own."""
+"""`allot demo`: guided demonstrations, each on its own cluster."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _folder(chosen: Demo, keep: bool) -> Iterator[Path]:
 
 @contextmanager
 def _cluster(chosen: Demo, console: Console, folder: Path, keep: bool) -> Iterator[Path]:
-    """The kubeconfig of a cluster of its own, which ends with the demonstration."""
+    """The kubeconfig of a temporary cluster, which ends with the demonstration."""
     kubeconfig, data = folder / "kubeconfig", folder / "data"
     started = ["up", "--detach", "--port", "0", "--feature-gates", chosen.feature_gates]
     for option, name, values in (("--node", "nodes", chosen.nodes), ("--pool", "pools", chosen.pools)):
@@ -160,7 +160,7 @@ def _cluster(chosen: Demo, console: Console, folder: Path, keep: bool) -> Iterat
 
 
 def _check_machine(chosen: Demo, said: str) -> None:
-    """Documents talk to programs in pods, which not every kernel lets run. said: by `allot up`."""
+    """Documents need programs in pods, which not every kernel allows. said: the output of `allot up`."""
     from allot.cli.demos.stage import DemoFailed
 
     for line in said.splitlines():
@@ -171,7 +171,7 @@ def _check_machine(chosen: Demo, said: str) -> None:
 
 
 def _allot(folder: Path, *arguments: str, check: bool = True) -> str:
-    """What it says."""
+    """Its output."""
     done = subprocess.run(
         [sys.executable, "-m", "allot", *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""`allot down`: ends the cluster that `allot up` started."""
+"""`allot down`: stops the cluster that `allot up` started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allot.cli.up.ending import end_cluster
 def down(data_dir: Path) -> None:
     """Stop the cluster of a data directory, in the background or in another terminal, and wait until it has ended.
 
-    The programs of its pods end, too. Objects are kept: the next `allot up` continues with them.
+    The programs of its pods also end. Objects are kept: the next `allot up` continues with them.
 
     \b
     Examples:

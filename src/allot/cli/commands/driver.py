@@ -1,4 +1,4 @@
-"""`allot driver`: begin a driver of one's own, and find out whether it does what the kubelet expects."""
+"""`allot driver`: create a new driver, and test whether it does what the kubelet expects."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _run(work: Coroutine[Any, Any, list[Finding]]) -> list[Finding]:
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:
-        # What ends the command, such as a reader of the output who has seen enough, comes wrapped by the server's tasks.
+        # An exception that ends the command, such as a closed output pipe, arrives wrapped by the server's task group.
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -182,7 +182,7 @@ async def _examine(
         )
         try:
             if needs.objects:
-                # The kinds that come with allot can be among them.
+                # allot's own kinds can be among them.
                 await install(plane.client(), SystemClock())
             await bench.set_up()
             with progress("checks", len(checks), writes=output is not OutputFormat.TABLE) as advance:

@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
     "queues": "queue",
     **{word: word for word in BY_WORD},
 }
-_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc or svc"
+_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc, svc, pdb, node or resourceslice"
 _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
 
 
@@ -90,8 +90,8 @@ def explain(
 
     The first line is the cause. The smallest changes that would let it run follow, each tried with the scheduler's own
     decision on the changed cluster, and what excludes devices from its requests. Workloads (deploy, rs, sts, ds, job,
-    cronjob, hpa), PersistentVolumeClaims (pvc) and Services (svc) have kubectl's names; their cause comes from pods, conditions,
-    events and rollouts. For a queue: its shares, which of its jobs wait and why, and who has to give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
+    cronjob, hpa), PersistentVolumeClaims (pvc), Services (svc), PodDisruptionBudgets (pdb), nodes and ResourceSlices have kubectl's
+    names; their cause comes from pods, conditions, events and rollouts. For a queue: its shares, which of its jobs wait and why, and who must give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
     reads the cluster of the kubeconfig, with read-only permissions, or a dump (-f).
 
     Exit codes: 0 in the desired state or nothing waits, 1 not, 2 wrong usage or unreadable input, 3 the cluster cannot be reached.
@@ -104,6 +104,7 @@ def explain(
       allot explain queue/research                  why its jobs wait, and who makes room for whom
       allot explain deploy/infer                    why its rollout is stuck
       allot explain job train -n ml                 why it failed or does not start
+      allot explain node/gpu-7                      why it is not ready, or takes no pods
       allot explain -A                              everything that is not in its desired state, and why
       allot explain train-0 --pools l4=g2-standard-4    would an autoscaler with this pool help?
       allot explain train-0 -f dump.yaml            offline; allot snapshot > dump.yaml creates a dump
@@ -142,13 +143,13 @@ def _pools(texts: tuple[str, ...], snapshot: Snapshot) -> Sequence[Pool]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """A large snapshot makes millions of objects that stay until the end; to look through them for garbage, also when the program
+    """A large snapshot creates millions of objects that stay until the end; searching them for garbage, also when the program
     ends, takes a fifth of the time."""
     gc.disable()
     try:
         yield
     finally:
-        # What was made since and is still there.
+        # Objects created since that still exist.
         if gc.get_count()[0] > _LARGE_MIN:
             gc.freeze()
         gc.enable()

@@ -1,4 +1,4 @@
-"""`allot export`: a cluster's objects as they can be applied to another cluster."""
+"""`allot export`: writes a cluster's objects so that they can be applied to another cluster."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _values(source: SnapshotSource, namespace: str) -> list[dict[str, Any]]:
     if source.files:
         found = values_in(source.files)
         return [each for each in found if not namespace or each["metadata"].get("namespace") == namespace]
-    # Imported late, as all that speaks to clusters is.
+    # Imported late, like everything that connects to clusters.
     from allot.reading.every_kind import fetch_every_kind
 
     return asyncio.run(fetch_every_kind(connection_of(source), TERMINAL, namespace))

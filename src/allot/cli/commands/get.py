@@ -1,4 +1,4 @@
-"""`allot get`: every single device, what it is and who has it; and the pools they are published in."""
+"""`allot get`: lists every device with its properties and holder, and the pools."""
 
 from __future__ import annotations
 

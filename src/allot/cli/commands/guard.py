@@ -1,4 +1,4 @@
-"""`allot guard`: no device in two claims, on any API server, whoever schedules."""
+"""`allot guard`: prevents double allocation of devices, on any API server and for any scheduler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from allot.yaml_values.writer import yaml_text
 _LEASE = "allot-guard"
 # Kubernetes' bounds of timeoutSeconds.
 _TIMEOUT_S_MAX = 30
-# API servers need a moment to hear of the next certificate.
+# API servers need a moment to learn the next certificate.
 _VALIDITY_S_MIN = 5.0
 
 
@@ -68,7 +68,7 @@ _VALIDITY_S_MIN = 5.0
     default="",
     metavar="IP",
     help="With --webhook-service: the address of this process. The leader sets it as the only endpoint of the Service, which has no "
-    "selector, and the other processes are ready, too.",
+    "selector, and the other processes are also ready.",
 )
 @click.option(
     "--webhook-url",
@@ -124,7 +124,7 @@ _VALIDITY_S_MIN = 5.0
 def guard(prints: bool, validity: float, client_ca_file: Path | None, **arguments: Any) -> None:
     """Run the guard: a validating webhook that refuses allocations of devices that another claim holds.
 
-    Kubernetes stores whatever schedulers allocate. Two schedulers on the same devices, such as kube-scheduler and allot's, eventually
+    Kubernetes stores every allocation that a scheduler writes. Two schedulers on the same devices, such as kube-scheduler and allot's, eventually
     allocate one device to two claims. The API server calls the guard before it stores an allocation, and the guard lets one of two through,
     including shares, capacities and counters of partitions. Allot's own API server does this itself and needs no guard.
 

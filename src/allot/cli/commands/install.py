@@ -1,4 +1,4 @@
-"""`allot install`: parts of allot on somebody's cluster, from the templates of the Helm chart."""
+"""`allot install`: installs parts of allot on any cluster, from the templates of the Helm chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.installing import Target, on_cluster, target_options, with_options
 from allot.cli.output import OutputFormat, talk, write, write_value
 from allot.cli.snapshots import connection_of
-from allot.controllers.upstream_detection import has_allocation_guard
+from allot.controllers.upstream_detection import why_unguarded
 from allot.core.advice.application_order import order_of
 from allot.installation import definitions
 from allot.installation.applying import DRIVERS, PARTS, Cluster, namespace_object
@@ -35,7 +35,7 @@ _ISOLATIONS = ("nodes", "guard", "none")
 
 
 def _values_options(function: Function) -> Function:
-    """Options that say what is rendered."""
+    """Options that determine what is rendered."""
     options = (
         click.option(
             "--image",
@@ -82,7 +82,7 @@ def install(context: click.Context, dry_run: bool) -> None:
     """Install parts of allot on a cluster: drivers, a scheduler beside kube-scheduler, the guard, queues, the dashboard.
 
     Manifests come from the templates of the Helm chart; to use Helm instead, run `allot install chart`. The command never
-    changes objects that somebody else manages. `allot up` includes all parts.
+    changes objects of other owners. `allot up` includes all parts.
 
     \b
     Examples:
@@ -250,11 +250,11 @@ def dashboard(url: str, **options: Any) -> None:
 
 
 def _api_servers(target: Target) -> Iterator[str]:
-    """The API server's name in the kubeconfig: kubectl proxy calls by it whatever is behind the server."""
+    """The API server's name in the kubeconfig: kubectl proxy sends it as the host name."""
     try:
         connection = connection_of(SnapshotSource(kubeconfig=target.kubeconfig, context=target.context))
     except NoCluster:
-        # Printing manifests takes no cluster, and applying them says what is wrong.
+        # Printing manifests needs no cluster, and applying them reports errors.
         return
     host = urlsplit(connection.server).hostname
     if host:
@@ -327,8 +327,10 @@ def _install(
         return
 
     async def work(cluster: Cluster, client: Any) -> None:
-        if _needs_guard(rendered.objects) and not await has_allocation_guard(client):
-            raise Refused("no guard runs in this cluster, and --isolation guard relies on it", "allot install guard")
+        if _needs_guard(rendered.objects) and (reason := await why_unguarded(client)):
+            raise Refused(
+                f"--isolation guard relies on a guard that checks every allocation: {reason}", "allot install guard"
+            )
         await cluster.apply(rendered.objects, part, force=force_conflicts)
         if waits:
             await cluster.wait(rendered.objects, timeout)
@@ -346,7 +348,7 @@ def _needs_guard(objects: Sequence[Object]) -> bool:
 def _rendered(
     own: Object, target: Target, value_files: Sequence[Path], settings: Sequence[str], image: str
 ) -> Rendered:
-    """What the command, files and options say, in this order. Unreadable."""
+    """Values from the command, files and options, in this order. Unreadable."""
     values = own
     try:
         for file in value_files:

@@ -1,4 +1,4 @@
-"""`allot lint`: what is wrong with these manifests, before a cluster sees them?"""
+"""`allot lint`: check manifests before they reach a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _known_rules(_context: click.Context, _parameter: click.Parameter, values: t
     names = [name for value in values for name in value.split(",") if name]
     for name in names:
         if name not in BY_NAME:
-            raise Unreadable(f"rule {name!r}: there is no such rule", did_you_mean(name, BY_NAME))
+            raise Unreadable(f"rule {name!r}: unknown rule", did_you_mean(name, BY_NAME))
     return frozenset(names)
 
 
@@ -182,7 +182,7 @@ def lint(
 
 
 class _Run:
-    """The same question for the files as they are and as they become."""
+    """Lints the files as they are, and again after each round of fixes."""
 
     def __init__(
         self, knowledge: Knowledge, server: ServerAnswers, only: frozenset[str], ignored: frozenset[str]
@@ -191,11 +191,11 @@ class _Run:
         self._server = server
         self._only = only
         self._ignored = ignored
-        # How many there were when it was last asked.
+        # The number of findings in the last run.
         self.objects = 0
 
     def findings(self, contents: dict[str, bytes]) -> list[Finding]:
-        """What is wrong, without what was not asked for."""
+        """The findings of the selected rules."""
         with progress("reading", len(contents)) as advance:
             sources: list[Source] = []
             for name, data in contents.items():
@@ -209,7 +209,7 @@ class _Run:
         ]
 
     def fixed(self, contents: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
-        """The files that the safe fixes change, and how many changes there are."""
+        """The files that safe fixes change, and the number of changes."""
         current = dict(contents)
         count = 0
         for _ in range(_ROUNDS_MAX):

@@ -1,4 +1,4 @@
-"""`allot node`: the agent of a node, against any Kubernetes API server."""
+"""`allot node`: runs the node agent, against any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ _DEFAULT_PROFILE = "n2-standard-4"
 _SECONDS = re.compile(r"0\.0[1-9]|0\.[1-9][0-9]?|[1-9][0-9]{0,4}(\.[0-9]{1,2})?")
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-# Who asks for the version of a node expects one of Kubernetes.
+# Clients expect a Kubernetes version from a node.
 _VERSION = f"v1.37.0+allot-{__version__}"
 
 
 class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about a node."""
+    """The command line options of a node."""
 
     name: str
     root_dir: Path
@@ -108,7 +108,7 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _node_sets(runtime: str, name: str, profile: str, count: int, file: Path | None) -> tuple[NodeSet, ...]:
-    """The simulated nodes that the options ask for."""
+    """The simulated nodes that the options describe."""
     if runtime != "simulated":
         if profile or count > 1 or file is not None:
             raise click.UsageError("--profile, --count and --nodes are for --runtime simulated.")
@@ -585,7 +585,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
 
 
 def _pool_set(pool: PoolSpec, options: NodeArguments, address: str, root: Path, gates: FeatureGates) -> SimulatedSet:
-    """What the nodes of a pool are; they have no names yet."""
+    """The definition of a pool's nodes; they have no names yet."""
     made = _simulated_set(pool.nodes(pool.name), options, address, root, gates)
     labels = {**made.node.labels, POOL_LABEL: pool.name}
     node = msgspec.structs.replace(made.node, labels=labels, annotations=pool.annotations)
@@ -677,7 +677,7 @@ def _network(options: NodeArguments) -> PodNetwork | None:
 def _service_proxy(
     options: NodeArguments, root: Path, address: str, component: Component, informers: Informers
 ) -> ServiceProxy | None:
-    """What leads pods to Services. Pods of processes have a network that does."""
+    """The router for Services. Pods of the process runtime have a network that does this."""
     if options.runtime != "cri":
         if options.service_proxy == "on":
             raise click.UsageError("--service-proxy is for --runtime cri.")
@@ -732,7 +732,7 @@ def _process_runtime(
 
 
 def _authority(given: Path | None, connection: Connection) -> bytes:
-    """Whose certificates clients of the agent show: what was given, or that of the API server's own certificate."""
+    """The authority of the agent's clients: the given one, or the one of the API server's certificate."""
     if given is not None:
         return read_certificates(given)
     if connection.ca_data or connection.ca_file is None:
@@ -753,7 +753,7 @@ def _cannot_listen(error: OSError, options: NodeArguments) -> CannotRun:
 
 
 def _environment(host: str, port: int) -> dict[str, str]:
-    """What an image would set, and where the API server is: there is no service network."""
+    """Environment that an image would set, and the API server's address: there is no service network."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     # Drivers mount programs where every image looks, which need not be where this process does.
     own = kept.get("PATH", "").split(os.pathsep)

@@ -1,4 +1,4 @@
-"""`allot plan`: how many more copies of a manifest fit, what blocks the next one, and what if nodes were added or removed."""
+"""`allot plan`: how many more copies of a manifest fit, what blocks the next one, and how added or removed nodes change that."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _POLICIES = {"default": Policy.DEFAULT, "pack": Policy.PACK, "spread": Policy.SP
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other cluster is to be like."""
+    """The changes that define the other cluster."""
 
     add: tuple[str, ...] = ()
     add_like: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> list[str]:
-        """As it was asked for."""
+        """The changes as given on the command line."""
         named = (
             ("add", self.add),
             ("add-like", self.add_like),
@@ -118,7 +118,7 @@ def plan(
 
     MANIFEST is a pod, a workload with a pod template (a copy is one of its pods), a PodGroup with its pods (a copy is the gang),
     or claims alone. SCHEDULED is what the scheduler would place if you created the copies now, one after another; MAXIMUM is what
-    fits with the best choice of nodes and devices: exact, or "at most" if that is not known.
+    fits with the best choice of nodes and devices: exact, or "at most" if that is unknown.
     ResourceQuotas of the namespace count, as in admission. FREE is what these pods can use: devices on nodes that
     accept them, without taints that they do not tolerate. The command never writes anything.
 
@@ -194,7 +194,7 @@ def _plan_copies(
 
 
 def _fits(outcome: PlanResult) -> bool:
-    """Whether at least one copy starts, be it that others have to give back what is its queue's."""
+    """Whether at least one copy starts, possibly after others give back what they borrowed."""
     return bool(outcome.scheduled or (outcome.queue is not None and outcome.queue.copies))
 
 
@@ -312,7 +312,7 @@ def _plan_pools(
 
 
 def _compute_classes(values: Iterable[Mapping[str, Any]]) -> Iterator[ComputeClass]:
-    """Those of the manifests, which need not be in the cluster yet."""
+    """The classes of the manifests, which need not be in the cluster yet."""
     for value in values:
         if value.get("kind") == COMPUTE_CLASS:
             found = read_object(value)
@@ -405,7 +405,7 @@ def _with_machines(snapshot: Snapshot, added: Iterable[APIStruct]) -> Snapshot:
     return found
 
 
-# --- for people ---
+# --- text output ---
 
 
 def _write(
@@ -436,7 +436,7 @@ def _write(
             write(f"  {stranded.pod}: {stranded.blocked.explanation or stranded.blocked.message}", "red")
     if why is not None:
         write()
-        write("No copy fits. If one were there:")
+        write("No copy fits. If one were created:")
         for line in lines(why):
             write(line, "red" if line == why.cause else None)
     elif outcome.blocked is not None:

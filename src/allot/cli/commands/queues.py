@@ -1,4 +1,4 @@
-"""`allot queues`: the tree of queues, what each deserves, gets, holds and waits for."""
+"""`allot queues`: the tree of queues, with what each deserves, is entitled to, uses and waits for."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def queues(source: SnapshotSource, name: str, watch: bool, output: OutputFormat)
 
 
 def _below(rows: Sequence[QueueUsage], name: str) -> list[QueueUsage]:
-    """A queue and those below it, which come right behind it."""
+    """A queue and its children, which follow it."""
     places = [place for place, row in enumerate(rows) if row.name == name]
     if not places:
         meant = nearest(name, [row.name for row in rows])

@@ -1,4 +1,4 @@
-"""`allot reset`: ends the cluster and removes everything that it kept."""
+"""`allot reset`: stops the cluster and removes all its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`allot scheduler`: pods to nodes and devices, against any Kubernetes API server."""
+"""`allot scheduler`: assigns pods to nodes and devices, against any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from allot.client.informers import Informers
 from allot.controllers.upstream_detection import (
     SCHEDULER_LEASE,
     follow_kube_scheduler,
-    has_allocation_guard,
     is_allot,
     kube_scheduler,
+    why_unguarded,
 )
 from allot.process.interpreter import settle
 from allot.process.metrics import Gauge
@@ -37,7 +37,7 @@ from allot.scheduler.plugin_arguments import BadConfiguration
 
 _log = logging.getLogger("allot.scheduler")
 
-# kube-scheduler's: who schedules the pods of default-scheduler competes with it for this lease.
+# kube-scheduler's: every scheduler of default-scheduler's pods competes with it for this lease.
 _LEASE = "kube-scheduler"
 _OWN_LEASE = "allot-scheduler"
 _DRAIN_S = 3.0
@@ -123,7 +123,7 @@ def _read(path: Path) -> SchedulerConfiguration:
 def _merged(
     context: click.Context, options: ComponentOptions, configuration: SchedulerConfiguration
 ) -> ComponentOptions:
-    """What the command line does not say, the file does."""
+    """The file's settings, overridden by the command line."""
     election = configuration.election
     is_default = any(profile.scheduler_name == DEFAULT_SCHEDULER for profile in configuration.profiles)
     said: dict[str, Any] = {
@@ -144,7 +144,7 @@ class _Neighbour:
     """Another scheduler that holds kube-scheduler's lease, from the start or later."""
 
     def __init__(self, beside: str, component: Component) -> None:
-        """beside: what the command line says of it."""
+        """beside: the command line's setting."""
         self._beside = beside
         self._component = component
         self._holder = ""
@@ -155,7 +155,7 @@ class _Neighbour:
         return {(): 1.0 if self._holder else 0.0}
 
     async def check(self) -> None:
-        """CannotRun beside one that may allocate the same devices."""
+        """CannotRun beside a scheduler that may allocate the same devices."""
         component = self._component
         try:
             warning = await self._judge(await kube_scheduler(component.client, component.clock.seconds()))
@@ -167,7 +167,7 @@ class _Neighbour:
             talk(f"warning: {warning}")
 
     async def follow(self, recorder: EventRecorder) -> None:
-        """The same for one that comes later, or whose guard goes; until cancelled."""
+        """The same for one that starts later, or whose guard disappears; until cancelled."""
         name, namespace = SCHEDULER_LEASE
         lease = Reference(api_version="coordination.k8s.io/v1", kind="Lease", name=name, namespace=namespace)
 
@@ -185,7 +185,7 @@ class _Neighbour:
                 await recorder.flush(_DRAIN_S)
                 raise
             except ApiError as error:
-                _log.warning("whether allocations are guarded beside %s is not known: %s", holder, error)
+                _log.warning("cannot tell whether allocations are guarded beside %s: %s", holder, error)
                 return
             if warning and not is_known:
                 talk(f"warning: {warning}")
@@ -201,10 +201,11 @@ class _Neighbour:
             return ""
         if self._beside == "unguarded":
             return f"{holder} also schedules: devices may be allocated twice"
-        if await has_allocation_guard(self._component.client):
+        reason = await why_unguarded(self._component.client)
+        if not reason:
             return ""
         raise CannotRun(
-            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice",
+            f"scheduler: {holder} holds the Lease kube-system/{_LEASE}, and nothing prevents the two from allocating a device twice: {reason}",
             _BESIDE,
         )
 
@@ -214,7 +215,7 @@ def _not_known(error: Forbidden) -> CannotRun:
 
 
 def _has_lease_of_kube_scheduler(options: ComponentOptions) -> bool:
-    """Whether who works here holds that lease, so that nobody else does."""
+    """Whether this process holds that lease, so that no other does."""
     return options.leader_elect and (options.lease_name, options.lease_namespace) == SCHEDULER_LEASE
 
 
@@ -244,7 +245,7 @@ async def _work(
             tasks.create_task(supervise("the announcement", announcement.run, component.clock))
         if neighbour is not None:
             tasks.create_task(neighbour.follow(made.recorder))
-        # Not started again when it fails: all it knows is in the API, and a new process reads it anew.
+        # Not restarted when it fails: its whole state is in the API, and a new process reads it again.
         tasks.create_task(made.run())
         await made.synced.wait()
         settle()

@@ -1,4 +1,4 @@
-"""`allot snapshot`: everything that advice needs to know of a cluster, as one file."""
+"""`allot snapshot`: writes everything that advice needs from a cluster into one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`allot status`: how the cluster of this machine is doing."""
+"""`allot status`: shows the state of this machine's cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`allot top`: what of the devices is free, in use, by whom, and out of reach."""
+"""`allot top`: which devices are free, in use and by whom, and unavailable."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ _CLAIM_KEYS: dict[str, _Key] = {
 @top.command(short_help="Show what claims hold, and since when.")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace.  [default: that of the context]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("--idle", is_flag=True, help="Only claims that hold devices that nobody uses.")
+@click.option("--idle", is_flag=True, help="Only claims that hold devices that no pod uses.")
 @_sort_option(_CLAIM_KEYS)
 @watch_option
 @snapshot_options
@@ -249,7 +249,7 @@ def claims(
 ) -> None:
     """Show what claims hold and who uses them.
 
-    A claim is pending (a pod waits for its devices), in use, idle (it holds devices that nobody uses), unused (no devices, and
+    A claim is pending (a pod waits for its devices), in use, idle (it holds devices that no pod uses), unused (no devices, and
     no pod wants any), or deleting. HELD FOR is the time since its devices were allocated.
 
     \b
@@ -346,7 +346,7 @@ def _node_cells(row: NodeUsage) -> tuple[str, ...]:
 
 
 def _rounded(memory: str) -> str:
-    """An amount of memory in the largest unit of which there is one, with one decimal at most; JSON has all digits."""
+    """An amount of memory in the largest fitting unit, with at most one decimal; JSON has all digits."""
     amount: float = Quantity.parse(memory).value()
     for unit in _MEMORY_UNITS:
         if amount < _UNIT_STEP:

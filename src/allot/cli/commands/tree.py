@@ -1,4 +1,4 @@
-"""`allot tree`: what belongs to what, from a pod to its devices and from a device to its pods."""
+"""`allot tree`: shows related objects, from a pod to its devices and from a device to its pods."""
 
 from __future__ import annotations
 

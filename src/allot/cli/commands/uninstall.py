@@ -1,4 +1,4 @@
-"""`allot uninstall`: parts that `allot install` brought onto a cluster, away again."""
+"""`allot uninstall`: removes parts that `allot install` installed."""
 
 from __future__ import annotations
 

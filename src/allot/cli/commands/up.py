@@ -1,4 +1,4 @@
-"""`allot up`: a cluster on this machine, with simulated nodes, this machine as a node, or none."""
+"""`allot up`: runs a cluster on this machine, with simulated nodes, this machine as a node, or none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARGUMENTS = "allot.cli.commands.up.arguments"
 
 
 class _CountsBelongToNodes(click.Command):
-    """`--node SPEC --count N` is `--node SPEC=N`: the count is that of the node before it."""
+    """`--node SPEC --count N` means `--node SPEC=N`: the count applies to the preceding node."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = tuple(args)
@@ -168,7 +168,7 @@ def up(
     """
     server = options_of(arguments)
     if server.loopback_kubelets is None:
-        # The nodes that it starts are there, whatever the server listens on.
+        # Its own nodes are on this machine, whatever address the server listens on.
         server = msgspec.structs.replace(server, loopback_kubelets=True)
     if etcd and (server.memory or server.etcd_servers):
         raise click.UsageError("--etcd cannot be used together with --memory or --etcd-servers.")
@@ -178,7 +178,7 @@ def up(
         state = start_in_background(server.data_dir, [each for each in given if each != "--detach"])
         announce(state, background=server.data_dir)
         return
-    # Imported here, not by those that only start one in the background: that one says what is wrong with its nodes.
+    # Imported here, not when starting one in the background: that process reports problems with its nodes.
     from allot.cli.serving import run_server
     from allot.cli.up.etcd_child import find_etcd
     from allot.cli.up.kubeconfigs import kubeconfig_to_merge_into
@@ -202,7 +202,7 @@ def up(
 
 
 def _nodes(specs: tuple[str, ...], pools: tuple[str, ...], time_factor: float | None, folder: Path) -> Nodes:
-    """What the options ask for; if they ask for nothing, what there was the last time."""
+    """The nodes that the options name; without any, those of the last start."""
     from allot.cli.up.node_sets import kept_nodes, parse_specs
     from allot.devices.pool_files import parse_pools
 

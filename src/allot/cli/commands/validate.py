@@ -1,4 +1,4 @@
-"""`allot validate`: would the API server take these objects?"""
+"""`allot validate`: checks whether the API server would accept objects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from allot.cli.errors import Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.linting.server_answers import ServerAnswers
 from allot.cli.output import OutputFormat, output_option, progress, talk, write, write_value
+from allot.core.advice.lint.unserved import group_meant
 from allot.core.features import FeatureGates
 from allot.core.model.codec import DecodeError, decode_object
 from allot.core.model.convert import ConversionError
@@ -31,12 +32,12 @@ from allot.reading.manifests import Manifest, manifests_in, read_sources
 
 EXIT_REFUSED = 1
 
-# Kinds of the core that only their device parts are typed of: the server's rules for all built-in kinds say more about them.
+# Core kinds of which only the device parts are typed: the server's rules for all built-in kinds cover more.
 _UNTYPED = frozenset(("Pod", "Node", "Namespace", "PriorityClass"))
 
 
 class ValidationResult(msgspec.Struct, frozen=True):
-    """What is wrong with one object, and what its author should know although it is not wrong."""
+    """The errors and warnings of one object."""
 
     manifest: Manifest
     errors: tuple[FieldError, ...] = ()
@@ -82,7 +83,7 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     """Check manifests offline as the API server of Kubernetes 1.37 would, and show all errors at once.
 
     FILE is YAML or JSON, a list as `kubectl get -o yaml` prints it, a directory, or - for stdin. All built-in kinds
-    are known, custom resources are not. Objects are checked as if they were created now; a status without a spec as
+    are known; custom resources are not checked, and a note says which. Objects are checked as if they were created now; a status without a spec as
     a change to the object of that name in the input. Admin access is checked for namespaces in the input.
     `allot lint` also finds manifests that the server accepts but that cannot work.
 
@@ -102,14 +103,21 @@ def validate(files: tuple[str, ...], gates: FeatureGates, strict: bool, output: 
     surroundings = ValidationContext.of(manifests)
     server = ServerAnswers(gates)
     invalid = 0
+    custom: dict[str, int] = {}
     with progress("validating", len(manifests), writes=True) as advance:
         for manifest in manifests:
             verdict = _verdict(manifest, surroundings, server, gates, strict)
             invalid += bool(verdict.errors)
+            if not verdict.checked and not verdict.warnings:
+                kind = f"{manifest.kind} ({manifest.api_version})"
+                custom[kind] = custom.get(kind, 0) + 1
             _show(verdict, output)
             advance()
+    if custom:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in custom.items())
+        talk(f"note: custom resources are not checked: {kinds}")
     if output is OutputFormat.TABLE:
-        _show_total(manifests, invalid)
+        _show_total(len(manifests) - sum(custom.values()), invalid)
     return EXIT_REFUSED if invalid else 0
 
 
@@ -133,8 +141,11 @@ def _verdict(
             warning = "not checked: a status without a spec needs the object it belongs to in the input"
             return ValidationResult(manifest, warnings=(warning,), checked=False)
     except UnknownKind:
-        if (manifest.group, manifest.version, manifest.kind) not in server.kinds():
-            # A custom resource may be meant, but a slip is more likely.
+        served = server.kinds()
+        if (manifest.group, manifest.version, manifest.kind) not in served:
+            if group_meant(manifest.group, served) is None:
+                return ValidationResult(manifest, checked=False)
+            # The group is Kubernetes' own or similar: a misspelling.
             text = f'no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
             return ValidationResult(manifest, (FieldError("kind", NOT_SUPPORTED, text),))
         errors, warnings, unknown = _checked_by_server(manifest, server)
@@ -158,12 +169,12 @@ def _is_status_only(manifest: Manifest) -> bool:
     return kind.has_status and "status" in manifest.value and "spec" not in manifest.value
 
 
-# Errors, warnings (of which some are about unknown fields) and unknown fields.
+# Errors, warnings (some about unknown fields) and unknown fields.
 _Checked = tuple[tuple[FieldError, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def _checked_by_server(manifest: Manifest, server: ServerAnswers) -> _Checked:
-    """Kinds whose rules are about JSON values."""
+    """Kinds whose rules apply to JSON values."""
     schema = server.schema(manifest.group, manifest.version, manifest.kind)
     report = check_fields(manifest.value, schema) if schema is not None else FieldReport()
     if report.wrong:
@@ -223,9 +234,11 @@ def _as_data(verdict: ValidationResult) -> dict[str, Any]:
     }
 
 
-def _show_total(manifests: Sequence[Manifest], invalid: int) -> None:
-    count = len(manifests)
-    if invalid:
+def _show_total(count: int, invalid: int) -> None:
+    """count: the objects that were checked."""
+    if not count:
+        write("no object was checked")
+    elif invalid:
         verb = "is" if invalid == 1 else "are"
         write("the object is not valid" if count == 1 else f"{invalid} of {count} objects {verb} not valid")
     else:

@@ -1,1 +1,1 @@
-"""What `allot convert` and `allot apply` do with texts and clusters: rewrite files with their comments, apply objects in order."""
+"""Files and clusters for `allot convert` and `allot apply`: rewrites files with their comments, applies objects in order."""

@@ -1,4 +1,4 @@
-"""Objects to a cluster by server-side apply, in the order in which they need each other."""
+"""Applies objects to a cluster by server-side apply, dependencies first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from allot.reading.live import TRIES_MAX
 FIELD_MANAGER = "allot"
 # A person waits for the answer.
 _REQUEST_TIMEOUT_S = 10.0
-# How long a kind may take to be served after its definition was made.
+# How long the server may take to serve a kind after its definition was created.
 _DEFINITION_WAIT_S = 10.0
 _DEFINITION_ASKED_EVERY_S = 0.2
 
@@ -47,7 +47,7 @@ def in_order(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def not_applied(value: dict[str, Any]) -> Applied:
-    """What would become of an object that no cluster was asked about."""
+    """The result for an object without a cluster."""
     return _applied(value, "created")
 
 
@@ -114,7 +114,7 @@ class _Applying:
             try:
                 return await self._client.of_kind(value["apiVersion"], value["kind"])
             except UnknownResource:
-                # Perhaps its definition was made just now, and the server has not got that far.
+                # Its definition may have just been created and not be served yet.
                 if not self._definitions or self._settings.dry_run or waited >= _DEFINITION_WAIT_S:
                     raise
             await asyncio.sleep(_DEFINITION_ASKED_EVERY_S)
@@ -143,6 +143,6 @@ class _Applying:
 
 
 def _said(value: dict[str, Any]) -> dict[str, Any]:
-    """The object without what says who wrote it when."""
+    """The object without managedFields and other traces of writes."""
     metadata = {key: item for key, item in value["metadata"].items() if key not in ("managedFields", "resourceVersion")}
     return {**value, "metadata": metadata}

@@ -1,6 +1,6 @@
-"""Files through the conversion: read as far as they can be mended, converted together, and written back as text.
+"""Converts files: reads and repairs them, converts them together, and writes them back as text.
 
-Shared by `allot convert` and `allot apply`. All files of a command are one input: a claim's parameters may be in another file
+Shared by `allot convert` and `allot apply`. All files of a command are one input: a claim's parameters may be in a different file
 than the claim.
 """
 
@@ -108,7 +108,7 @@ def convert_files(paths: Sequence[str], options: Options) -> Conversion:
 
 
 def _mended(data: bytes, name: str) -> tuple[Source, str, list[NotedChange]]:
-    """A text without the slips of word processors, what it was before, and what was mended."""
+    """A text without word processor characters, the original, and the repairs."""
     source = read_source(data, name)
     before = source.text
     edits = [edit for flaw in source.flaws if flaw.fix is not None for edit in flaw.fix.edits]
@@ -144,7 +144,7 @@ def _repair(flaw: Flaw, name: str, text: str) -> NotedChange:
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What became of a document: new ones that it needs, and itself unless it is gone."""
+    """The result for a document: new ones that it needs, and itself unless it was dropped."""
 
     document: Written
     needs: tuple[Any, ...]
@@ -152,7 +152,7 @@ class _Outcome(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """What is there in its place."""
+        """What replaces it."""
         return (*self.needs, self.result.value) if self.result is not None else self.needs
 
     @property
@@ -172,7 +172,7 @@ def _files(mended: Sequence[tuple[Source, str, list[NotedChange]]], result: Conv
 
 
 def _outcomes(documents: Sequence[Written], result: Converted) -> Iterator[_Outcome]:
-    """Of each document in turn. New ones precede the one that needs them."""
+    """The result of each document in turn. New ones precede the one that needs them."""
     needs: list[Any] = []
     by_origin: dict[int, tuple[tuple[Any, ...], ConvertedDocument]] = {}
     for converted in result.documents:
@@ -260,7 +260,7 @@ def tell(conversion: Conversion) -> None:
     """Every change and problem on stderr: where, old, new, why and how sure."""
     for change in conversion.changes:
         field = f"{change.field}: " if change.field else ""
-        # The field says the key already.
+        # The field already names the key.
         old = change.old.removeprefix(f"{_last_key(change.field)}: ")
         old, new = shown(old) or _NOTHING, shown(change.new) or _NOTHING
         talk(f"{change.file}:{change.line}: {field}{old} -> {new}")
@@ -277,7 +277,7 @@ def _last_key(field: str) -> str:
 
 
 def refuse_unless_usable(conversion: Conversion, accepted: Confidence, *, done: str) -> None:
-    """Refused when something cannot be converted, or only by a reading that nobody has accepted."""
+    """Refused if something cannot be converted, or only with less confidence than accepted."""
     if conversion.errors:
         count = len(conversion.errors)
         fields = "one field has" if count == 1 else f"{count} fields have"

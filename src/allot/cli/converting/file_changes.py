@@ -1,4 +1,4 @@
-"""Files that a command changes, or shows how it would."""
+"""Files that a command changes, or would change."""
 
 from __future__ import annotations
 

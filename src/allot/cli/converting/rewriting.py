@@ -1,7 +1,7 @@
-"""A document's text with another value in it: what stays the same keeps its text, with comments, order and style.
+"""Rewrites a document for a new value: unchanged parts keep their text, with comments, order and style.
 
-Entries that moved, as the fields of a request did under `exactly`, take their lines along. The result is read again and
-compared; where it does not say what it should (anchors, odd layouts), the document is written anew without its comments.
+Entries that moved, such as the fields of a request under `exactly`, take their lines along. The result is parsed again and
+compared; if it differs from the value (anchors, unusual layouts), the document is written again without its comments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INDENT = 2
 
 
 def extent(text: str, places: Places) -> Span:
-    """From where to where a document's own text goes: from its first character to the end of its last line."""
+    """The span of a document's own text: from its first character to the end of its last line."""
     start, end = places[()].value
     end = start + len(text[start:end].rstrip())
     line_end = text.find("\n", end)
@@ -45,7 +45,7 @@ def rewritten(text: str, places: Places, old: Any, new: Any) -> str:
 
 
 def _moved_back(places: Places, by: int) -> Places:
-    """Places in a text that begins later."""
+    """Places shifted to a later start."""
 
     def span(given: Span) -> Span:
         return given[0] - by, given[1] - by
@@ -76,10 +76,10 @@ class _Rewriting:
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
-        # What stands before the document is not part of it.
+        # Text before the document is not part of it.
         self.top = self._line_of(places[()].value[0])
         self.used: set[Path] = set()
-        # Entries of block mappings by key and value, for those that moved.
+        # Entries of block mappings by key and value, to find those that moved.
         self.by_content: dict[tuple[str, str], list[Path]] = {}
         self._index(old, ())
 
@@ -120,7 +120,7 @@ class _Rewriting:
     def _last_line(self, path: Path) -> int:
         start, end = self.places[path].value
         key = self.places[path].key
-        # A block of text ends where the next line begins, which may be beyond the document.
+        # A block scalar ends where the next line begins, which may be beyond the document.
         end = min(end, len(self.text))
         while end > start and self.text[end - 1] in " \t\r\n":
             end -= 1
@@ -136,7 +136,7 @@ class _Rewriting:
         return line if self.lines[line][:column].strip() else self._with_comments(line, column)
 
     def _with_comments(self, line: int, column: int) -> int:
-        """The first of the comments above a line that begin where it begins."""
+        """The first of the comments directly above a line with the same indentation."""
         while line > self.top:
             above = self.lines[line - 1]
             if not above.lstrip().startswith("#") or len(above) - len(above.lstrip()) != column:
@@ -174,7 +174,7 @@ class _Rewriting:
     # --- the new lines ---
 
     def mapping(self, new: dict[str, Any], path: Path | None, indent: int) -> list[str]:
-        """Lines of the entries of a mapping; the path is that of the old mapping it was."""
+        """Lines of the entries of a mapping; path: of the old mapping."""
         old = self._at(path) if path is not None else None
         lines: list[str] = []
         for key, value in new.items():
@@ -205,7 +205,7 @@ class _Rewriting:
         return [*comments, *_dumped({key: value}, indent)]
 
     def _moved(self, key: str, value: Any) -> Path | None:
-        """An entry that stands somewhere else in the old text and no longer there."""
+        """An entry that was elsewhere in the old text and moved."""
         if not isinstance(value, dict | list) and not isinstance(value, str):
             return None
         for path in self.by_content.get((key, _canonical(value)), ()):

@@ -1,4 +1,4 @@
-"""The demonstrations that there are: catalogue.yaml and tutorials.yaml, read."""
+"""Loads the demonstrations: catalogue.yaml and tutorials.yaml."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FILES = ("catalogue.yaml", "tutorials.yaml")
 
 @cache
 def demos() -> dict[str, Demo]:
-    """All demonstrations by name, in the order in which they are listed."""
+    """All demonstrations by name, in display order."""
     rows = [row for file in _FILES for row in read_data_file(__package__, file, tuple[dict[str, Any], ...])]
     return {row["name"]: _demo(row) for row in rows}
 
 
 def _demo(row: dict[str, Any]) -> Demo:
-    # A step is known by its first word: `say: ...`, `run: ...`.
+    # The first word determines the step: `say: ...`, `run: ...`.
     steps = tuple(msgspec.convert(step, STEPS[next(iter(step))]) for step in row.pop("steps"))
     return Demo(**msgspec.structs.asdict(msgspec.convert(row, Topic)), steps=steps)

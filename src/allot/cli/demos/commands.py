@@ -1,5 +1,5 @@
-"""Runs the commands of a demonstration: kubectl's by kubectl, or by the client of allot where kubectl is not installed. Those of documents are lines
-for a shell, which need the programs that the documents need."""
+"""Runs the commands of a demonstration: with kubectl, or with allot's client if kubectl is not installed. Commands of documents are lines
+for a shell, which needs the programs that the documents use."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from allot.client.errors import ApiError
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _COMMAND_S_MAX = 120.0
 _OF_DOCUMENTS = ("bash", "kubectl", "curl")
-# The command that plays the demonstration, whatever else is on the PATH.
+# The running `allot`, whatever else is on the PATH.
 _ALLOT = 'allot() { "$ALLOT_PYTHON" -m allot "$@"; }\n'
 
 
 def missing_programs(demo: Demo) -> tuple[str, ...]:
-    """What a demonstration needs and this machine has not got."""
+    """This machine lacks something that a demonstration needs."""
     needed = (*_OF_DOCUMENTS, *demo.needs) if demo.document else ()
     return tuple(each for each in needed if shutil.which(each) is None)
 
@@ -49,7 +49,7 @@ class Commands:
         self.has_kubectl = shutil.which("kubectl") is not None
 
     async def run(self, line: str) -> Ran:
-        """Whatever a demonstration may want to run."""
+        """Any command of a demonstration."""
         if self._demo.document:
             return await self._process("bash", "-c", _ALLOT + line)
         program, *arguments = shlex.split(line)
@@ -86,7 +86,7 @@ class Commands:
         return {**os.environ, **own, **self._demo.environment}
 
     async def _instead_of_kubectl(self, arguments: list[str]) -> Ran:
-        """The few things that demonstrations ask of kubectl: apply -f, get, delete pod, logs."""
+        """The few kubectl commands that demonstrations use: apply -f, get, delete pod, logs."""
         verb, rest = arguments[0], arguments[1:]
         options = {name: rest.pop(rest.index(name) + 1) for name in ("-n", "-c", "-f") if name in rest}
         words = [word for word in rest if not word.startswith("-")]

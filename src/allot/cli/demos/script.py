@@ -1,4 +1,4 @@
-"""What a demonstration is made of, as data."""
+"""The parts of a demonstration, as data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"text
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"command": "run"}):
-    """A command as a user would type it, and what to look at in its output."""
+    """A command as a user would type it, and what to show of its output."""
 
     command: str
     # Lines of the output that are shown; 0 shows all.
     lines_max: int = 0
-    # A regular expression for the line with which the part begins that is shown.
+    # A regular expression for the first line to show.
     starts_at: str = ""
-    # The exit code that the command has to end with.
+    # The expected exit code.
     code: int = 0
-    # A regular expression for something that the output has to show; the command is run again until it does.
+    # A regular expression that the output must match; the command is repeated until it does.
     shows: str = ""
 
 
@@ -35,19 +35,19 @@ class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"kin
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"pods": "wait"}):
-    """Until pods are in a state: Running, Succeeded, Failed, Unschedulable, or Gone."""
+    """Wait until pods are in a state: Running, Succeeded, Failed, Unschedulable, or Gone."""
 
     pods: tuple[str, ...]
     state: str
 
 
 Step = Say | Run | Show | Wait
-# By the word that a step begins with in catalogue.yaml.
+# By the first word of a step in catalogue.yaml.
 STEPS: Mapping[str, type[Step]] = {"say": Say, "run": Run, "show": Show, "wait": Wait}
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a demonstration is about, and on which cluster it is played."""
+    """The subject of a demonstration, and its cluster."""
 
     name: str
     title: str
@@ -60,16 +60,16 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     time_factor: float = 1.0
     # What it needs that `allot up` does not turn on by itself: NAME=true,NAME=true.
     feature_gates: str = "allot"
-    # The document whose steps these are. Its commands are for a shell (bash) with kubectl and curl, its manifests are files of `manifests/NAME/` under the
-    # names that it gives them, and it uses the namespace default; so it is played on a cluster of its own only.
+    # The document that the steps follow. Its commands are for bash with kubectl and curl, its manifests are files of `manifests/NAME/` under the
+    # names that it gives them, and it uses the namespace default; so it needs its own cluster.
     document: str = ""
-    # Programs that it needs besides.
+    # Other programs that it needs.
     needs: tuple[str, ...] = ()
     # Variables that the document sets.
     environment: Mapping[str, str] = {}
 
 
 class Demo(Topic, frozen=True, kw_only=True):
-    """A demonstration. Its manifest is `manifests/NAME.yaml`, which its commands call by that name; that of a document has several."""
+    """A demonstration. Its manifest is `manifests/NAME.yaml`, and its commands use that name; a document has several manifests."""
 
     steps: tuple[Step, ...]

@@ -1,6 +1,6 @@
-"""Plays a demonstration: says what happens, runs its commands, waits for what has to come true, and shows all of it.
+"""Plays a demonstration: announces each step, runs its commands, waits for conditions, and shows everything.
 
-Waiting is looking: a step goes on as soon as the pods are in the state that it names, and fails with what was seen instead.
+Waiting is polling: a step continues as soon as the pods are in the named state, and fails with the state seen instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANIFESTS = Path(__file__).parent / "manifests"
 STATE_S_MAX = 60.0
 _LOG_S_MAX = 10.0
 _POLL_S = 0.1
-# Between two runs of a command that does not show yet what it is to show: each is a process.
+# Between two runs of a command whose output does not match yet: each is a process.
 _AGAIN_S = 0.25
 _ACCENTS = {"Running": "green", "Pending": "yellow", "Error": "red", "Failed": "red"}
 _LEFT_OUT = "  …"
@@ -65,7 +65,7 @@ class Stage:
             await self._step(demo, step)
 
     async def refuse_if_in_use(self, demo: Demo) -> None:
-        """On a cluster of others: what is in the namespace already must not be mixed up with what the demonstration makes."""
+        """On someone's cluster: existing objects of the namespace must not be mixed up with those of the demonstration."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
         await self._refuse(f"namespace {demo.namespace}", namespaces, demo.namespace)
         for kind, name, resource in await self._cluster_wide(demo):
@@ -82,7 +82,7 @@ class Stage:
         )
 
     async def _cluster_wide(self, demo: Demo) -> list[tuple[str, str, ResourceClient]]:
-        """Objects that a demonstration makes outside of its namespace: kind, name, and access to them."""
+        """Objects that a demonstration creates outside its namespace: kind, name, and access to them."""
         found = []
         for value in _objects(demo):
             group = value["apiVersion"].rpartition("/")[0]
@@ -99,7 +99,7 @@ class Stage:
         return found
 
     async def clear(self, demo: Demo) -> None:
-        """Take what the demonstration made away from a cluster that goes on."""
+        """Remove what the demonstration created from a cluster that keeps running."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
         for _, name, resource in reversed(await self._cluster_wide(demo)):
             with suppress(NotFound):
@@ -160,7 +160,7 @@ class Stage:
             raise DemoFailed(f"{step.command}: ended with {ran.code}, expected {step.code}")
 
     async def _until_it_shows(self, step: Run, ran: Ran) -> Ran:
-        """What is asked for may not be there yet."""
+        """The object may not exist yet."""
         until = self._clock.monotonic() + STATE_S_MAX
         with self._console.status("waiting"):
             while not re.search(step.shows, ran.text, re.MULTILINE):
@@ -173,7 +173,7 @@ class Stage:
         return ran
 
     async def _until_it_says_something(self, step: Run, ran: Ran) -> Ran:
-        """A container that runs may not have come to speak."""
+        """A running container may not have logged anything yet."""
         until = self._clock.monotonic() + _LOG_S_MAX
         while ran.code == 0 and not ran.text.strip() and self._clock.monotonic() < until:
             await self._clock.sleep(_POLL_S)
@@ -211,7 +211,7 @@ def _state(pod: Mapping[str, Any]) -> str:
 
 
 def _object(demo: Demo, kind: str, name: str) -> Mapping[str, Any]:
-    """The object without what says nothing about it."""
+    """The object without irrelevant fields."""
     found = next(each for each in _objects(demo) if each["kind"] == kind and each["metadata"]["name"] == name)
     return {"kind": kind, "metadata": {"name": name}, "spec": found["spec"]}
 

@@ -1,1 +1,1 @@
-"""What `allot lint` needs from outside of the core: the server's answers, the drivers' answers, clusters and profiles; and how findings are shown."""
+"""What `allot lint` needs besides the core: answers of the server and of drivers, clusters, profiles, and output formats."""

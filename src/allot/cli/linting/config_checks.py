@@ -1,4 +1,4 @@
-"""What the drivers that come with allot would say about opaque parameters."""
+"""How allot's drivers judge opaque parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check_gpu(value: Any) -> None:
 
 
 def _check_nothing(_: Any) -> None:
-    """Decoding says everything."""
+    """Decoding reports every error."""
 
 
 def _checker(kinds: Sequence[ConfigKind], check: Callable[[Any], None]) -> ConfigCheck:

@@ -1,4 +1,4 @@
-"""Findings in the forms that people, programs and services read: text, JSON, GitHub's annotations, SARIF 2.1.0."""
+"""Output formats for findings: text, JSON, GitHub annotations, SARIF 2.1.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 
 
 def text_lines(finding: Finding) -> list[tuple[str, str | None]]:
-    """Lines for people with their colours."""
+    """Colored text lines."""
     about = f"{finding.object}: " if finding.object else ""
     place = f"{finding.source}:{finding.line}:{finding.column}"
     message = " ".join(finding.message.split("\n"))
@@ -29,7 +29,7 @@ def text_lines(finding: Finding) -> list[tuple[str, str | None]]:
 
 
 def total(findings: Sequence[Finding], files: int, fixed: int) -> str:
-    """One line about all of them."""
+    """One summary line."""
     counts = Counter(finding.severity for finding in findings)
     parts = [_counted(counts[severity], severity.value) for severity in Severity if counts[severity]]
     said = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else "nothing found"
@@ -44,7 +44,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def as_json(findings: Sequence[Finding], files: int, fixed: int) -> dict[str, Any]:
-    """For programs."""
+    """JSON."""
     counts = Counter(finding.severity for finding in findings)
     return {
         "findings": [_finding_json(finding) for finding in findings],
@@ -79,7 +79,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 
 def github_line(finding: Finding) -> str:
-    """A workflow command, which becomes an annotation of the line."""
+    """A workflow command, which GitHub shows as an annotation of the line."""
     command = "notice" if finding.severity is Severity.NOTE else finding.severity.value
     place = f"file={_property(finding.source)},line={finding.line},col={finding.column}"
     fix = f"\nfix: {finding.fix.text}" if finding.fix is not None else ""
@@ -95,7 +95,7 @@ def _property(text: str) -> str:
 
 
 def as_sarif(findings: Sequence[Finding]) -> dict[str, Any]:
-    """A log of one run."""
+    """A SARIF log of one run."""
     positions = {rule.name: index for index, rule in enumerate(RULES)}
     driver = {
         "name": "allot lint",

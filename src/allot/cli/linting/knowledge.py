@@ -1,4 +1,4 @@
-"""What lint is to know: a live cluster, dumps of one, hardware profiles, and the drivers that come with allot."""
+"""Loads what lint checks against: a live cluster, dumps, hardware profiles, and allot's drivers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from allot.devices.profiles.machines import machine_names
 from allot.reading.snapshots import SnapshotSource, snapshot_from_files
 
 LIVE = "live"
-# Those without which lint would call what is there unknown, and those that it can do without.
+# Kinds without which lint would report existing objects as unknown, and optional ones.
 _NEEDED = (core_v1.Node, api.DeviceClass, api.ResourceSlice, api.ResourceClaim, api.ResourceClaimTemplate)
 _USED = (*_NEEDED, core_v1.Namespace, api.DeviceTaintRule, PriorityClass, ComputeClass)
 _KINDS = tuple(msgspec.structs.replace(kind, required=kind.type in _NEEDED) for kind in KINDS if kind.type in _USED)
 
 
 class KnowledgeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where knowledge comes from. against: `live`, or files and folders of dumps."""
+    """Where knowledge comes from. against: `live`, or files and directories of dumps."""
 
     against: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class KnowledgeSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_knowledge(source: KnowledgeSource) -> Knowledge:
-    """Everything that is asked for."""
+    """Everything that the options name."""
     objects: tuple[APIStruct, ...] = ()
     dumps = tuple(each for each in source.against if each != LIVE)
     if dumps:
@@ -57,7 +57,7 @@ def read_knowledge(source: KnowledgeSource) -> Knowledge:
 
 
 def live_knowledge(source: SnapshotSource) -> Knowledge:
-    """What a cluster says."""
+    """The objects of a cluster."""
     return Knowledge(cluster=_live(source), config_checks=CONFIG_CHECKS, machines=machine_names())
 
 
@@ -68,7 +68,7 @@ def _live(source: SnapshotSource) -> Snapshot:
 
 
 def profiles_snapshot(names: Iterable[str]) -> Snapshot:
-    """One node of each profile with all that its drivers publish."""
+    """One node of each profile with everything that its drivers publish."""
     objects: list[APIStruct] = []
     for name in dict.fromkeys(names):
         try:

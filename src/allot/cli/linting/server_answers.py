@@ -1,4 +1,4 @@
-"""The API server's answers without a server: the kinds, schemas and rules that `allot apiserver` has, on JSON values."""
+"""The API server's answers without a server: the kinds, schemas and rules of `allot apiserver`, applied to JSON values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UID = "00000000-0000-0000-0000-000000000000"
 
 
 class ServerAnswers:
-    """What a server with these gates would say; objects that name no namespace go to `default`."""
+    """What a server with these gates would answer; objects without a namespace go to `default`."""
 
     def __init__(self, gates: FeatureGates) -> None:
         self._gates = gates
@@ -37,7 +37,7 @@ class ServerAnswers:
         }
 
     def kinds(self) -> Sequence[tuple[str, str, str]]:
-        """Group, version and kind of everything that can be created and kept."""
+        """Group, version and kind of everything that can be created and stored."""
         return list(self._resources)
 
     def schema(self, group: str, version: str, kind: str) -> Schema | None:
@@ -63,11 +63,11 @@ class ServerAnswers:
 
 
 def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
-    """With the namespace that the request would have, and the name and uid that the server would make."""
+    """With the namespace of the request, and the name and uid that the server would generate."""
     metadata = value.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     if not resource.namespaced:
-        # The server clears it, as the request has none.
+        # The server clears it, because the request has none.
         metadata.pop("namespace", None)
     elif not metadata.get("namespace"):
         metadata["namespace"] = DEFAULT_NAMESPACE
@@ -79,8 +79,8 @@ def _named(value: dict[str, Any], resource: Resource) -> dict[str, Any]:
 
 
 def _uid(value: dict[str, Any], metadata: dict[str, Any]) -> str:
-    """Jobs are selected by it. That of an object which a server has made is its own, and stays: the selector and the labels that the
-    server gave it have it, also where the uid itself was cut away from a dump."""
+    """Jobs are selected by it. An object that a server created keeps its own: its generated selector and labels
+    contain it, even if the uid itself was removed from a dump."""
     own = metadata.get("uid")
     if not own and value.get("kind") == "Job" and value.get("status"):
         own = at(value, ("spec", "selector", "matchLabels", JOB_UID_LABEL))

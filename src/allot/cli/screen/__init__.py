@@ -1,4 +1,4 @@
-"""A cluster on the whole terminal: the pages of the dashboard for those who live there. Only ever reads.
+"""A full-screen terminal view of a cluster with the dashboard's pages. Read-only.
 
-`pages` turns rows of the dashboard's model into cells and is pure; `app` draws them and hears keys.
+`pages` turns rows of the dashboard's model into cells and is pure; `app` draws them and handles keys.
 """

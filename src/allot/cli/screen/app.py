@@ -1,4 +1,4 @@
-"""The screen: tabs of pages, a table with a cursor, and beside it the answer about the row that was chosen."""
+"""The screen: tabs of pages, a table with a cursor, and the details of the selected row."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ from allot.dashboard.analysis import TooMany
 from allot.dashboard.following import BY_KIND, Followed, Unknown, wait_for_news
 from allot.yaml_values.writer import yaml_text
 
-# More rows than anybody reads; a filter finds the others.
+# More rows than a user can read; a filter finds the others.
 LINES_MAX = 1000
 _CELL_MAX = 160
+# Narrower than that a column says nothing: then the table scrolls.
+_LAST_MIN = 16
 # How long to wait for news before ages are drawn again.
 _AGES_EVERY_S = 10.0
 _ROWS = {"queues": queue_rows, "capacity": capacity_rows}
@@ -51,7 +53,7 @@ class Screen(App[None]):
     """Shows a cluster until q is pressed."""
 
     CSS = """
-    #summary, #note { height: 1; padding: 0 1; }
+    #summary, #note { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #note { color: $text-muted; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.open { display: block; }
@@ -79,7 +81,8 @@ class Screen(App[None]):
         self._words = ""
         self._lines: dict[str, Line] = {}
         self._rows: dict[str, Row] = {}
-        # What is open beside the table, so that an answer that comes late does not open it again.
+        self._last_max = _CELL_MAX
+        # The open details, so that a late answer does not reopen them.
         self._open = 0
 
     def compose(self) -> ComposeResult:
@@ -94,7 +97,7 @@ class Screen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to follow the cluster."""
+        """Start to follow the cluster."""
         self.query_one(Tabs).can_focus = False
         self.query_one(DataTable).focus()
         self.run_worker(self._follow(), exclusive=True, group="follow")
@@ -115,8 +118,24 @@ class Screen(App[None]):
             return  # another page was chosen meanwhile, which draws itself
         lines = [line for line in page.lines(rows.items(), self._now()) if matches(line, self._words)]
         self._rows = rows
+        self._last_max = self._room(page, lines[:LINES_MAX])
         self._fill(page, lines[:LINES_MAX])
         self.query_one("#note", Static).update(self._note(page, len(rows), len(lines)))
+
+    def _room(self, page: Page, lines: list[Line]) -> int:
+        """How much of the last column fits beside the others. Enter shows the rest."""
+        widths = [
+            max([len(column), *(min(len(line.cells[place][0]), _CELL_MAX) for line in lines)])
+            for place, column in enumerate(page.columns[:-1])
+        ]
+        # A column has a blank on each side; the scroll bar takes two more.
+        room = self.query_one(DataTable).size.width - sum(width + 2 for width in widths) - 4
+        return max(room, _LAST_MIN)
+
+    def on_resize(self) -> None:
+        """The last column fits again."""
+        self._lines = {}
+        self.run_worker(self._draw(), exclusive=True, group="draw")
 
     def _now(self) -> float:
         return self._followed.model.what_if.taken_at or self._followed.clock.seconds()
@@ -143,8 +162,11 @@ class Screen(App[None]):
         model = self._followed.model
         sample = model.sample(0.0)
         total = sample.free + sample.partly + sample.in_use + sample.unavailable
+        # A dump is called by its path, of which the end says most.
+        title = self._followed.title.rpartition("/")[2]
         text = Text.assemble(
-            (self._followed.title, "bold"),
+            (title, "bold"),
+            "" if self._followed.is_live else (" (a dump)", "dim"),
             f"  {len(model.tables['nodes'])} nodes  {sample.free} of {total} devices free  ",
             (f"{sample.unavailable} unavailable  ", "yellow" if sample.unavailable else ""),
             (f"{sample.waiting} pods wait", "yellow" if sample.waiting else ""),
@@ -152,8 +174,6 @@ class Screen(App[None]):
         )
         if self._followed.stale:
             text.append(f"  {self._followed.stale}", "red")
-        elif not self._followed.is_live:
-            text.append("a dump, which does not change", "dim")
         self.query_one("#summary", Static).update(text)
 
     def _note(self, page: Page, there: int, found: int) -> str:
@@ -164,7 +184,7 @@ class Screen(App[None]):
         return LEGEND if page.name == "cluster" else ""
 
     def _fill(self, page: Page, lines: list[Line]) -> None:
-        """Put rows into the table: cells that changed where the rows are the same, else all of them, with the cursor where it was."""
+        """Update the table: only changed cells if the rows are the same, else all of them; the cursor stays."""
         table = self.query_one(DataTable)
         keys = [line.key for line in lines]
         if list(self._lines) == keys and len(table.ordered_columns) == len(page.columns):
@@ -188,8 +208,8 @@ class Screen(App[None]):
         if style == "devices":
             signs = signs_of(self._rows[line.key])[: len(text)]
             return Text.assemble(*signs, "…" if text.endswith("…") else "", no_wrap=True)
-        # What comes last pushes nothing out of sight.
-        shown = text if len(text) <= _CELL_MAX or cell is line.cells[-1] else f"{text[: _CELL_MAX - 1]}…"
+        most = self._last_max if cell is line.cells[-1] else _CELL_MAX
+        shown = text if len(text) <= most else f"{text[: most - 1]}…"
         return Text(shown.replace("\n", " "), style, no_wrap=True, overflow="ellipsis")
 
     def _chosen(self) -> str:
@@ -205,7 +225,7 @@ class Screen(App[None]):
         self.query_one(Tabs).active = name
 
     def action_turn(self, steps: int) -> None:
-        """The next page, or the one before."""
+        """The next or previous page."""
         place = (PAGES.index(self._page) + steps) % len(PAGES)
         self.query_one(Tabs).active = PAGES[place].name
 
@@ -220,13 +240,13 @@ class Screen(App[None]):
             self.run_worker(self._draw(), exclusive=True, group="draw")
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Open the filter."""
         words = self.query_one("#filter", Input)
         words.add_class("open")
         words.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Rows that do not have the words go as they are typed."""
+        """Filter rows while typing."""
         self._words = event.value
         self.run_worker(self._draw(), exclusive=True, group="draw")
 
@@ -235,7 +255,7 @@ class Screen(App[None]):
         self.query_one(DataTable).focus()
 
     def action_close(self) -> None:
-        """What is open beside the table, or else the filter."""
+        """Close the details, or else the filter."""
         detail, words = self.query_one("#detail"), self.query_one("#filter", Input)
         self._open += 1
         if detail.has_class("open"):
@@ -246,7 +266,7 @@ class Screen(App[None]):
         self.query_one(DataTable).focus()
 
     async def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
-        """Enter: the explanation, or what there is to see of an object that has none."""
+        """Enter: the explanation, or the object itself if it has none."""
         key = self._chosen()
         question = question_of(self._page, key) if key else {}
         if question:
@@ -279,7 +299,7 @@ class Screen(App[None]):
             self._show(await asyncio.to_thread(yaml_text, found), opened)
 
     def _show(self, text: str, opened: int | None = None) -> int:
-        """Open the part below the table. opened: what this is the answer to; it comes too late if something else was opened or closed."""
+        """Show details below the table. opened: what they belong to; ignored if something else was opened or closed since."""
         if opened is None:
             self._open += 1
         elif opened != self._open:

@@ -1,4 +1,4 @@
-"""The pages: which columns they have, and the cells of a row. Pure: rows of the dashboard's model in, texts out."""
+"""The pages: their columns and the cells of a row. Pure: rows of the dashboard's model in, texts out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from allot.apiserver.printing.cells import duration
+from allot.dashboard.views.nodes import in_order
 
 Row = Mapping[str, Any]
 # A text, and the style that it is drawn in.
 Cell = tuple[str, str]
 _GI = 1 << 30
-# A sign for each state of a device, so that colour is never all there is to tell them apart.
+# A symbol for each state of a device, so that states differ in more than color.
 SIGNS: Mapping[str, Cell] = {
     "f": ("□", "green"),
     "p": ("◪", "cyan"),
@@ -23,7 +24,7 @@ SIGNS: Mapping[str, Cell] = {
     "x": ("▨", "yellow"),
 }
 UNHEALTHY: Cell = ("✗", "bold red")
-LEGEND = "□ free  ◪ partly in use  ■ in use  ▣ blocked by a partition  ▨ unavailable  ✗ unhealthy"
+LEGEND = "□ free  ◪ partly  ■ in use  ▣ blocked by a part  ▨ unavailable  ✗ unhealthy"
 _SIGNS_MAX = 96
 _BAD = "red"
 _DIM = "dim"
@@ -35,12 +36,12 @@ class Line(msgspec.Struct, frozen=True):
     key: str
     cells: tuple[Cell, ...]
     order: tuple[Any, ...]
-    # What is searched: all that the row says.
+    # The searchable text: everything in the row.
     text: str = ""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page. table: of the model, or the question whose answer it shows; about: the kind that a row is of, in words of `explain` and of the API."""
+    """A page. table: of the model, or the question whose answer it shows; about: the kind of a row, in the words of `explain` and of the API."""
 
     name: str
     title: str
@@ -66,7 +67,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def matches(line: Line, words: str) -> bool:
-    """Whether a row says all of these words."""
+    """Whether a row contains all of these words."""
     return all(word in line.text or word in line.key.lower() for word in words.lower().split())
 
 
@@ -91,7 +92,7 @@ def _devices(row: Row) -> Iterator[Row]:
 
 
 def signs_of(row: Row) -> list[Cell]:
-    """A sign for each device of a node, those of one NUMA node together."""
+    """A symbol for each device of a node, grouped by NUMA node."""
     found: list[Cell] = []
     before: object = None
     for device in _devices(row):
@@ -133,14 +134,14 @@ def _share(pair: Sequence[int], unit: int) -> str:
 
 def _node_cells(key: str, row: Row, now: float) -> tuple[Cell, ...]:
     if "cpu" not in row:
-        return ((key, ""), _node_state(row), *_plain("-", "-", "-", _free(row), "-", "", ""))
+        return ((key, ""), _node_state(row), *_plain("-", "-", "-", _free(row), "-", "-", ""))
     used, most = row["pods"]
     return (
         (key, ""),
         _node_state(row),
         *_plain(_share(row["cpu"], 1000), _share(row["mem"], _GI), f"{used}/{most}", _free(row), row.get("group", "-")),
-        (", ".join(row.get("taints", ())), _DIM),
         *_plain(_age(row.get("at"), now)),
+        (", ".join(row.get("taints", ())), _DIM),
     )
 
 
@@ -152,8 +153,14 @@ def _pending_cells(key: str, row: Row, now: float) -> tuple[Cell, ...]:
     return (
         (key, ""),
         (state, _BAD if state == "Stuck" else "yellow"),
-        *_plain(_age(row.get("at"), now), row.get("prio", 0), ", ".join(row.get("claims", ())) or "-"),
-        (f"{row['why']}: {row['msg']}" if row.get("why") else row.get("msg", ""), ""),
+        *_plain(
+            _age(row.get("at"), now), row.get("tries", "-"), row.get("prio", 0), ", ".join(row.get("claims", ())) or "-"
+        ),
+        # That it is unschedulable is what the page is about.
+        (
+            f"{row['why']}: {row['msg']}" if row.get("why") not in (None, "", "Unschedulable") else row.get("msg", ""),
+            "",
+        ),
     )
 
 
@@ -167,9 +174,11 @@ def _claim_cells(key: str, row: Row, now: float) -> tuple[Cell, ...]:
     return (
         (key, ""),
         (state, _CLAIM_STYLES.get(state, "")),
-        *_plain("; ".join(row.get("asks", ())), ", ".join(devices) or "-", ", ".join(users) or "-"),
-        (row.get("x", ""), _BAD),
         *_plain(_age(row.get("since") or row.get("at"), now)),
+        (f"{row['use'][0]}%" if "use" in row else "-", "cyan" if "low" in row else ""),
+        *_plain(", ".join(users) or "-", "; ".join(row.get("asks", ()))),
+        (row.get("x", ""), _BAD),
+        *_plain(", ".join(devices) or "-"),
     )
 
 
@@ -178,8 +187,8 @@ def _gang_cells(key: str, row: Row, now: float) -> tuple[Cell, ...]:
     return (
         (key, ""),
         (state, "" if state in ("placed", "done") else "yellow"),
-        *_plain(f"{row['placed']}/{row['pods']}", row["min"], row.get("queue", "-")),
-        *_plain(", ".join(row.get("domains", ())) or "-", row.get("msg", ""), _age(row.get("at"), now)),
+        *_plain(f"{row['placed']}/{row['pods']}", row["min"], _age(row.get("at"), now), row.get("queue", "-")),
+        *_plain(", ".join(row.get("domains", ())) or "-", row.get("msg", "")),
     )
 
 
@@ -198,7 +207,7 @@ def _event_cells(_key: str, row: Row, now: float) -> tuple[Cell, ...]:
 
 
 def queue_rows(answer: Row) -> Iterator[tuple[str, Row]]:
-    """One row for each resource of each queue that somebody uses or wants."""
+    """One row for each resource of each queue that is used or requested."""
     for place, queue in enumerate(answer.get("queues", ())):
         shown = [each for each in queue["resources"] if each["resource"] in answer.get("resources", ())]
         for number, each in enumerate(shown):
@@ -237,29 +246,29 @@ def _capacity_cells(_key: str, row: Row, _now: float) -> tuple[Cell, ...]:
 PAGES: tuple[Page, ...] = (
     Page(
         "cluster", "Cluster", ("NODE", "DEVICES", "FREE", "MODEL", "STATE"), _cluster_cells,
-        lambda key, row: (not any(_devices(row)), key), "nodes", kind="Node",
+        lambda key, row: (not any(_devices(row)), in_order(key)), "nodes", kind="Node",
     ),
     Page(
-        "pending", "Pending", ("POD", "STATE", "AGE", "PRIORITY", "CLAIMS", "WHY"), _pending_cells,
-        lambda key, row: (-row.get("prio", 0), str(row.get("at")), key), "pods", explains="pod", kind="Pod",
+        "pending", "Pending", ("POD", "STATE", "AGE", "TRIED", "PRIO", "CLAIMS", "WHY"), _pending_cells,
+        lambda key, row: (-row.get("prio", 0), str(row.get("at")), in_order(key)), "pods", explains="pod", kind="Pod",
         shows=lambda row: "msg" in row, empty="No pod waits.",
     ),
     Page(
-        "claims", "Claims", ("CLAIM", "STATE", "ASKS", "DEVICES", "PODS", "TROUBLE", "SINCE"), _claim_cells,
-        lambda key, _row: (key,), "claims", explains="claim", kind="ResourceClaim",
+        "claims", "Claims", ("CLAIM", "STATE", "SINCE", "BUSY", "PODS", "ASKS", "TROUBLE", "DEVICES"), _claim_cells,
+        lambda key, _row: (in_order(key),), "claims", explains="claim", kind="ResourceClaim",
     ),
     Page(
         "queues", "Queues", ("QUEUE", "RESOURCE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING", "WAITING"),
         _queue_cells, lambda _key, row: row["place"], "queues", asks=True, explains="queue", empty="There are no queues.",
     ),
     Page(
-        "gangs", "Gangs", ("GANG", "STATE", "PLACED", "MINIMUM", "QUEUE", "DOMAINS", "SAID", "AGE"), _gang_cells,
+        "gangs", "Gangs", ("GANG", "STATE", "PLACED", "MINIMUM", "AGE", "QUEUE", "DOMAINS", "SAID"), _gang_cells,
         lambda key, row: (row["s"] in ("placed", "done"), key), "gangs", explains="gang", kind="PodGroup",
         empty="There are no gangs.",
     ),
     Page(
-        "nodes", "Nodes", ("NODE", "STATE", "CPU", "MEMORY GI", "PODS", "FREE DEVICES", "POOL", "TAINTS", "AGE"), _node_cells,
-        lambda key, _row: (key,), "nodes", kind="Node",
+        "nodes", "Nodes", ("NODE", "STATE", "CPU", "MEMORY GI", "PODS", "FREE DEVICES", "POOL", "AGE", "TAINTS"), _node_cells,
+        lambda key, _row: (in_order(key),), "nodes", kind="Node",
     ),
     Page(
         "capacity", "Capacity",
@@ -275,7 +284,7 @@ PAGES: tuple[Page, ...] = (
 
 
 class _Newest(str):
-    """Sorts behind what is later."""
+    """Sorts in reverse time order."""
 
     __slots__ = ()
 
@@ -284,7 +293,7 @@ class _Newest(str):
 
 
 def object_of(page: Page, key: str, row: Row) -> tuple[str, str, str]:
-    """Kind, namespace and name of what a row is about; empty if that cannot be looked at."""
+    """Kind, namespace and name of a row's object; empty if it cannot be shown."""
     if page.name == "events":
         return str(row.get("kind", "")), str(row.get("ns", "")), str(row.get("name", ""))
     if page.kind in ("", "Node"):
@@ -294,7 +303,7 @@ def object_of(page: Page, key: str, row: Row) -> tuple[str, str, str]:
 
 
 def question_of(page: Page, key: str) -> Mapping[str, str]:
-    """What to ask `explain` about a row; empty if there is nothing to explain."""
+    """The `explain` argument of a row; empty if there is nothing to explain."""
     if not page.explains:
         return {}
     if page.name == "queues":

@@ -15,7 +15,7 @@ from allot.reading.snapshots import SnapshotSource
 
 def show_screen(source: SnapshotSource) -> None:
     """Until q is pressed."""
-    # What is logged would be drawn over the screen, which says itself when the cluster cannot be reached.
+    # Log output would overwrite the screen, which shows itself if the cluster cannot be reached.
     logging.disable()
     asyncio.run(_show(source))
 

@@ -1,4 +1,4 @@
 """A cluster as a group of processes on this machine, for `allot up`, `down`, `status` and `reset`.
 
-Knows processes, folders and kubeconfigs. What the processes do is in `controlplane`, `node` and `devices`.
+Knows processes, directories and kubeconfigs. `controlplane`, `node` and `devices` contain what the processes do.
 """

@@ -1,4 +1,4 @@
-"""What `allot up` says when a cluster is ready: where it is, how to use it, what to try."""
+"""The message of `allot up` when a cluster is ready: its address, how to use it, what to try."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.cli.up.instance import InstanceState
 
 
 def announce(state: InstanceState, *, background: Path | None) -> None:
-    """On stderr, as all talk. background: the data directory of a cluster that nobody has in a terminal."""
+    """On stderr, like all messages. background: the data directory of a cluster in the background."""
     talk(f"ready: {state.url}")
     if state.commands:
         talk(f"commands of pods: {state.commands}")

@@ -1,4 +1,4 @@
-"""The simulated cloud beside the simulated nodes: machines that come become nodes of the process, and autoscalers ask it over a socket."""
+"""The simulated cloud of the simulated nodes: new machines become nodes of the process, and autoscalers connect over a socket."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Machines:
     def __init__(self, nodes: SimulatedNodes, make: MakeSet) -> None:
         self._nodes = nodes
         self._make = make
-        # Those of which there may be nodes.
+        # Pools that may have nodes.
         self._specs: dict[str, PoolSpec] = {}
         self._kinds: dict[str, SimulatedSet] = {}
 
@@ -75,11 +75,11 @@ class _Machines:
         await self._nodes.add(replace(kind, node=replace(kind.node, provider_id=provider_id)), name)
 
     async def publish(self, name: str) -> None:
-        """Its drivers are there."""
+        """Start its drivers."""
         await self._nodes.publish(name)
 
     async def stop(self, name: str) -> None:
-        """It is gone; tried until the API knows."""
+        """Remove it; retried until the API reflects it."""
         while True:
             try:
                 await self._nodes.remove(name)
@@ -89,7 +89,7 @@ class _Machines:
 
 
 def cloud_pools(pools: Sequence[PoolSpec], *, on_demand: bool = False) -> list[CloudPool]:
-    """Pools as the cloud has them. on_demand: they are made when they are first asked for."""
+    """The cloud's pools. on_demand: they are created on first use."""
     found = []
     for pool in pools:
         template, _ = template_of(pool)
@@ -120,7 +120,7 @@ def cloud_pools(pools: Sequence[PoolSpec], *, on_demand: bool = False) -> list[C
 
 
 class _Offers:
-    """Pools that are made on demand for the ComputeClasses there are."""
+    """Pools that are created on demand for existing ComputeClasses."""
 
     def __init__(self, given: PoolFile, cloud: SimulatedCloud, machines: _Machines, nodes: SimulatedNodes) -> None:
         self._given = given
@@ -131,7 +131,7 @@ class _Offers:
         self._news = asyncio.Event()
 
     def put_again(self) -> None:
-        """Those that a process before this one has made."""
+        """Pools that an earlier process created."""
         specs = [msgspec.json.decode(origin, type=PoolSpec) for origin in self._cloud.made_before.values()]
         self._machines.know(specs)
         for pool in cloud_pools(specs):
@@ -140,7 +140,7 @@ class _Offers:
     def changed(self, change: Change[dict[str, Any]]) -> None:
         """For an informer of ComputeClasses."""
         if change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec"):
-            # Its status is no news.
+            # A status change is irrelevant.
             return
         if change.new is None:
             self._classes.pop(change.key, None)
@@ -179,7 +179,7 @@ async def run_cloud(
     root: Path,
     socket: Path,
 ) -> None:
-    """Until cancelled. make: what the nodes of a pool are."""
+    """Run until cancelled. make: defines the nodes of a pool."""
     machines = _Machines(nodes, make)
     machines.know(given.pools)
     cloud = SimulatedCloud(

@@ -1,6 +1,6 @@
-"""Ends the programs that the pods of a stopped cluster still run: containers of the process runtime outlive their agent.
+"""Ends the programs of a stopped cluster's pods: containers of the process runtime outlive their agent.
 
-What is known about them stays on disk, as on a machine that was switched off: the next start goes on from there.
+Their state stays on disk, as on a machine that was switched off: the next start continues from there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _GRACE_S = 2.0
 
 
 def node_folder(data: Path, name: str) -> Path:
-    """Where an agent of a data directory keeps its things."""
+    """The root directory of an agent of a data directory."""
     return data / NODES / name
 
 
 async def end_containers(data: Path) -> int:
-    """All of them, at once; how many there were. Nobody else looks after them."""
+    """End all of them at once; returns how many there were. No agent manages them."""
     ended = 0
     for folder in _runtime_folders(data):
         runtime = ProcessRuntime(folder, SystemClock(), SystemIds())

@@ -1,7 +1,7 @@
-"""The dashboard of `allot up`: an address from the start, and a process as soon as somebody goes there.
+"""The dashboard of `allot up`: an address from the start, and a process from the first visit.
 
-The port is open from the first moment, but a second Python with a copy of the cluster is started by the first visitor: most clusters
-of tests and demonstrations never have one. It has a user of its own that can only read.
+The port is open from the start, but the first visitor starts the second Python process with a copy of the cluster: most clusters
+of tests and demonstrations never have one. It has its own read-only user.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADDRESS = "127.0.0.1"
 
 
 class DashboardChild:
-    """folder: the data directory; start: makes the process, given its command and the descriptors that it inherits."""
+    """folder: the data directory; start: starts the process, given its command and the descriptors that it inherits."""
 
     def __init__(self, plane: ControlPlane, folder: Path, start: Callable[[list[str], tuple[int, ...]], Child]) -> None:
         self._plane = plane
@@ -58,7 +58,7 @@ class DashboardChild:
 
     async def run(self) -> None:
         """Until cancelled."""
-        assert self._socket is not None, "somebody has to listen first"
+        assert self._socket is not None, "listening has started"
         await self._visited(self._socket)
         await self._grant()
         kubeconfig = self._folder / "dashboard.kubeconfig"
@@ -73,7 +73,7 @@ class DashboardChild:
         await self._start(command, (handle,)).run()
 
     async def _visited(self, listening: socket.socket) -> None:
-        """Until the first visitor is at the door. The process lets them in."""
+        """Wait for the first visitor. The process accepts the connection."""
         loop, visited = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(listening, visited.set)
         try:
@@ -82,7 +82,7 @@ class DashboardChild:
             loop.remove_reader(listening)
 
     async def _grant(self) -> None:
-        """The user may look at what the pages show."""
+        """Let the user read what the pages show."""
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": _USER}
         for plural, object_ in (
             ("clusterroles", cluster_role()),
@@ -96,7 +96,7 @@ class DashboardChild:
                 await resource.patch(ROLE, changed, PatchType.MERGE)
 
     def close(self) -> None:
-        """Nobody comes any more."""
+        """Stop listening."""
         self.link_file.unlink(missing_ok=True)
         if self._socket is not None:
             self._socket.close()

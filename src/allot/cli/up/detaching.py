@@ -1,4 +1,4 @@
-"""Starts `allot up` in the background: a process of its own session, whose first words are kept until it is ready."""
+"""Starts `allot up` in the background: a process in its own session, whose first output is kept until it is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allot.cli.up.instance import POLL_S, Instance, InstanceState
 from allot.process.clock import SystemClock
 
 IN_BACKGROUND = "--in-background"
-# Thousands of nodes take their time; those that take longer still are announced as missing by then.
+# Thousands of nodes take long; those that take even longer are announced as missing by then.
 READY_S = 1200.0
 
 
@@ -29,7 +29,7 @@ class NotStarted(CommandError):
 def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState:
     """Returns when it is ready. The folder exists; arguments: those of `allot up`. AlreadyRunning, NotStarted."""
     with Instance(folder).held():
-        pass  # nobody else runs there
+        pass  # no other instance runs there
     words = folder / "log" / "start.log"
     words.parent.mkdir(mode=0o700, exist_ok=True)
     with words.open("wb") as output:
@@ -45,7 +45,7 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> InstanceState
         return state
     if process.poll() is not None:
         with Instance(folder).held():
-            pass  # nobody else was quicker, whose words are in the same file
+            pass  # no other instance was faster, whose output is in the same file
     said = words.read_text(errors="replace").splitlines()
     for line in said:
         if not line.startswith(("error: ", "hint: ")):

@@ -1,4 +1,4 @@
-"""The drivers as pods on their nodes, whoever runs them: processes of this machine, or the one process of all simulated nodes."""
+"""Shows the drivers as pods on their nodes, whether they are processes of this machine or part of the simulated nodes' process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from allot.devices.driver_pods import DRIVER_POD, driver_pod, driver_pod_name
 from allot.devices.simulation import driver_module
 from allot.node.static_pods import NodeFacts, PartState, StaticPod, StaticPods
 
-# By which they are found, in whatever namespaces they are.
+# A label to find them in any namespace.
 _LABEL = "allot.dev/driver"
 # How the driver of a kind on a node is doing.
 StateOf = Callable[[str, str], PartState]
 
 
 class DriverPods:
-    """kinds: of the drivers, by node; of_pool: of nodes of a pool and machine, which come and go; logs: the folder with their logs."""
+    """kinds: of the drivers, by node; of_pool: for nodes of a pool and machine, which change; logs: the directory of their logs."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class DriverPods:
             remove()
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """A node is known by its uid: one that is made anew has new pods."""
+        """A node is identified by its uid: a recreated one has new pods."""
         if change.new is None or (change.old is not None and change.old.metadata.uid == change.new.metadata.uid):
             return
         metadata = change.new.metadata

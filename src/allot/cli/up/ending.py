@@ -1,4 +1,4 @@
-"""Ends the cluster of a data directory from another process."""
+"""Stops the cluster of a data directory from another process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STOP_S = 30.0
 
 
 class DoesNotEnd(CommandError):
-    """It was asked to end and is still there."""
+    """The process still runs although it was asked to end."""
 
     exit_code = 1
 
 
 def end_cluster(folder: Path) -> bool:
-    """Ask it to end, and wait; whether there was one. Programs of pods end too, also those that a killed one left. DoesNotEnd."""
+    """Ask it to end, and wait; returns whether there was one. Also ends programs of pods, including those of a killed one. DoesNotEnd."""
     instance = Instance(folder)
     state = instance.running()
     if state is None:

@@ -1,7 +1,7 @@
-"""An etcd of our own for `allot up --etcd`: found on this machine, with its data in the data directory, for one client only.
+"""The private etcd of `allot up --etcd`: a program on this machine, with its data in the data directory, for one client only.
 
-Everything in a cluster is in its etcd, so whoever could talk to it would be everybody. Others on this machine can reach the port:
-the etcd takes nobody without a certificate of an authority that is made anew at each start and lives in files of this user.
+Access to a cluster's etcd is full access to the cluster. Other users of this machine can reach the port:
+etcd requires a certificate of an authority that is created at each start and stored in files of this user.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLL_S = 0.05
 
 
 class NoEtcd(CommandError):
-    """There is no etcd, or it does not start."""
+    """etcd is not installed, or does not start."""
 
     exit_code = 3
 
@@ -48,7 +48,7 @@ def find_etcd() -> Path:
 
 
 class Etcd(msgspec.Struct, frozen=True):
-    """An etcd that runs, and how to be let in."""
+    """A running etcd and its credentials."""
 
     child: Child
     url: str
@@ -85,7 +85,7 @@ async def etcd_running(
 
 
 def _issue(folder: Path, now: datetime) -> None:
-    """Certificates for the etcd and its one client; the authority's key is kept by nobody."""
+    """Certificates for etcd and its only client; the authority's key is discarded."""
     make_private_directory(folder)
     authority = CertificateAuthority.create(now)
     write_secret(folder / "ca.crt", authority.pem)

@@ -1,7 +1,7 @@
-"""The `allot up` of a data directory: who it is, how it is doing, how it is ended, and that there is only one.
+"""The `allot up` instance of a data directory: its process and state, how to stop it, and that there is only one.
 
-Whoever runs holds a lock on a file in the directory, which nobody can inherit and which ends with the process; a second file says
-which process that is. A process is asked to end only if it holds the lock and began when the file says.
+The running process holds a lock on a file in the directory, which no other process inherits and which ends with it; a second file names
+the process. A process is asked to end only if it holds the lock and its start time matches the file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is on file about a running instance."""
 
     pid: int
-    # When the process began, in the kernel's ticks; 0 where that cannot be told.
+    # The start time of the process, in kernel ticks; 0 if unknown.
     began: int
     # Seconds since 1970.
     since: float
@@ -59,7 +59,7 @@ class InstanceState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     merged_into: str = ""
     # How the commands of pods run.
     commands: str = ""
-    # Whether pods have a network of their own.
+    # Whether pods have their own network.
     network: str = ""
     # Where the link to the dashboard is, for the owner of the data directory; empty if there is none.
     dashboard_link_file: str = ""
@@ -79,7 +79,7 @@ class Instance:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the one that runs; AlreadyRunning if another one does. The directory exists."""
+        """Become the running instance; AlreadyRunning if there is another. The directory exists."""
         handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._lock(handle)
@@ -91,7 +91,7 @@ class Instance:
             os.close(handle)
 
     def _lock(self, handle: int) -> None:
-        """AlreadyRunning. Who only looks has the lock for a moment, so it is tried again unless it is known who has it."""
+        """AlreadyRunning. A status query holds the lock for a moment, so retry unless the holder is known."""
         for left in reversed(range(_TRIES)):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +111,7 @@ class Instance:
         )
 
     def write(self, state: InstanceState) -> None:
-        """Put on file how it is, for other processes."""
+        """Write the state, for other processes."""
         path = self.folder / f"{_STATE}.new"
         path.write_bytes(msgspec.json.encode(state))
         path.replace(self.folder / _STATE)
@@ -150,7 +150,7 @@ class Instance:
             return None
 
     async def stop(self, state: InstanceState, clock: Clock, seconds: float) -> bool:
-        """Ask it to end, and wait; whether it did in time."""
+        """Ask it to end, and wait; returns whether it ended in time."""
         os.kill(state.pid, signal.SIGTERM)
         until = clock.monotonic() + seconds
         while self._is_locked():

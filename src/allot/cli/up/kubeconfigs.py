@@ -1,7 +1,7 @@
-"""The context `allot` in a kubeconfig that people have already: where it is added, and how it is taken out again.
+"""Adds the context `allot` to an existing kubeconfig, and removes it again.
 
-What is known by that name is ours if it has our certificate authority. Where it was added, and what the current context was before, is
-noted in the data directory.
+A context of that name is ours if it has our certificate authority. The data directory records where it was added and the previous current
+context.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """This machine as a node of `allot up --node local`: the agent and the drivers for what the machine has, each a process.
 
-Network cards and CPUs are always there; the drivers of GPUs, AMD's and Intel's too, and TPUs run where such devices are found. Class objects that come with
-the drivers are made unless others of their names exist.
+Network interfaces and CPUs always exist; the drivers for GPUs (also AMD's and Intel's) and TPUs run if such devices are found. The drivers'
+device classes are created unless others of the same names exist.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LocalNode:
 
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
-        """Those that come with the drivers."""
+        """The drivers' device classes."""
         own = (made for each in self._drivers for made in each.device_classes())
         return (*own, *(made for file in self._devices for made in file.classes))
 
@@ -96,7 +96,7 @@ class LocalNode:
         return command
 
     def drivers(self) -> dict[str, list[str]]:
-        """The commands of the drivers, by kind; what describes those of device files is written for them."""
+        """The commands of the drivers, by kind; also writes the descriptions for device file drivers."""
         common = ["--kubeconfig", str(self._kubeconfig), "--node-name", self.name, "--kubelet-root", str(self._folder)]
         common += ["--cdi-dir", str(self._cdi)]
         own = {each.name: [sys.executable, "-m", f"allot.devices.{each.name}", *common] for each in self._drivers}
@@ -109,7 +109,7 @@ class LocalNode:
 
     @property
     def _cdi(self) -> Path:
-        """Where drivers write: where the container runtime looks, or with processes a folder of our own."""
+        """Where drivers write CDI files: the container runtime's directory, or our own for the process runtime."""
         return _CDI_FOLDERS[-1] if self._options.runtime == "cri" else self._folder / "cdi"
 
 

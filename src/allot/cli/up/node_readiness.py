@@ -1,6 +1,6 @@
 """Waits until the nodes of a starting cluster are ready and have published their devices.
 
-What an earlier run left in the API does not count: agents must have renewed their leases since this one began.
+Leftovers of an earlier run do not count: agents must have renewed their leases since this one began.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from allot.core.model.resource_v1 import ResourceSlice
 from allot.node.registration import LEASE_NAMESPACE
 from allot.process.clock import rfc3339
 
-# Nodes that are not ready by then are told of, and the cluster is announced without them.
+# Nodes that are not ready by then are reported, and the cluster is announced without them.
 _WAIT_S, _WAIT_PER_NODE_S = 60.0, 0.05
 _PAUSE_S, _PAUSE_PER_NODE_S = 0.03, 0.0001
 
 
 async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> None:
-    """Not for ever. began: seconds since 1970."""
+    """Wait for a limited time. began: seconds since 1970."""
     names = {*wanted.all_names, *_first_of_pools(wanted)}
     clock, nodes = plane.clock, _NodesReady(plane, wanted, rfc3339(int(began)))
     until = clock.monotonic() + _WAIT_S + _WAIT_PER_NODE_S * len(names)
@@ -38,7 +38,7 @@ async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> No
 
 
 def condition_text(plane: ControlPlane, wanted: Nodes, condition: str) -> str:
-    """What the nodes say about how pods run, in a condition; empty if that is a container runtime's business."""
+    """How pods run, from a node condition; empty with a container runtime."""
     names = set(wanted.all_names)
     told = {
         each.message
@@ -58,7 +58,7 @@ class _NodesReady:
         self._leases = informers.dynamic(
             "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=LEASE_NAMESPACE
         )
-        # Without the Z at the end, so that fractions of the same second compare as later.
+        # Without the final Z, so that fractions of the same second compare as later.
         self._began = began.removesuffix("Z")
         self._without_drivers = set(wanted.all_names) - {name for name, kinds in wanted.drivers.items() if kinds}
 
@@ -79,7 +79,7 @@ class _NodesReady:
 
 
 def _first_of_pools(wanted: Nodes) -> Iterator[str]:
-    """Stand-ins for the nodes that pools have from the start, whatever they are called."""
+    """Placeholders for the initial nodes of pools, whose names are unknown."""
     for pool in wanted.pools.pools:
         for number in range(pool.min if pool.initial is None else max(pool.initial, pool.min)):
             yield _of_pool(pool.name, number)

@@ -1,4 +1,4 @@
-"""Which nodes `allot up` brings: from the command line, from a file, or from the last time, which is kept in the data directory."""
+"""The nodes of `allot up`: from the command line, from a file, or from the last start, which the data directory records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.simulated) or self.pools.is_used
 
     def drivers_of_pool(self, name: str, machine: str = "") -> tuple[str, ...]:
-        """Which kinds of drivers run on the nodes of a pool. machine: of a pool that was made on demand."""
+        """The kinds of drivers on the nodes of a pool. machine: of a pool that was created on demand."""
         pool = next((each for each in self.pools.pools if each.name == name), None)
         if pool is None and name.startswith(PREFIX) and machine:
             pool = PoolSpec(name=name, machine=machine)
@@ -92,7 +92,7 @@ def local_name() -> str:
 
 
 def parse_specs(specs: Sequence[str]) -> Nodes:
-    """What `--node` asks for, each a profile, PROFILE=COUNT, a file, `local` or `none`. Unreadable."""
+    """The nodes of `--node`, each a profile, PROFILE=COUNT, a file, `local` or `none`. Unreadable."""
     if NONE in specs and len(specs) > 1:
         raise Unreadable(f"--node {NONE}: cannot be used together with other nodes")
     found = [each for spec in specs if spec not in (LOCAL, NONE) for each in parse_sets(spec, "--node")]
@@ -130,7 +130,7 @@ def with_device_files(nodes: Nodes, paths: Sequence[Path]) -> Nodes:
 
 
 def parse_sets(spec: str, option: str) -> Sequence[NodeSet]:
-    """The nodes of a profile, PROFILE=COUNT or file. option: who asks, for messages. Unreadable."""
+    """The nodes of a profile, PROFILE=COUNT or file. option: its name, for messages. Unreadable."""
     if spec.endswith((".yaml", ".yml", ".json")) or ("/" in spec and "=" not in spec):
         return read_node_file(Path(spec)).nodes
     profile, count = parse_count(spec, option)

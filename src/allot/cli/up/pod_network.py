@@ -1,4 +1,4 @@
-"""The pod network of `allot up`: made at its start, kept as long as it runs, with one child inside. Nodes are told where it is, or why not."""
+"""The pod network of `allot up`: created at its start and kept while it runs, with one child inside. Nodes learn its place, or why there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOCKET = "pod-network.sock"
 
 
 class MadeNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is. why_not: empty if nobody wants one."""
+    """The network, if any. why_not: empty if none is needed."""
 
     kept: ClusterNetwork | None = None
     client: ServiceNetwork | None = None
@@ -25,13 +25,13 @@ class MadeNetwork(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
     def arguments(self) -> list[str]:
-        """What agents are told."""
+        """Options for agents."""
         if self.kept is not None:
             return ["--pod-network", str(self.socket)]
         return ["--no-pod-network", self.why_not] if self.why_not else []
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         if self.client is not None:
             await self.client.close()
         if self.kept is not None:
@@ -50,7 +50,7 @@ async def make_network(folder: Path, url: str, *, is_wanted: bool) -> MadeNetwor
         return MadeNetwork(why_not=str(error))
     api = urlsplit(url)
     assert api.hostname is not None, f"{url} has a host"
-    # Names of others are of use only to who can get there.
+    # External names are useful only if they are reachable.
     resolve = ask_machine if find_way_out() else None
     client = ServiceNetwork(path, (api.hostname, api.port or 443), resolve)
     return MadeNetwork(kept=kept, client=client, socket=path)

@@ -1,6 +1,6 @@
-"""A cluster as one process group: the control plane in this process, nodes, drivers and etcd in children, one log of all of them.
+"""A cluster as one process group: the control plane in this process, nodes, drivers and etcd in children, with one log.
 
-Children are started again when they end; all of them end with this process. How everything is doing is kept on file for
+Children are restarted when they end; all of them end with this process. The state is written to a file for
 `allot status` (`allot.cli.up.instance`), and shown as pods of the node `allot-control-plane`.
 """
 
@@ -76,7 +76,7 @@ _DRIVER_PODS = "pods of drivers"
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `allot up` was asked for. etcd: the program, if one is to be started; merge_into: a kubeconfig of others."""
+    """The options of `allot up`. etcd: the program, if one is started; merge_into: an existing kubeconfig."""
 
     server: ServerOptions
     controllers: tuple[str, ...]
@@ -97,7 +97,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_cluster(options: UpOptions) -> None:
-    """Until a signal comes."""
+    """Run until a signal arrives."""
     make_data_dir(options.folder)
     instance = Instance(options.folder)
     with instance.held():
@@ -130,7 +130,7 @@ class _Screen:
         try:
             talk(text)
         except OSError:
-            # The terminal has been closed; the log goes on in its files.
+            # The terminal has been closed; the log continues in its files.
             self._is_off = True
 
 
@@ -186,7 +186,7 @@ class _Cluster:
 
     @asynccontextmanager
     async def _stored(self) -> AsyncIterator[ServerOptions]:
-        """The options of the server, with an etcd that runs if it needs one of its own."""
+        """The options of the server, with a running etcd if it needs its own."""
         server = self._options.server
         if self._options.etcd is None:
             yield server
@@ -249,7 +249,7 @@ class _Cluster:
         self._plane.start(DASHBOARD, self._dashboard.run)
 
     async def _start_network(self) -> None:
-        """That of the pods, if there are nodes whose pods can be in it."""
+        """The pod network, if there are nodes whose pods can use it."""
         options = self._options
         has_processes = options.nodes.local and options.local.runtime == "process"
         is_wanted = (options.nodes.are_simulated or has_processes) and not options.host_commands
@@ -298,7 +298,7 @@ class _Cluster:
             self._plane.start(_DRIVER_PODS, self._driver_pods.run)
 
     def _cloud_socket(self) -> Path:
-        """Where the simulated cloud answers; in a folder of one's own, by a name that is short enough."""
+        """The socket of the simulated cloud; in a private directory, with a short enough path."""
         folder = self._options.folder.absolute() / "cloud"
         folder.mkdir(mode=0o700, exist_ok=True)
         return self._sockets.enter_context(short_name(folder, _SOCKET_NAME_LENGTH)) / "cloud.sock"
@@ -309,13 +309,13 @@ class _Cluster:
         kubeconfig = options.folder.absolute() / "cloud" / "autoscaler.kubeconfig"
         server = self._plane.server
         server.access.write_kubeconfig(kubeconfig, server.url, _AUTOSCALER, Identity(AUTOSCALER.name))
-        # It starts after the server; who writes a ComputeClass meanwhile need not be warned.
+        # It starts after the server; a ComputeClass written meanwhile needs no warning.
         announce_part(self._plane, "autoscaler", (_AUTOSCALER,), AUTOSCALER)
         command += ["--kubeconfig", str(kubeconfig), "--port", "-1"]
         self._start_child(_AUTOSCALER, [*command, *autoscaler_arguments(options.nodes.pools, options.folder, socket)])
 
     def _confinement(self) -> list[str]:
-        """What agents are told of the machine that is not for pods."""
+        """What agents reserve of the machine."""
         options = self._options
         masked = {options.folder.absolute(), Path(self._state.kubeconfig)}
         if options.merge_into is not None:
@@ -345,7 +345,7 @@ class _Cluster:
         pools = {pool.name for pool in wanted.pools}
         for node in (await client.list(label_selector=POOL_LABEL)).items:
             pool = node.metadata.labels[POOL_LABEL]
-            # The cloud knows best which of those that it made on demand are still there.
+            # The cloud knows best which of its on-demand pools still exist.
             if pool not in pools and not (wanted.is_used and pool.startswith(PREFIX)):
                 with suppress(NotFound):
                     await client.delete(node.metadata.name)
@@ -383,7 +383,7 @@ class _Cluster:
         ]
 
     def _driver_state(self, kind: str, node: str) -> PartState:
-        """Drivers of simulated nodes run in the one process of these."""
+        """Drivers of simulated nodes run in the process of these nodes."""
         names = (driver_pod_name(kind, node), _SIMULATED)
         return _state_of(next(child for name in names for child in self._children if child.name == name))
 
@@ -433,9 +433,9 @@ def _store_of(options: UpOptions) -> str:
 
 
 def _all_names() -> SchedulerConfiguration:
-    """The scheduler serves the names of those whose pod groups it reads, too, so that their manifests work unchanged."""
+    """The scheduler also serves the scheduler names whose pod groups it reads, so that their manifests work unchanged."""
     names = (DEFAULT_SCHEDULER, *(dialect.scheduler for dialect in DIALECTS))
-    # Groups of KAI's pods are made by a controller.
+    # A controller creates the groups of KAI's pods.
     grouped = Settings(awaits_groups=True)
     profiles = (
         Profile(scheduler_name=name, settings=grouped if name == KAI_SCHEDULER else Settings()) for name in names

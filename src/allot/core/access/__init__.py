@@ -1,1 +1,1 @@
-"""Who may do what, decided without touching the world: RBAC, what nodes may see, who may write a claim's status."""
+"""Access decisions without I/O: RBAC, the node authorizer, writes of claim status."""

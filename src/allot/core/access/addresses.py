@@ -1,8 +1,8 @@
-"""Which addresses a server may be sent to by what somebody wrote into an object: those of other machines and pods, and none of
+"""Which addresses from objects a server may connect to: those of other machines and pods, and none of
 this machine or its links.
 
-Judges addresses alone; whether one is an address of this machine is known to whoever dials. Names are no addresses: they are
-resolved by whoever dials, and what they resolve to is judged.
+Checks only addresses; the dialler knows whether one belongs to this machine. Names are not addresses: they are
+resolved by the dialler, and the result is checked.
 
 Reads addresses strictly, unlike `core.validation.addresses`: an octet with leading zeros, which fields from before 1.33 may
 have, is decimal to Go and octal to a C library, so what was judged would not be what is dialled.
@@ -36,7 +36,7 @@ def parse_address(text: object) -> Address | None:
 
 def refusal(address: Address) -> str:
     """Why an address is not dialled; empty if it may be. Upstream's rule is Go's IsGlobalUnicast; that addresses of IPv4
-    inside of others are looked at too is ours."""
+    inside of others are checked too is ours."""
     for each in (address, *_embedded(address)):
         if kind := _kind(each):
             return f"{address} is {kind} address" if each == address else f"{address} leads to {each}, {kind} address"

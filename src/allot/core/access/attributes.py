@@ -1,6 +1,6 @@
-"""Who asks for what: the values that every access decision is made from, and the words of a refusal.
+"""The attributes of a request for access decisions, and the texts of refusals.
 
-Knows nothing about how a user proved to be one, and nothing about rules.
+Knows nothing about authentication, and nothing about rules.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ NO_OPINION = Decision(False)
 
 
 def node_name(user: User) -> str | None:
-    """The node that the user is; empty for a member of system:nodes without a name, None for everybody else."""
+    """The node that the user is; empty for a member of system:nodes without a name, None for everyone else."""
     if NODES_GROUP not in user.groups or not user.name.startswith(NODE_USER_PREFIX):
         return None
     return user.name[len(NODE_USER_PREFIX) :]

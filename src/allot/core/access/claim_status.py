@@ -1,4 +1,4 @@
-"""Who may write which part of a claim's status, beyond the right to write the status at all.
+"""Who may write which part of a claim's status, in addition to the permission to write the status.
 
 Allocating and reserving takes `resourceclaims/binding` in the whole cluster; a driver's report about its devices takes
 `resourceclaims/driver` for that driver, more easily from the node that the claim is allocated to. Refusals are field errors

@@ -1,4 +1,4 @@
-"""Nobody hands out more than they have: the checks on writes of roles and bindings.
+"""Privilege escalation checks on writes of roles and bindings.
 
 A writer of a role needs every permission in it, or the verb `escalate` on it; a writer of a binding needs every permission
 of the role that it binds, or the verb `bind` on that role. Answers are the reasons of a 403.

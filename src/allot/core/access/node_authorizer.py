@@ -1,6 +1,6 @@
 """What a node may do: its own Node, its pods, and what these refer to; the rest by fixed rules.
 
-Only users `system:node:<name>` in the group system:nodes are nodes. Who is none gets no opinion here.
+Only users `system:node:<name>` in the group system:nodes are nodes. There is no opinion about other users.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NodeAuthorizer:
         return node_name(user) is not None
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether a node may do it; no opinion about anybody else."""
+        """Whether a node may do it; no opinion about anyone else."""
         node = node_name(attributes.user)
         if node is None:
             return NO_OPINION

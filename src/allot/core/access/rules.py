@@ -1,6 +1,6 @@
 """Policy rules of RBAC: what a rule allows, and whether rules cover other rules.
 
-Knows one rule at a time or lists of them; which rules a user has is the matter of `rbac`.
+Knows one rule at a time or lists of them; `rbac` knows which rules a user has.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def rules_of(role: Mapping[str, Any]) -> tuple[Rule, ...]:
     )
 
 
-# --- covering: may somebody with these rules hand out those? ---
+# --- covering: may someone with these rules hand out those? ---
 
 
 def missing(owned: Sequence[Rule], wanted: Iterable[Rule]) -> tuple[Rule, ...]:

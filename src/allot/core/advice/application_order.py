@@ -1,10 +1,10 @@
-"""The order in which objects can be applied: what others need comes first, what judges others last."""
+"""The order in which to apply objects: dependencies first, admission webhooks and policies last."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# What is not here comes between these and what runs pods.
+# Other kinds come between these and workloads.
 _FIRST = (
     "CustomResourceDefinition",
     "Namespace",
@@ -43,7 +43,7 @@ _LAST = (
     "Pod",
     "PodDisruptionBudget",
     "HorizontalPodAutoscaler",
-    # Objects that are here already are not judged.
+    # They do not apply to objects that already exist.
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "MutatingAdmissionPolicy",
@@ -54,13 +54,13 @@ _LAST = (
 
 
 def rank(kind: str) -> int:
-    """The place of a kind among others; smaller ones are applied first."""
+    """The position of a kind; smaller ones are applied first."""
     if kind in _FIRST:
         return _FIRST.index(kind)
     return len(_FIRST) + 1 + _LAST.index(kind) if kind in _LAST else len(_FIRST)
 
 
 def order_of(object_: dict[str, Any]) -> tuple[int, str, str, str]:
-    """The place of an object: by kind, then by name."""
+    """The position of an object: by kind, then by name."""
     kind, metadata = str(object_["kind"]), object_["metadata"]
     return rank(kind), kind, str(metadata.get("namespace", "")), str(metadata.get("name", ""))

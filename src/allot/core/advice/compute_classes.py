@@ -1,4 +1,4 @@
-"""ComputeClasses for those who give advice: the ones of a cluster, what becomes of pods that have not been admitted, reasons in words."""
+"""ComputeClasses for advice: those of a cluster, their effect on pods before admission, and reasons as sentences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from allot.core.selectors import tolerates
 
 
 def classes_of(found: Iterable[ComputeClass]) -> Classes | None:
-    """Those of a cluster; None if it has none, so that the label means nothing."""
+    """The classes of a cluster; None if it has none, so the label has no meaning."""
     known = list(found)
     return Classes(known) if known else None
 
 
 def admitted(pod: Pod) -> Pod:
-    """A pod as it will be once it has been admitted: it tolerates the nodes of the class that it selects."""
+    """A pod after admission: it tolerates the nodes of the class that it selects."""
     name = class_of(pod)
     taint = Taint(key=CLASS_LABEL, value=name, effect="NoSchedule")
     if not name or any(tolerates(each, taint) for each in pod.spec.tolerations):
@@ -32,7 +32,7 @@ def admitted(pod: Pod) -> Pod:
 
 
 def of_class(pool: Pool, name: str) -> Pool:
-    """A pool as it would be for a class: its nodes have the label and the taint."""
+    """A pool as a class would create it: its nodes have the label and the taint."""
     node = pool.template.node
     labels = {**node.metadata.labels, CLASS_LABEL: name}
     taints = (*node.spec.taints, Taint(key=CLASS_LABEL, value=name, effect="NoSchedule"))

@@ -1,4 +1,4 @@
-"""The name that was perhaps meant."""
+"""The known name that is most similar to a misspelt one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOWN_MAX = 5
 
 
 def nearest(name: str, names: Iterable[str], *, likeness_min: float = _LIKENESS_MIN) -> str | None:
-    """The most similar of the names, if one is similar at all."""
+    """The most similar of the names, if any is similar."""
     known = sorted(set(names))[:_NAMES_MAX]
     by_lower = {each.lower(): each for each in reversed(known)}
     found = difflib.get_close_matches(name.lower(), by_lower, 1, likeness_min)
@@ -19,7 +19,7 @@ def nearest(name: str, names: Iterable[str], *, likeness_min: float = _LIKENESS_
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`did you mean "x"?`, or what there is when nothing is similar; empty if there is nothing."""
+    """`did you mean "x"?`, or the existing names if none is similar; empty if there are none."""
     known = sorted(set(names))
     found = nearest(name, known)
     if found is not None:
@@ -28,7 +28,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """A few names for people."""
+    """A few names, for messages."""
     known = sorted(set(names))
     more = f" and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
     return ", ".join(known[:_SHOWN_MAX]) + more

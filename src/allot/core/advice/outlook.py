@@ -1,7 +1,7 @@
-"""What becomes of jobs that wait in queues of teams, if things stay as they are: the scheduler's own look at all jobs, job by job.
+"""The outlook of jobs that wait in queues if nothing changes: what the scheduler would decide, job by job.
 
-A job starts, starts when others are gone, or waits for a reason. Whether the reason passes with time (pods run for as long as
-their queue grants them) is found out by looking again at the time when it would have.
+A job starts, starts when others are gone, or waits for a reason. Whether the reason passes with time (guaranteed run times
+end) is decided by looking again at that later time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from allot.core.scheduling import (
     OVER_LIMIT,
     PREEMPT,
     TRIALS_MAX,
+    Amounts,
     Excess,
     Job,
     Nothing,
@@ -30,10 +31,10 @@ from allot.core.scheduling import (
     asked,
 )
 
-# So many ends of minimum run times are looked at.
+# How many ends of minimum run times are considered.
 _LATER_MAX = 6
 _ENDED_S = 1.0
-# Many changes are tried out: one that takes long to judge is not called helpful.
+# Many changes are tried: one that takes long to judge does not count as helpful.
 TRIALS_OF_A_CHANGE = 64
 _NO_ROOM = Nothing("no room")
 
@@ -42,19 +43,19 @@ class Prospect(StrEnum):
     """What a job can expect."""
 
     STARTS = "Starts"
-    # Pods that are on their way out hold its place.
+    # Terminating pods hold its place.
     STARTS_SOON = "StartsSoon"
-    # Others have to move or go first, and are told to.
+    # Others must move or leave first, and the scheduler makes them.
     MAKES_ROOM = "MakesRoom"
     REFUSED = "Refused"
-    # Its queue takes no jobs.
+    # Its queue is closed.
     CLOSED = "Closed"
     # It has too few pods to be tried.
     INCOMPLETE = "Incomplete"
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """One job that waits. pods: of it, that would have a node then; action: how room is made; evicted, moved: pods of others."""
+    """One waiting job. pods: its pods that would get a node; action: how room is made; evicted, moved: pods of others."""
 
     job: Job
     prospect: Prospect
@@ -67,24 +68,24 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gets_in(self) -> bool:
-        """Whether it starts without anybody's help."""
+        """Whether it starts without others leaving."""
         return self.prospect in (Prospect.STARTS, Prospect.STARTS_SOON, Prospect.MAKES_ROOM)
 
     @property
     def names_of_leaving(self) -> tuple[str, ...]:
-        """Pods that have to move or go first, by namespace/name."""
+        """Pods that must move or leave first, by namespace/name."""
         return tuple(task.name for task in (*self.evicted, *self.moved))
 
 
 class Later(msgspec.Struct, frozen=True):
-    """From when on a job gets in (seconds since 1970), and how."""
+    """When a job starts (seconds since 1970), and how."""
 
     at_s: float
     outlook: Outlook
 
 
 def outlooks(what_if: WhatIfCluster, at_s: float | None = None, trials_max: int = TRIALS_MAX) -> dict[str, Outlook]:
-    """Every job of which something waits, by key. at_s: as if it were so late; trials_max: as of the machine's look."""
+    """Every job with waiting pods, by key. at_s: the assumed time; trials_max: the machine's limit."""
     machine = what_if.machine
     if not machine.book:
         return {}
@@ -95,7 +96,7 @@ def outlooks(what_if: WhatIfCluster, at_s: float | None = None, trials_max: int 
         started.setdefault(each.job.key, []).append(each)
     tree = machine.book.tree
     jobs = machine.jobs()
-    # Of jobs that are alike only the first is tried: the others are refused for the same reason.
+    # Of similar jobs only the first is tried: the others are refused for the same reason.
     alike = {_likeness(jobs[key]): refusal for key, refusal in look.refused.items() if key in jobs}
     found: dict[str, Outlook] = {}
     for key, job in jobs.items():
@@ -137,14 +138,14 @@ def _starts(job: Job, started: Sequence[Started], refusal: Excess | Nothing | No
         job=job,
         prospect=Prospect.STARTS_SOON if soon else Prospect.STARTS,
         placements=tuple(placement for each in started for _, placement in each.placed),
-        # Of the pods above its minimum that do not fit as well.
+        # The reason for pods above its minimum that do not fit.
         refusal=refusal,
     )
 
 
 def outlook_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> Outlook | None:
-    """The outlook of the job that a pod belongs to, as the objects are; None if it is in no queue or does not wait. A look takes long
-    where much waits, so that it is remembered until an object changes."""
+    """The outlook of a pod's job for the current objects; None if it is in no queue or does not wait. This takes long
+    if many jobs wait, so it is cached until an object changes."""
     if not what_if.machine.book:
         return None
     known = what_if.memo("outlooks", lambda: by_pod(outlooks(what_if)))
@@ -160,8 +161,8 @@ def by_pod(found: Mapping[str, Outlook]) -> dict[str, Outlook]:
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """A job that its queue lets run for a while before another may take its place. ends_s: since 1970; queue, field: where that
-    can be said otherwise."""
+    """A job with a guaranteed run time. ends_s: since 1970; queue, field: where that
+    can be changed."""
 
     job: Job
     granted_s: float
@@ -171,7 +172,7 @@ class Runtime(msgspec.Struct, frozen=True):
 
 
 def granted_runtimes(what_if: WhatIfCluster, job: Job) -> list[Runtime]:
-    """Jobs that cannot be made to leave for a job yet, those first whose time ends first."""
+    """Jobs that cannot be evicted for a job yet, the earliest end first."""
     machine = what_if.machine
     tree = machine.book.tree
     taker = tree.get(job.queue)
@@ -193,12 +194,12 @@ def granted_runtimes(what_if: WhatIfCluster, job: Job) -> list[Runtime]:
 
 
 def after_delay(what_if: WhatIfCluster, job: Job, until_s: float) -> Outlook:
-    """What a job can expect once it may make others leave."""
+    """What a job can expect once it may evict others."""
     return outlooks(what_if, until_s + _ENDED_S, TRIALS_OF_A_CHANGE)[job.key]
 
 
 def later(what_if: WhatIfCluster, job: Job, runtimes: Sequence[Runtime]) -> Later | None:
-    """The first time at which a job gets in because others have run for as long as they may."""
+    """The first time at which a job starts because the guaranteed run time of others has ended."""
     times = list(dict.fromkeys(each.ends_s for each in runtimes))
     if len(times) > _LATER_MAX:
         times = [*times[: _LATER_MAX - 1], times[-1]]
@@ -213,7 +214,7 @@ def later(what_if: WhatIfCluster, job: Job, runtimes: Sequence[Runtime]) -> Late
 
 
 def verb_of(outlook: Outlook) -> str:
-    """`reclaims from`, to be read behind the job and before those that have to go."""
+    """`reclaims from`, phrased to stand between the job and the pods that must leave."""
     return {CONSOLIDATE: "moves", PREEMPT: "preempts"}.get(outlook.action, "reclaims from")
 
 
@@ -226,7 +227,7 @@ def outlook_text(outlook: Outlook) -> str:
                 return "starts when the scheduler gets to it"
             return f"{len(outlook.placements)} of {waiting} pods start; the others: {_why(outlook)}"
         case Prospect.STARTS_SOON:
-            return "starts when pods that are leaving are gone"
+            return "starts when terminating pods are gone"
         case Prospect.MAKES_ROOM:
             return f"{verb_of(outlook)} {listed(outlook.names_of_leaving)}"
         case _:
@@ -246,6 +247,6 @@ def _why(outlook: Outlook) -> str:
     return f"{bound} of queue {refusal.queue}: {held} of {top} in use, wants {wants}"
 
 
-def amounts_of(job: Job) -> dict[str, int]:
-    """What the pods ask for that a job is to start next."""
+def amounts_of(job: Job) -> Amounts:
+    """What the next pods of a job ask for."""
     return asked(job.to_start())

@@ -1,4 +1,4 @@
-"""A change to an object of a cluster, as data: what is proposed, tried out, and can be applied."""
+"""A change to an object of a cluster, as data: it can be proposed, tried and applied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from allot.core.model import resource_v1
 from allot.core.model.convert import from_hub
 
-# Versions of resource.k8s.io in which a request has no `exactly` around what it asks for, and a device `basic` around what it has.
+# Versions of resource.k8s.io in which a request has no `exactly`, and a device has `basic`.
 _FLAT_VERSIONS = ("v1beta1", "v1alpha3")
 _EXACTLY = re.compile(r"(/devices/requests/\d+)/exactly(?=/|$)")
 _DEVICE = re.compile(r"^(/spec/devices/\d+)/(?!name$|basic(?:/|$))")
@@ -31,14 +31,14 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     object: dict[str, Any] | None = None
     # For gate.
     enabled: bool | None = None
-    # The API does not let the field be changed in place: the object has to be deleted and made again.
+    # The field is immutable: the object must be deleted and recreated.
     recreate: bool = False
-    # In which version the paths are those of the object, where that is not v1.
+    # The version that the paths refer to, if it is not v1.
     api_version: str = ""
 
 
 def in_version(patch: Patch, version: str) -> Patch:
-    """The same change where resource.k8s.io is served in a version before v1. Tried out it is in v1."""
+    """The same change for a server with a version of resource.k8s.io before v1. Changes are tried in v1."""
     api_version = f"{resource_v1.GROUP}/{version}"
     if patch.object is not None and patch.object.get("apiVersion") == f"{resource_v1.GROUP}/v1":
         return replace(patch, object=from_hub(patch.object, api_version))

@@ -1,7 +1,7 @@
 """Specs of pods in objects of any kind, found by their shape: in pods, in templates of controllers, in custom resources.
 
-A spec of pods has containers. Some custom resources write it where others have a template (KServe's predictors), and let one
-of its containers stand beside the others under a name of its own; such a spec is known by the claims that it has.
+A pod spec has containers. Some custom resources have it where others have a template (KServe's predictors), with one
+of its containers under a separate name; such a spec is recognized by its claims.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEPTH_MAX = 40
 
 
 def pod_spec_paths(value: Any) -> Iterator[Path]:
-    """Where specs of pods are, in the order of the object."""
+    """The paths of pod specs, in the order of the object."""
     pending: list[tuple[Any, Path]] = [(value, ())]
     while pending:
         found, path = pending.pop()
@@ -54,15 +54,15 @@ def is_pod_spec(value: Mapping[str, Any]) -> bool:
 
 
 def named_containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Containers that stand in a spec under a name of their own instead of in a list."""
+    """Containers in a spec under a separate name instead of in a list."""
     for key, each in spec.items():
         if isinstance(each, dict) and isinstance(each.get("resources"), dict):
             yield key, each
 
 
 def pods_made(value: Any, path: Path) -> int:
-    """How many pods with the spec at a path run side by side, as far as the object says it: the replicas of all that is around.
-    Of what is made once per node only one is counted."""
+    """How many pods with the spec at a path run at once, as far as the object says: the replicas of everything around it.
+    What runs once per node counts once."""
     count = 1
     for length, step in enumerate((*path, None)):
         if isinstance(value, dict):

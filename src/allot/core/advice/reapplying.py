@@ -1,7 +1,7 @@
-"""Objects of a cluster as they can be applied to another one: what people wrote, without what a cluster added.
+"""Objects of a cluster in a form that can be applied to another one: what users wrote, without what the cluster added.
 
 A cluster adds status, uids and times, names of nodes, addresses, and whole objects: pods of Deployments, claims of templates, slices,
-certificates of its own. None of it means anything elsewhere, and much of it would be refused.
+its own certificates. None of it has a meaning elsewhere, and much of it would be refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSTEM_NAMESPACES = frozenset(("kube-node-lease", "kube-public", "kube-system"))
 
 
 class LeftOut(StrEnum):
-    """Why an object is not among those to apply again."""
+    """Why an object is left out."""
 
     OWNED = "made by a controller for another object"
     OF_CLUSTER = "made by the cluster itself"
@@ -39,7 +39,7 @@ class LeftOut(StrEnum):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted beyond what people wrote."""
+    """What to include beyond what users wrote."""
 
     system: bool = False
     finished: bool = False
@@ -84,7 +84,7 @@ _TRANSIENT = frozenset(
         ("resource.k8s.io", "ResourcePoolStatusRequest"),
     )
 )
-# Group, kind and name of what every cluster has.
+# Group, kind and name of objects that every cluster has.
 _OF_CLUSTER = frozenset(
     (
         ("", "ConfigMap", "kube-root-ca.crt"),
@@ -96,7 +96,7 @@ _OF_CLUSTER = frozenset(
         ("scheduling.k8s.io", "PriorityClass", "system-node-critical"),
     )
 )
-# Labels and annotations with which a cluster marks what it keeps up to date itself.
+# Labels and annotations of objects that a cluster maintains itself.
 _CLUSTERS_MARKS = (
     "kubernetes.io/bootstrapping",
     "kube-aggregator.kubernetes.io/automanaged",
@@ -121,11 +121,11 @@ _ANNOTATIONS = frozenset(
     )
 )
 _LABELS = frozenset(("kubernetes.io/metadata.name",))
-# Of a Job and its pods.
+# For a Job and its pods.
 _JOB_LABELS = frozenset(
     ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 )
-# A cluster puts its finalizers on again; somebody else's means something to its owner.
+# A cluster adds its finalizers again; foreign ones matter to their owner.
 _CLUSTERS_FINALIZERS = (
     "kubernetes.io/",
     "resource.kubernetes.io/",
@@ -143,7 +143,7 @@ _OWN_TOLERATION_S = 300
 
 
 def export(objects: Iterable[Object], choice: Choice = PLAIN) -> Exported:
-    """What can be applied again of these, in an order in which it can be applied."""
+    """The objects that can be applied again, in order of application."""
     kept: list[Object] = []
     left_out: list[tuple[LeftOut, Object]] = []
     for object_ in objects:
@@ -159,7 +159,7 @@ def export(objects: Iterable[Object], choice: Choice = PLAIN) -> Exported:
 
 
 def why_not(object_: Object, choice: Choice) -> LeftOut | None:
-    """Why an object is left out; None if it is to be applied again."""
+    """Why an object is left out; None if it is included."""
     metadata = _mapping(object_, "metadata")
     named = _group_of(object_), object_["kind"]
     if metadata.get("deletionTimestamp"):
@@ -196,7 +196,7 @@ def _is_made_by_cluster(object_: Object, named: tuple[str, str]) -> bool:
 
 
 def _is_owned(metadata: Object) -> bool:
-    """Whether somebody makes it again: its controller, or who made the claims of a pod."""
+    """Whether a controller recreates it."""
     annotations = _mapping(metadata, "annotations")
     if POD_CLAIM_NAME_ANNOTATION in annotations or EXTENDED_RESOURCE_CLAIM_ANNOTATION in annotations:
         return True
@@ -237,7 +237,7 @@ def _group_of(object_: Object) -> str:
 
 
 def _mapping(value: Object, key: str) -> Object:
-    """A field that should be an object; dumps are what people make of them."""
+    """A field that should be an object; dumps may have been edited."""
     found = value.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -249,7 +249,7 @@ def _items(value: Object, key: str) -> list[Object]:
 
 
 def _metadata(metadata: Object) -> Object:
-    """What somebody may write of it. Owners are named by uids of this cluster."""
+    """The part that a user may write. Owners are named by uids of this cluster."""
     kept = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key, others in (("annotations", _ANNOTATIONS), ("labels", _LABELS)):
         kept[key] = {name: text for name, text in _mapping(metadata, key).items() if name not in others}
@@ -272,7 +272,7 @@ def _with_spec(object_: Object, spec: Object) -> Object:
 
 
 def _pod(object_: Object) -> Object:
-    # The number of a priority class and what it says of preemption are filled in from the class, and refused if they differ.
+    # The value and preemption policy are filled in from the priority class, and refused if they differ.
     spec = _without(
         _mapping(object_, "spec"),
         "nodeName",
@@ -289,7 +289,7 @@ def _pod(object_: Object) -> Object:
 
 
 def _without_token_volume(spec: Object) -> Object:
-    """Without the volume with a token that every pod gets."""
+    """Without the token volume that every pod gets."""
     volumes = _items(spec, "volumes")
     kept = [each for each in volumes if not _is_token_volume(each)]
     gone = {str(each["name"]) for each in volumes if _is_token_volume(each)}
@@ -330,7 +330,7 @@ def _service(object_: Object) -> Object:
 
 
 def _job(object_: Object) -> Object:
-    """The controller says which pods are a Job's, unless somebody has."""
+    """The controller sets a Job's selector, unless the user did."""
     spec = _mapping(object_, "spec")
     if spec.get("manualSelector"):
         return object_
@@ -368,7 +368,7 @@ def _service_account(object_: Object) -> Object:
 
 
 def _cluster_role(object_: Object) -> Object:
-    """Rules that are gathered from other roles are gathered again."""
+    """Aggregated rules are aggregated again."""
     return {**object_, "rules": []} if object_.get("aggregationRule") else object_
 
 
@@ -385,7 +385,7 @@ _CLEANERS: dict[tuple[str, str], Callable[[Object], Object]] = {
 
 
 def counted(left_out: Sequence[tuple[LeftOut, Object]]) -> list[tuple[LeftOut, str]]:
-    """Why, and of which kinds how many, in the order of the reasons."""
+    """The number of objects by kind, for each reason in order."""
     found: dict[LeftOut, dict[str, int]] = {}
     for why, object_ in left_out:
         kinds = found.setdefault(why, {})

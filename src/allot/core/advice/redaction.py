@@ -1,5 +1,5 @@
-"""Objects without what is private and does not matter to advice: what containers run, with which settings, and what people and tools
-have noted in annotations."""
+"""Objects without private data that advice does not need: commands and settings of containers, and what users and tools
+wrote in annotations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.validation.pod import MIRROR_POD_ANNOTATION
 
 JSON = dict[str, Any]
 
-# Of a container: what may carry passwords, and what is only noise here.
+# Container fields that may contain passwords, or are irrelevant here.
 _CONTAINER_FIELDS = frozenset(
     (
         "env",
@@ -28,7 +28,7 @@ _CONTAINER_FIELDS = frozenset(
     )
 )
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
-# Annotations that advice is made from; any other may hold anything.
+# Annotations that advice needs; any other may contain anything.
 KEPT_ANNOTATIONS = frozenset(
     (
         POD_CLAIM_NAME_ANNOTATION,
@@ -40,15 +40,15 @@ KEPT_ANNOTATIONS = frozenset(
         DEFAULT_CLASS,
     )
 )
-# Annotations that repeat a whole object as somebody applied it: passwords, environment and all.
+# Annotations that repeat a whole object as it was applied, including passwords and environment.
 _COPIES = frozenset(("kubectl.kubernetes.io/last-applied-configuration",))
 _DATA = frozenset(("data", "binaryData", "stringData"))
 
 
 def redacted(value: JSON, *, keep_annotations: bool = False) -> JSON:
-    """The object without environment, commands and the like, managedFields, and annotations that advice does not need.
+    """The object without environment, commands, managedFields, and annotations that advice does not need.
 
-    keep_annotations: with all of them but copies of the object."""
+    keep_annotations: keep all except copies of the object."""
     plain = {key: part for key, part in value.items() if key not in _DATA}
     changed: JSON = _object(plain, keep_annotations)
     return changed
@@ -93,7 +93,7 @@ def _spec(spec: JSON, keep_annotations: bool) -> JSON:
     if isinstance(spec.get("volumeClaimTemplates"), list):
         changed["volumeClaimTemplates"] = [_object(each, keep_annotations) for each in spec["volumeClaimTemplates"]]
     if isinstance(spec.get("metadata"), dict):
-        # A template of claims has what claims get in its spec.
+        # A claim template has the claims' metadata in its spec.
         changed["metadata"] = _metadata(spec["metadata"], keep_annotations)
     return changed
 

@@ -1,7 +1,7 @@
-"""A cluster at one moment, as far as advice needs it: typed objects in the form in which they are stored.
+"""A cluster at one moment, as far as advice needs it: typed objects in their stored form.
 
-Where they come from (a live cluster, a dump) is not known here. `KINDS` is the list of kinds that a snapshot may have, for
-whoever reads one.
+Does not know where they come from (a live cluster, a dump). `KINDS` lists the kinds that a snapshot may have, for the code
+that reads one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class SnapshotKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind that a snapshot may have."""
 
     group: str
-    # The first is the one that the type describes.
+    # The type describes the first one.
     versions: tuple[str, ...]
     name: str
     plural: str
     namespaced: bool
     type: type[APIStruct]
-    # Without it hardly anything can be said.
+    # Hardly any advice is possible without it.
     required: bool = False
 
     def api_version(self, version: str) -> str:
@@ -146,13 +146,14 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
+    _plain("", "limitranges", observed_v1.LimitRange),
     _plain("", "events", observed_v1.Event),
     _kueue("Workload", observed_v1.KueueWorkload),
     _kueue("LocalQueue", observed_v1.LocalQueue),
     _kueue("ClusterQueue", observed_v1.ClusterQueue, namespaced=False),
 )
 
-# Only where a dump has them: nobody lists Secrets or the signs of life of all nodes for a hint.
+# Only if a dump has them: listing Secrets or the leases of all nodes just for a hint would be too much.
 DUMPED_KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "configmaps", observed_v1.ConfigMap),
     _plain("", "secrets", observed_v1.Secret),
@@ -171,30 +172,32 @@ _CORE_EVENT_FIELDS = {
 _BY_NAME = {(kind.group, kind.name): kind for kind in (*KINDS, *DUMPED_KINDS)}
 _BY_TYPE = {kind.type: kind for kind in (*KINDS, *DUMPED_KINDS)}
 _DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass")
+# The ConfigMap in which the cluster autoscaler says how its node groups are.
+AUTOSCALER_STATUS = "cluster-autoscaler-status"
 _DATA = ("data", "binaryData", "stringData")
 
 
 def snapshot_kind(type_: type[APIStruct]) -> SnapshotKind:
-    """The kind that a type describes."""
+    """The kind of a type."""
     return _BY_TYPE[type_]
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The objects, and when they were read (seconds since 1970) if that is known."""
+    """The objects, and when they were read (seconds since 1970) if known."""
 
     objects: tuple[APIStruct, ...]
     taken_at: float | None = None
-    # Kinds that could not be read as a whole, and the one namespace of which they could; empty if not even that.
+    # Kinds that could not be read for all namespaces, with the one namespace that could; empty if none.
     unread: Mapping[type[APIStruct], str] = {}
-    # In which version of resource.k8s.io the cluster serves its objects.
+    # The version of resource.k8s.io that the cluster serves.
     device_api: str = "v1"
 
     def lacking(self, *types: type[APIStruct]) -> tuple[str, ...]:
-        """Those of these kinds of which nothing could be read, by the names that rights have."""
+        """Those of these kinds that could not be read at all, by their RBAC names."""
         return tuple(snapshot_kind(type_).plural for type_ in types if self.unread.get(type_) == "")
 
     def cut_short(self, *types: type[APIStruct]) -> tuple[str, ...]:
-        """Those of these kinds of which only one namespace could be read."""
+        """Those of these kinds that could be read in one namespace only."""
         return tuple(snapshot_kind(type_).plural for type_ in types if self.unread.get(type_))
 
     def of(self, type_: type[T]) -> list[T]:
@@ -202,7 +205,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return [found for found in self.objects if found.__class__ is type_]
 
     def find(self, type_: type[T], name: str, namespace: str = "") -> T | None:
-        """One object, if it is there."""
+        """One object, if it exists."""
         for found in self.of(type_):
             metadata = found.metadata  # type: ignore[attr-defined]
             if metadata.name == name and metadata.namespace == namespace:
@@ -211,7 +214,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def device_api_of(values: Iterable[Mapping[str, Any]]) -> str:
-    """The version of resource.k8s.io in which a cluster serves claims and slices, by objects of it: the newest that is there."""
+    """The version of resource.k8s.io that a cluster serves, judged by its objects: the newest one found."""
     known = kind_of_type(resource_v1.ResourceClaim)
     there = {value.get("apiVersion") for value in values if value.get("kind") in _DEVICE_KINDS}
     served = (version for version in known.versions if f"{known.group}/{version}" in there)
@@ -223,8 +226,8 @@ class NotInSnapshots(ValueError):
 
 
 def read_object(value: Mapping[str, Any]) -> APIStruct:
-    """The typed object for a JSON value as an API server sends it or a dump has it: in the version that the type describes,
-    with defaults, without managedFields. NotInSnapshots for other kinds; DecodeError or ConversionError for a bad one."""
+    """The typed object for a JSON value from an API server or a dump: in the type's version,
+    with defaults, without managedFields. NotInSnapshots for other kinds; DecodeError or ConversionError for an invalid one."""
     api_version, name = value.get("apiVersion"), value.get("kind")
     group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
     if (group, name) == (_EVENTS_GROUP, "Event"):
@@ -237,7 +240,7 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
         plain = _keys_only(plain)
     if is_kind_type(kind.type):
         try:
-            # Slices have no defaults but times, and very many devices to look at.
+            # Slices have no defaults except times, and very many devices to visit.
             if kind.type is not resource_v1.ResourceSlice:
                 plain = with_defaults(plain, gates=ALL_GATES, now=None)
             if version != kind.versions[0]:
@@ -250,7 +253,7 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
 
 
 def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClaim:
-    """A claim that is bound by its status is bound: who tidies a dump takes the annotations, which schedulers look at, away."""
+    """A claim whose status says Bound is bound, even if an edited dump lacks the annotations that schedulers check."""
     metadata = claim.metadata
     if claim.status.phase != "Bound" or not claim.spec.volume_name or BIND_COMPLETED in metadata.annotations:
         return claim
@@ -260,11 +263,15 @@ def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClai
 def _keys_only(value: Mapping[str, Any]) -> dict[str, Any]:
     """A ConfigMap or Secret without its values."""
     keys = {str(key) for member in _DATA if isinstance(value.get(member), dict) for key in value[member]}
-    return {**{key: part for key, part in value.items() if key not in _DATA}, "keys": sorted(keys)}
+    kept = {key: part for key, part in value.items() if key not in _DATA}
+    metadata, data = value.get("metadata"), value.get("data")
+    if isinstance(metadata, dict) and metadata.get("name") == AUTOSCALER_STATUS and isinstance(data, dict):
+        kept["autoscalerStatus"] = str(data.get("status", ""))
+    return {**kept, "keys": sorted(keys)}
 
 
 def _core_event(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event of events.k8s.io as the core group has it."""
+    """An event of events.k8s.io in the form of the core group."""
     renamed = {_CORE_EVENT_FIELDS.get(key, key): part for key, part in value.items()}
     return {**renamed, "apiVersion": "v1"}
 

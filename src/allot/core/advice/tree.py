@@ -1,7 +1,7 @@
-"""What hangs on what: from a pod, claim, node or device down (or up) to the others, as a tree that can be drawn (`allot tree`).
+"""The relations of a pod, claim, node or device as a tree (`allot tree`).
 
-Only what the API knows: CDI ids are the node's business, so they are told where the driver's way to name them is known, and
-otherwise said to be unknown.
+Only what the API knows: CDI ids exist on the node only, so they are shown if the driver's naming scheme is known, and
+otherwise shown as unknown.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from allot.core.allocation.devices import ClaimID, DeviceEntry, DeviceID
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
-# Attributes that tell a device from its neighbours, in the order in which they are shown.
+# Attributes that distinguish a device from its neighbours, in display order.
 _TELLING = ("uuid", "profile", "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "ifName", "numa")
-# How drivers name what they prepare: kind=name. Others are not known from outside.
+# How drivers name the CDI devices that they prepare: kind=name. Others are unknown.
 _CDI_NAMES = {"gpu.nvidia.com": "k8s.gpu.nvidia.com/claim={uid}-{device}"}
 UNKNOWN = "unknown"
 _ENDED = ("Succeeded", "Failed")
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something, what is to be said of it, and what hangs on it."""
+    """An object, its facts and problem, and its related objects."""
 
     kind: str
     name: str
@@ -143,7 +143,7 @@ def _extended(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[Branch]:
 
 
 def claim_tree(what_if: WhatIfCluster, claim: api.ResourceClaim, only: str = "") -> Branch:
-    """Requests and the devices for them. only: the one request that counts."""
+    """Requests and their devices. only: the one relevant request."""
     allocation = claim.status.allocation
     facts = {"state": "allocated" if allocation is not None else "not allocated"}
     users = users_of(claim)
@@ -219,7 +219,7 @@ def _result(what_if: WhatIfCluster, claim: api.ResourceClaim, result: api.Device
 
 
 def reported_of(claim: api.ResourceClaim, result: api.DeviceRequestAllocationResult) -> str:
-    """What the driver says against the device."""
+    """The driver's complaint about the device."""
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device) == (result.driver, result.pool, result.device):
             for condition in status.conditions:
@@ -267,7 +267,7 @@ def _device_facts(entry: DeviceEntry) -> dict[str, str]:
 
 
 def device_tree(what_if: WhatIfCluster, pool: PublishedPool, entry: DeviceEntry) -> Branch:
-    """Who holds a device, and who watches it; of one that nobody holds, whether it can be had."""
+    """Who holds a device and who monitors it; for a free one, whether it is available."""
     state = entry.state
     facts = {"state": _state(pool, entry), "node": node_name(entry) or "several", **_device_facts(entry)}
     children = [_holder(what_if, claim, {"holds": "all of it"}) for claim in state.claims]
@@ -277,7 +277,7 @@ def device_tree(what_if: WhatIfCluster, pool: PublishedPool, entry: DeviceEntry)
 
 
 def _state(pool: PublishedPool, entry: DeviceEntry) -> str:
-    """What can be had of a device; of one that is blocked, by which others."""
+    """What is available of a device; for a blocked one, which others block it."""
     state = device_state(pool, entry)
     if state is not State.BLOCKED:
         return state.value

@@ -1,6 +1,6 @@
-"""What word processors and web pages do to YAML, and how to undo it: dashes, spaces and quotes that only look right.
+"""Repairs YAML from word processors and web pages: dashes, spaces and quotes that only look right.
 
-Works on text, before anything is parsed. Mending a piece keeps its length, so that places stay where they are.
+Works on text, before parsing. A repair keeps the length of a piece, so places stay valid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import msgspec
 
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-# A line of one to three dashes, one of which is no hyphen.
+# A line of one to three dashes, at least one of which is not a hyphen.
 ODD_SEPARATOR = re.compile(rf"^(?=[-{_DASHES}]*[{_DASHES}])[-{_DASHES}]{{1,3}}[ \t\r]*$", re.MULTILINE)
 _SEPARATOR = re.compile(rf"^(?:---(?=\s|$)|(?=[-{_DASHES}]*[{_DASHES}])[-{_DASHES}]{{1,3}}(?=[ \t\r]*$))", re.MULTILINE)
 _ODD_BULLET = re.compile(rf"^[ \u00a0]*([{_DASHES}\u2022])(?=[ \u00a0]\S)", re.MULTILINE)
@@ -22,7 +22,7 @@ _QUOTED_VALUE = re.compile("([\u201c\u201d\u201e\u201f\u2018\u2019\u201a]).*([\u
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a stream between separators: where its text begins, and the separator before it if that is an odd one."""
+    """A part of a stream between separators: where its text begins, and the separator before it if that is invalid."""
 
     text: str
     start: int
@@ -42,7 +42,7 @@ class Slip(msgspec.Struct, frozen=True):
 
 
 def pieces(text: str) -> list[Piece]:
-    """The stream cut at its separators. A normal separator stays with the piece that it begins; an odd one does not."""
+    """The stream split at its separators. A valid separator stays with the piece that it begins; an invalid one does not."""
     cuts = [match for match in _SEPARATOR.finditer(text) if match.start() > 0 or match.group() != "---"]
     found: list[Piece] = []
     start, line, odd = 0, 1, None
@@ -52,14 +52,14 @@ def pieces(text: str) -> list[Piece]:
         if cut is None:
             break
         is_odd = cut.group() != "---"
-        # Separators have no end of a line in them.
+        # Separators contain no line break.
         line += text.count("\n", start, end)
         start, odd = (cut.end(), cut.span()) if is_odd else (cut.start(), None)
     return found
 
 
 def slips(text: str) -> list[Slip]:
-    """Bullets and indentation in characters that YAML does not take for them. Same length each."""
+    """Bullets and indentation in characters that YAML does not accept. Each keeps its length."""
     wrong = [(match.span(1), "-", "a bullet that is not a hyphen") for match in _ODD_BULLET.finditer(text)]
     for match in _INDENTATION.finditer(text):
         right = " " * (match.end() - match.start())
@@ -75,7 +75,7 @@ def slips(text: str) -> list[Slip]:
 
 
 def is_odd_start(text: str) -> bool:
-    """Whether a text begins with what only looks like a bullet or a space."""
+    """Whether a text begins with a character that only looks like a bullet or a space."""
     return text[:1] in _ODD_STARTS if text else False
 
 
@@ -89,15 +89,15 @@ def mended(text: str, found: list[Slip]) -> str:
 
 
 def has_typographic_quotes(text: str) -> bool:
-    """Whether quotes of print are in the text."""
+    """Whether the text contains typographic quotes."""
     return any(quote in text for quote in _QUOTES)
 
 
 def is_quoted_in_print(text: str) -> bool:
-    """Whether the whole text stands in quotes of print."""
+    """Whether the whole text is in typographic quotes."""
     return _QUOTED_VALUE.fullmatch(text) is not None
 
 
 def with_plain_quotes(text: str) -> str:
-    """The text with the quotes of programs."""
+    """The text with straight quotes."""
     return text.translate({ord(quote): plain for quote, plain in _QUOTES.items()})

@@ -1,7 +1,7 @@
-"""A snapshot in the hands of the scheduler's machine: it can be asked, changed, and put back as it was.
+"""A snapshot loaded into the scheduler's machine, which can be queried, changed and restored.
 
-`changed` tries something out: the patches are applied, what controllers would do next is done (`aftermath`), and at the end
-everything is taken back, so that trying many things on a large cluster costs what each of them touches.
+`changed` tries something: it applies the patches, does what controllers would do next (`aftermath`), and at the end
+reverts everything, so the cost of each attempt on a large cluster depends only on what it touches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ M = TypeVar("M")
 Key = tuple[type[APIStruct], str, str]
 Journal = list[tuple[Key, APIStruct | None]]
 
-# Whether somebody goes is the user's decision here, so the decision itself asks nobody to.
+# Whether to remove pods is the user's decision here, so the decision itself evicts none.
 SETTINGS = Settings(preempts=False)
 
 
@@ -44,17 +44,17 @@ def full_name(object_: APIStruct) -> str:
 
 
 def key_of(object_: APIStruct) -> Key:
-    """Under which key an object is known."""
+    """The key of an object."""
     metadata = meta(object_)
     return type(object_), metadata.namespace, metadata.name
 
 
 class CannotChange(Exception):
-    """There is no such object, or what a patch makes of it is none."""
+    """The object does not exist, or the patch result is not valid."""
 
 
 class Outgrown(Exception):
-    """A cluster now uses groups of pods that it did not use before: it has to be made anew from a snapshot."""
+    """A cluster now uses pod groups that it did not use before: it must be rebuilt from a snapshot."""
 
 
 _DIALECTS = frozenset(dialect.type for dialect in DIALECTS)
@@ -65,7 +65,7 @@ class WhatIfCluster:
     """The cluster of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, gates: FeatureGates = DEFAULT_GATES, settings: Settings = SETTINGS) -> None:
-        """settings: of the scheduler, by whatever name pods call it."""
+        """settings: of the scheduler, whatever its name."""
         self.gates = _with_operations(_with_groups(gates, snapshot), snapshot)
         self.settings = under(self.gates, settings)
         self.now = snapshot.taken_at or 0.0
@@ -82,24 +82,24 @@ class WhatIfCluster:
         self.claims = self.machine.claims
         self.cluster = self.machine.cluster
         self._by_type: dict[type[APIStruct], dict[tuple[str, str], APIStruct]] = {}
-        # What was found out about the objects as they are; forgotten when one changes.
+        # Findings about the current objects; dropped when one changes.
         self._memo: dict[str, Any] = {}
-        # As the snapshot was, whatever is tried out.
+        # The state of the snapshot, whatever is tried.
         self._pod_namespaces: set[str] | None = None
-        # Rules before the devices that they taint: otherwise each is looked at twice.
+        # Taint rules before their devices: otherwise each device is processed twice.
         for rule in snapshot.of(api.DeviceTaintRule):
             self._put(rule)
         for object_ in snapshot.objects:
             if object_.__class__ not in (api.DeviceTaintRule, core_v1.Pod):
                 self._put(object_)
-        # What a pod takes of its queue is charged when it comes: its claims are there by then.
+        # A pod is charged to its queue when it is added: its claims must exist by then.
         for pod in snapshot.of(core_v1.Pod):
             self._put(pod)
 
     # --- objects ---
 
     def get(self, type_: type[T], name: str, namespace: str = "") -> T | None:
-        """An object, if there is one."""
+        """An object, if it exists."""
         return self._by_type.get(type_, {}).get((namespace, name))  # type: ignore[return-value]
 
     def all(self, type_: type[T]) -> list[T]:
@@ -107,7 +107,7 @@ class WhatIfCluster:
         return list(self._by_type.get(type_, {}).values())  # type: ignore[arg-type]
 
     def group_of(self, pod: core_v1.Pod) -> PodGroup | None:
-        """The group that a pod is scheduled with, of whatever dialect; None if it is alone or its group is not there."""
+        """The group of a pod, in any dialect; None if it has none or its group does not exist."""
         found = self.cluster.membership.of(pod)
         return self.cluster.groups.get(found) if found is not None else None
 
@@ -115,26 +115,26 @@ class WhatIfCluster:
         """A group by its name, one of scheduling.k8s.io before others."""
         groups = self.cluster.groups
         foreign = [f"{dialect.api_group}:{name}" for dialect in DIALECTS]
-        # Of a group in parts, the first stands for all: they are decided together.
+        # For a group in parts, the first represents all: they are decided together.
         parts = [f"{key}:{part}" for key in foreign for part in sorted(self.cluster.membership.parts(namespace, key))]
         keys = (name, *foreign, *parts)
         return next((groups[namespace, key] for key in keys if (namespace, key) in groups), None)
 
     def has_pods_in(self, namespace: str) -> bool:
-        """Whether pods of a namespace are in the snapshot: if not, nobody may have asked for them."""
+        """Whether the snapshot has pods of a namespace; if not, it may have been taken without them."""
         if self._pod_namespaces is None:
             self._pod_namespaces = {pod.metadata.namespace for pod in self.all(core_v1.Pod)}
         return namespace in self._pod_namespaces
 
     def memo(self, key: str, work_out: Callable[[], M]) -> M:
-        """What was worked out before, unless an object has changed since."""
+        """A cached result, unless an object has changed since."""
         if key not in self._memo:
             self._memo[key] = work_out()
         found: M = self._memo[key]
         return found
 
     def snapshot(self) -> Snapshot:
-        """The objects as they are now."""
+        """The current objects."""
         objects = (object_ for objects in self._by_type.values() for object_ in objects.values())
         return Snapshot(tuple(objects), self.taken_at, self.unread, self.device_api)
 
@@ -144,8 +144,8 @@ class WhatIfCluster:
     def changed(
         self, patches: Sequence[Patch], after: Callable[[WhatIfCluster, Journal], None]
     ) -> Iterator[WhatIfCluster]:
-        """The cluster with these changes. after: does what controllers would do, given what has been changed. CannotChange if
-        the changes cannot be made."""
+        """The cluster with these changes. after: does what controllers would do, given the changes. CannotChange if
+        the changes are impossible."""
         gates = [patch for patch in patches if patch.action == "gate"]
         if gates:
             on = [patch.name for patch in gates if patch.enabled]
@@ -171,23 +171,23 @@ class WhatIfCluster:
                     self._put(before)
 
     def put(self, object_: APIStruct, journal: Journal) -> None:
-        """Make or replace an object, to be taken back by the journal."""
+        """Create or replace an object; the journal reverts it."""
         key = key_of(object_)
         journal.append((key, self._known(key)))
         self._put(object_)
 
     def delete(self, object_: APIStruct, journal: Journal) -> None:
-        """Delete an object, to be taken back by the journal."""
+        """Delete an object; the journal reverts it."""
         key = key_of(object_)
         known = self._known(key)
         if known is not None:
             journal.append((key, known))
             self._delete(key)
 
-    # --- a cluster that goes on ---
+    # --- a cluster that continues ---
 
     def follow(self, before: APIStruct | None, after: APIStruct | None) -> None:
-        """The cluster itself has changed: nothing of that is taken back. Outgrown if it needs another machine."""
+        """The cluster itself has changed: this is not reverted. Outgrown if it needs another machine."""
         if after is None:
             assert before is not None, "a change has an object"
             if self._known(key_of(before)) is not None:
@@ -198,11 +198,11 @@ class WhatIfCluster:
         self._put(after)
 
     def pass_to(self, now: float) -> None:
-        """It is later now (seconds since 1970)."""
+        """Advance the time (seconds since 1970)."""
         self.now = self.taken_at = now
 
     def _outgrown_by(self, object_: APIStruct) -> bool:
-        """Whether an object proves something to be in use that was not before."""
+        """Whether an object proves that a feature is now in use."""
         if object_.__class__ in _DIALECTS:
             return not self._by_type.get(object_.__class__)
         if object_.__class__ not in _GROUPED:
@@ -222,7 +222,7 @@ class WhatIfCluster:
         self.put(read_object(changed), journal)
 
     def named(self, patch: Patch) -> APIStruct:
-        """The object that a patch is about; KeyError if there is none."""
+        """The object of a patch; KeyError if it does not exist."""
         for type_, objects in self._by_type.items():
             found = objects.get((patch.namespace, patch.name))
             if found is not None and snapshot_kind(type_).name == patch.kind:
@@ -232,7 +232,7 @@ class WhatIfCluster:
     # --- keeping the machine informed ---
 
     def _put(self, object_: APIStruct) -> None:
-        # For each object of a cluster, so in few steps.
+        # Runs for each object of a cluster, so it must be fast.
         if self._memo:
             self._memo.clear()
         objects = self._by_type.get(object_.__class__)
@@ -260,7 +260,7 @@ def as_json(object_: APIStruct) -> dict[str, Any]:
 
 
 def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
-    """A cluster that has pod groups, or pods that name one, has switched them on; so it has what it kept of their fields."""
+    """A cluster that has pod groups, or pods that name one, has the feature enabled, and features that imply it."""
     groups: list[PodGroup | CompositePodGroup] = [*snapshot.of(PodGroup), *snapshot.of(CompositePodGroup)]
     if not groups and all(pod.spec.scheduling_group is None for pod in snapshot.of(core_v1.Pod)):
         return gates
@@ -279,7 +279,7 @@ def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
 
 
 def _with_operations(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
-    """Kubelets that do without node operations, and slices that say so, are only there if the feature is on."""
+    """Kubelets without node operations, and slices that say so, exist only if the feature is enabled."""
     if OPTIONAL_NODE_OPERATIONS in gates or all(
         not each.spec.skip_node_operations for each in snapshot.of(api.ResourceSlice)
     ):

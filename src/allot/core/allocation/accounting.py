@@ -1,4 +1,4 @@
-"""The arithmetic of holding devices, for everyone who counts: allocator, API server, controllers, drivers.
+"""The arithmetic of allocated devices, shared by allocator, API server, controllers and drivers.
 
 A device is held whole by one claim, or in shares by several. Devices that consume counters draw on what their pool shares.
 Amounts are nano units.

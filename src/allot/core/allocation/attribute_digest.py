@@ -1,7 +1,7 @@
-"""Devices told apart by the few values that selectors read, without making the whole view that an expression needs.
+"""Distinguishes devices by the few values that selectors read, without building the whole view that an expression needs.
 
-Nearly all devices of a large cluster look the same to a selector, but no two are the same: each has its own UUID. One
-look at the published values tells whether the answer is known already.
+Nearly all devices of a large cluster look the same to a selector, although each has its own UUID. One
+lookup of the published values shows whether the answer is already known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which earlier decisions of a search keep a device from being taken now.
+"""Which earlier decisions of a search prevent choosing a device now.
 
 Decisions are numbered by depth; a set of them is a bit mask. A set that is too large costs time, one that is too small loses
 solutions: where the cause is not known exactly, everything that could matter is in it.
@@ -37,7 +37,7 @@ class ConflictSets:
             self._constraints[claim, index] = self._constraints.get((claim, index), 0) | bit
 
     def gave_back(self, depth: int, entry: DeviceEntry, leaf: Leaf, claim: int) -> None:
-        """The decision was taken back."""
+        """The decision was reverted."""
         keep = ~(1 << depth)
         if entry.id in self._devices:
             self._devices[entry.id] &= keep

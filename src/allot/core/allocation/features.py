@@ -1,6 +1,6 @@
-"""Which optional features the allocator applies; each can be switched alone.
+"""The optional features of the allocator, each with its own switch.
 
-A feature that is off is not silently ignored: what needs it is refused or left out, as in Kubernetes.
+A disabled feature is not silently ignored: what needs it is refused or left out, as in Kubernetes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a guard that cannot see writes happen knows: what is stored, and what it has let through since.
+"""The ledger of a guard that cannot see writes happen: what is stored, and what it has admitted since.
 
-A webhook is asked before a write and never told what became of it; a watch tells later what was stored. In between, what was
+A webhook is called before a write and never learns its result; a watch shows later what was stored. In between, what was
 admitted counts as held. A write is based on a version of its claim, and the server stores it only if the claim still has that
 version. So the first newer version that is seen, whatever it says, ends all writes that were based on an older one.
 
-A write that never shows up is held until it cannot be stored any more, and then for as long as nobody has looked: time alone
+A write that never shows up is held until it cannot be stored any more, and then for as long as no one has looked: time alone
 proves nothing while the watch is late. What is given back counts as held until that is stored.
 """
 
@@ -15,9 +15,6 @@ import msgspec
 from allot.core.allocation.devices import ClaimID
 from allot.core.allocation.features import Features
 from allot.core.allocation.holdings import Conflict, Held, Holdings
-
-# By which others see that a guard is asked.
-GUARD_WEBHOOK = "guard.allot.dev"
 
 
 class _Admitted(msgspec.Struct, frozen=True):
@@ -90,7 +87,7 @@ class GuardLedger:
     # --- having looked ---
 
     def overdue(self, now: float) -> list[ClaimID]:
-        """Claims with writes that can no longer be stored: somebody has to look what became of them."""
+        """Claims with writes that can no longer be stored: someone has to look what became of them."""
         return [claim for claim in self._waiting if self._is_overdue(self._claims[claim].admitted[0], now)]
 
     def looked(self, claim: ClaimID, asked_at: float, version: int, held: tuple[Held, ...]) -> None:

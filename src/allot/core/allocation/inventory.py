@@ -1,4 +1,4 @@
-"""All that allocation needs to know about a cluster, updated change by change.
+"""Everything that allocation needs to know about a cluster, updated change by change.
 
 Feed it classes, slices, claims and taint rules as they come and go; ask it for the view of a node, the plan of a claim, or
 the nodes that are worth trying. A change costs what it touches: the slice's devices, the views of the nodes that see its
@@ -32,7 +32,7 @@ PLANS_MAX = 8192
 
 DEFAULT_FEATURES = Features.from_gates(DEFAULT_GATES)
 
-# Only to tell specs apart, so any faithful text will do for quantities and raw JSON.
+# Only to tell specs apart, so any faithful text is fine for quantities and raw JSON.
 _SPEC_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -71,7 +71,8 @@ class Inventory:
         self.reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
         # Of the spec that was asked about last: a decision asks about the same one again and again.
-        self._latest_plan: tuple[api.ResourceClaimSpec, ClaimPlan] | None = None
+        # Of specs that were asked about of late, by their identity: decisions ask about the same claims again and again.
+        self._recent_plans: dict[int, tuple[api.ResourceClaimSpec, ClaimPlan]] = {}
         # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
         # of the slices makes it out of date.
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
@@ -240,7 +241,7 @@ class Inventory:
     # --- claims ---
 
     def put_claim(self, claim: api.ResourceClaim) -> None:
-        """A claim as it is stored: what it holds is what its status says."""
+        """A claim as stored: what it holds is what its status says."""
         if claim.status.allocation is not None:
             self.ledger.hold(claim_id(claim), claim.status.allocation)
         else:
@@ -299,16 +300,19 @@ class Inventory:
 
     def plan(self, spec: api.ResourceClaimSpec) -> ClaimPlan:
         """A claim spec, digested."""
-        latest = self._latest_plan
-        if latest is not None and latest[0] is spec:
-            return latest[1]
+        known = self._recent_plans.get(id(spec))
+        if known is not None:
+            # Its spec is kept with it, so nothing else can have got that identity.
+            return known[1]
         key = _SPEC_ENCODER.encode(spec)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
                 self._forget_plans()
             plan = self._plans[key] = plan_claim(spec, self.features, self._classes, self._signature)
-        self._latest_plan = (spec, plan)
+        if len(self._recent_plans) >= PLANS_MAX:
+            self._recent_plans.clear()
+        self._recent_plans[id(spec)] = (spec, plan)
         return plan
 
     def published(self, pool: PoolID, node: Node) -> Iterator[DeviceEntry]:
@@ -354,18 +358,18 @@ class Inventory:
         return False
 
     def nodes(self) -> tuple[str, ...]:
-        """Nodes that have slices of their own, sorted."""
+        """Nodes that have their own slices, sorted."""
         return tuple(sorted(self._local))
 
     def _forget_plans(self) -> None:
         self._plans.clear()
-        self._latest_plan = None
+        self._recent_plans.clear()
         self._needs.clear()
 
     def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:
         """Nodes that may have enough free devices for the claims; all others cannot.
 
-        Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free. Nothing may
+        Only nodes that have their own slices are named. Fullest first, so that free nodes stay free. Nothing may
         be changed before the last name has been taken.
         """
         lists = self.needs([self.plan(claim.spec) for claim in claims])

@@ -1,4 +1,4 @@
-"""Claims, digested: what an attempt needs to know about them, worked out once per distinct claim spec.
+"""Preprocessed claims: what an attempt needs to know about them, computed once per distinct claim spec.
 
 Everything that upstream refuses before it looks at devices is found here; the refusals are kept in place (`error` of the request or
 the claim), because an attempt meets them in order, between other things that can end it.

@@ -1,7 +1,7 @@
-"""Why claims do not fit on a node: made after the search has failed, so that it costs nothing when they fit.
+"""Why claims do not fit on a node: computed after the search has failed, so that success costs nothing.
 
-Each request is looked at on its own first (what stands between it and each device). A request whose own devices would be enough
-is stopped by the others: they compete for the same devices, or a constraint keeps the free ones apart.
+Each request is examined alone first (its obstacle for each device). A request whose own devices would be enough
+conflicts with others: they compete for the same devices, or a constraint separates the free ones.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from allot.core.quantity import Quantity
 
 _VALUES_SHOWN_MAX = 4
 _LISTS = "DRAListTypeAttributes"
+# Said of devices whose pool has used more of a counter than there is.
+OVERCOMMITTED = "cannot be used while counter set"
 FRACTIONS = "DRAFractionalCapacityRange"
 # A whole number, in nano units.
 _WHOLE = 10**9
@@ -135,7 +137,7 @@ class Rejections:
 class Survey:
     """What stands between requests of one signature and each device that the node can see.
 
-    rejections: of the signature, for whoever asks about many nodes.
+    rejections: of the signature, cached for many nodes.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class Survey:
                 self.in_the_way.append(DeviceReason(device=str(entry.id), obstacle=obstacle, text=text))
 
     def _ever(self, entry: DeviceEntry) -> DeviceReason | None:
-        """What keeps the signature from a device, whoever holds it."""
+        """What keeps the signature from a device, regardless of its holder."""
         return self._selector(entry) or self._node(entry) or self._capacity_ever(entry) or self._taint(entry)
 
     def _now(self, entry: DeviceEntry, pool: PoolView) -> DeviceReason | None:
@@ -193,7 +195,7 @@ class Survey:
 
     def _selector(self, entry: DeviceEntry) -> DeviceReason | None:
         if entry.device.binding_conditions and not self.inventory.features.device_binding_and_status:
-            text = "have binding conditions, but feature gate DRADeviceBindingConditions is off"
+            text = "have binding conditions, but feature gate DRADeviceBindingConditions is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         found = self._rejections.of(entry)
         if found is None:
@@ -307,7 +309,7 @@ class Survey:
     def _taint(self, entry: DeviceEntry) -> DeviceReason | None:
         features = self.inventory.features
         if entry.device.consumes_counters and not features.partitionable_devices:
-            text = "draw on shared counters, but feature gate DRAPartitionableDevices is off"
+            text = "draw on shared counters, but feature gate DRAPartitionableDevices is disabled"
             return DeviceReason(device=str(entry.id), obstacle=Obstacle.FEATURE, text=text)
         if not features.device_taints:
             return None
@@ -357,6 +359,8 @@ class Survey:
             return None
         (set_name, counter), needed, available = shortage
         published = counters.sets[set_name].counters[counter].value
+        if available < 0:
+            return _overcommitted(entry, counters, set_name, counter, published, available)
         actual = str(Quantity.from_nano(available, published.format))
         wanted = str(Quantity.from_nano(needed, published.format))
         return DeviceReason(
@@ -367,6 +371,27 @@ class Survey:
             needed=wanted,
             claims=holders,
         )
+
+
+def _overcommitted(
+    entry: DeviceEntry, counters: PoolCounters, set_name: str, counter: str, published: Quantity, available: int
+) -> DeviceReason:
+    """More of a counter is in use than its set has by now: upstream then gives out no device of the pool that draws on counters."""
+    used = Quantity.from_nano(published.nano - available, published.format)
+    holders = {
+        str(claim)
+        for other in counters.devices
+        if other.state.allocated and any(each.counter_set == set_name for each in other.device.consumes_counters)
+        for claim in (*other.state.claims, *(share.claim for share in other.state.shares))
+    }
+    return DeviceReason(
+        device=str(entry.id),
+        obstacle=Obstacle.COUNTER,
+        text=f"{OVERCOMMITTED} {set_name} is overcommitted: {used} of {published} {counter} are in use",
+        actual=str(Quantity.from_nano(available, published.format)),
+        needed="0",
+        claims=tuple(sorted(holders)),
+    )
 
 
 def _same_counter_set(one: DeviceEntry, other: DeviceEntry) -> bool:

@@ -1,7 +1,7 @@
-"""Nodes that come and go: which to buy so that pods can run, and which can go because nobody needs them.
+"""Autoscaling of nodes: which to add so that pods can run, and which to remove because they are unneeded.
 
-Knows pools and what a node of each would be (`templates`, `pools`), and asks the scheduler's machine what becomes of pods on the
-cluster as it is plus such nodes (`trying`). `scale_up` buys: exactly where there is little to choose (`exhaustive`), by filling
-nodes where there is much (`filling`), with a bound on what the best could cost (`bounds`). `scale_down` proves that a node can go.
-Does not know providers, time or dice: what is written, and whether a pool can be asked now, is told.
+Knows pools and their node templates (`templates`, `pools`), and lets the scheduler's machine place pods on the
+cluster plus such nodes (`trying`). `scale_up` adds nodes: exactly for few choices (`exhaustive`), by filling
+nodes for many (`filling`), with a lower bound on the cost (`bounds`). `scale_down` proves that a node can be removed.
+Does not know providers, time or randomness: the caller passes in whether a pool can be used now.
 """

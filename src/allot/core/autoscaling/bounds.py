@@ -1,4 +1,4 @@
-"""What the pods that get nodes would cost at least, whoever chose the nodes."""
+"""A lower bound on the cost of nodes for pods, whatever the choice of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a ComputeClass: whether it makes sense in view of the pools, and for each priority what keeps nodes from coming.
+"""The status of a ComputeClass: whether it matches the pools, and for each priority why no nodes can be added.
 
 Types, reasons and messages are those of GKE, as far as they have been published.
 """

@@ -1,7 +1,7 @@
-"""Pods that come with every node: what DaemonSets would run on a new one takes room, and devices, before anybody else does.
+"""DaemonSet pods of new nodes: they use resources and devices before other pods do.
 
-Claims are made from their templates, as for every pod. Left out are those that take nothing (adminAccess), those whose template is not
-there, and claims that are shared by name, which no new node adds to.
+Claims are created from their templates, as for every pod. Left out are those that use nothing (adminAccess), those with a missing
+template, and claims that are shared by name, which a new node does not add to.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What units ask for and nodes have, as far as it can be added up: processors, memory, places for pods, devices.
+"""Demands of units and supplies of nodes as sums: CPU, memory, pod slots, devices.
 
-Never decides whether something fits; that is asked of the machine. It says what cannot fit, what shares of a node a pod takes at
-least, and so what the best could cost.
+Never decides whether something fits; the machine does. It shows what cannot fit, the minimum share of a node that a pod needs,
+and so the minimum cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Amounts(msgspec.Struct, frozen=True):
     devices: int | None = 0
 
     def exceeds(self, there: Amounts) -> bool:
-        """Whether these cannot be had from those."""
+        """Whether those cannot provide these."""
         return (
             self.cpu > there.cpu
             or self.memory > there.memory
@@ -34,7 +34,7 @@ class Amounts(msgspec.Struct, frozen=True):
         )
 
     def share_of(self, there: Amounts) -> Fraction:
-        """The largest part of any of these that is asked for; more than one if it is not there."""
+        """The largest part of any of these that is asked for; more than one if it does not exist."""
         parts = [
             _part(self.cpu, there.cpu),
             _part(self.memory, there.memory),

@@ -1,4 +1,4 @@
-"""Whether a pod may be made to leave its node so that the node can go: the rules and words of Cluster Autoscaler."""
+"""Whether a pod may be evicted so that its node can be removed: the rules and words of Cluster Autoscaler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several sets of nodes is bought, if each lets the same pods run: as Cluster Autoscaler's expanders, but of whole sets.
+"""Chooses between sets of nodes that let the same pods run: Cluster Autoscaler's expanders, for whole sets.
 
 `least-waste` counts devices, which upstream's does not. An expander gives a key: the smallest is the best; expanders in a row decide
 where the ones before are equal, and in the end the fewest nodes and the names of the pools do.
@@ -54,7 +54,7 @@ class Expander:
         return (self.cost(option.counts),)
 
     def _waste(self, option: Option) -> Key:
-        """The mean part of new nodes that nobody uses."""
+        """The mean part of new nodes that no one uses."""
         used = option.used
         return (1 - sum(used, Fraction(0)) / len(used),) if used else (Fraction(0),)
 

@@ -1,4 +1,4 @@
-"""Pods of a ComputeClass that run on nodes of a low priority move to a better one when it can be had (`activeMigration`).
+"""Moves pods of a ComputeClass from nodes of a low priority to a better one when it is available (`activeMigration`).
 
 One node at a time, and with proof: all of its pods that must leave have places on nodes of a better rank, that are there or can be
 bought. What has to be bought is bought first; the node goes once these nodes are there, so that nothing has to be remembered.
@@ -84,7 +84,7 @@ class _Migrating:
         if isinstance(found, str):
             return None
         info, pods = found
-        # One that nobody uses goes by itself.
+        # One that no one uses goes by itself.
         if not pods or self._planner.objection(pods):
             return None
         own = self._pools[candidate.pool]

@@ -1,4 +1,4 @@
-"""How full new nodes are while they are tried out."""
+"""How full new nodes are while they are tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a node is used: of its devices if it has any, as Cluster Autoscaler has it, else of processors and memory."""
+"""Node utilization: of its devices if it has any, as in Cluster Autoscaler, else of CPU and memory."""
 
 from __future__ import annotations
 

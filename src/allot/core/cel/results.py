@@ -1,4 +1,4 @@
-"""What becomes of an expression's result: a match, an attribute's value, or upstream's complaint about its type."""
+"""Interprets an expression's result: a match, an attribute's value, or upstream's error about its type."""
 
 from __future__ import annotations
 

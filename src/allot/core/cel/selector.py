@@ -1,6 +1,6 @@
-"""Device selectors and derived attributes: compile an expression once, ask it about many devices.
+"""Device selectors and derived attributes: compile an expression once, evaluate it for many devices.
 
-The way into `core.cel` for the allocator, for validation and for the CLI. Messages are those of Kubernetes. Whether an
+The entry point of `core.cel` for the allocator, validation and the CLI. Messages are those of Kubernetes. Whether an
 expression is too expensive to be admitted is for the caller to judge by `max_cost`; while evaluating, the same limit
 holds in any case.
 """

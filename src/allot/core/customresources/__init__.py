@@ -1,1 +1,1 @@
-"""Custom resources: what makes a definition good, and what makes an object fit its schema and rules. Pure."""
+"""Custom resources: validates definitions, and objects against their schema and rules. Pure."""

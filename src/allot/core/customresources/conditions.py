@@ -1,4 +1,4 @@
-"""Names and conditions of definitions: which names are free, whether the kind is served, and the way to its end."""
+"""Names and conditions of definitions: accepted names, whether the kind is served, and deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion webhooks of custom resources: what they are asked, and what their answer has to be.
+"""Conversion webhooks of custom resources: their requests, and checks of their answers.
 
 A webhook changes what an object says and may change its labels and annotations; the rest of its metadata is the server's.
 """
@@ -34,7 +34,7 @@ def kind_text(object_: Mapping[str, Any]) -> str:
 
 
 def converted(asked: Object, answer: Any) -> list[Object]:
-    """The objects of an answer, each in place of the one that was asked about; ConversionFailed."""
+    """The objects of an answer, each instead of the one that was asked about; ConversionFailed."""
     originals, api_version = asked["request"]["objects"], asked["request"]["desiredAPIVersion"]
     subject = f"conversion webhook for {kind_text(originals[0])}"
     found = _objects(asked, answer, subject)

@@ -1,4 +1,4 @@
-"""Items of sets and keyed lists are different from each other."""
+"""Uniqueness of items in sets and keyed lists."""
 
 from __future__ import annotations
 

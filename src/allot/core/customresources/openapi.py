@@ -1,4 +1,4 @@
-"""Whether a value fits an OpenAPI v3 schema, told in upstream's words.
+"""Whether a value fits an OpenAPI v3 schema, with upstream's messages.
 
 Schemas are JSON values as custom resource definitions carry them. What a schema says that no value can break (a bad pattern,
 a bound that is no number) was refused with the definition and is passed over here. Members are walked in order of their

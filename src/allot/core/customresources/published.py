@@ -1,7 +1,7 @@
-"""The schema of a custom resource as OpenAPI of version 2 can tell it, by upstream's rules.
+"""The schema of a custom resource in OpenAPI v2, by upstream's rules.
 
-Version 2 knows neither alternatives nor null, and kubectl takes whatever a schema does not name for forbidden: so what cannot be
-told is left open.
+Version 2 has neither alternatives nor null, and kubectl rejects everything that a schema does not name: so what cannot be
+expressed is left open.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reconcilers: from the objects that are there to the actions that make them what they should be.
+"""Reconcilers: from existing objects to the actions that bring them to the desired state.
 
-Each is a function of its arguments, the time included. Knows: owners, templates, reservations, leases, taints, quotas.
-Does not know: how an action is carried out, or what to do when that fails (`allot.controllers`).
+Each is a function of its arguments, including the time. Knows: owners, templates, reservations, leases, taints, quotas.
+Does not know how an action is executed, or what to do if that fails (`allot.controllers`).
 """

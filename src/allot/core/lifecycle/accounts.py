@@ -1,4 +1,4 @@
-"""What every namespace has: the account of pods that name none, the certificate that they trust, and the tokens in Secrets.
+"""Standard objects of namespaces: the default service account, the root CA's certificate, and tokens in Secrets.
 
 Accounts, config maps and Secrets are JSON values: they are written back whole.
 """

@@ -1,9 +1,9 @@
-"""What a reconciler wants done, as data. `allot.controllers.action_executor` carries it out; nothing here knows how.
+"""Actions of reconcilers, as data. `allot.controllers.action_executor` executes them.
 
-Actions of one answer are carried out in order, and the first that fails ends the sequence: the reconciler is asked again
-later and decides anew from what is there by then. So every sequence must be safe to break off after any of its steps.
-Writes that must not overtake another writer are guarded by uid or resourceVersion; a guard that fails is no error, only a
-reason to look again.
+Actions of one answer are executed in order, and the first failure ends the sequence: the reconciler is called again
+later and decides again from the then current state. So every sequence must be safe to stop after any of its steps.
+Writes that must not overwrite another writer are conditional on uid or resourceVersion; a failed condition is not an error, only a
+reason to reconcile again.
 """
 
 from __future__ import annotations

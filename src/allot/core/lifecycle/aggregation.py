@@ -1,4 +1,4 @@
-"""ClusterRoles that are made of others: which rules are to be stored in them.
+"""Aggregated ClusterRoles: the rules to store in them.
 
 Our API server decides by the roles that they select and needs no rules there; people and other servers read them.
 """

@@ -1,6 +1,6 @@
-"""Who has to run so that something happens to an object of a kind, and what its writer is told when nobody does.
+"""Which component acts on objects of a kind, and the warning to their writer if it does not run.
 
-Whoever runs controllers or a scheduler says so in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
+allot's controllers and schedulers announce themselves in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
 known by the leases that they hold. Names are kube-controller-manager's.
 """
 
@@ -121,7 +121,7 @@ _OWN = (FOLDERS, LOAD_BALANCERS, AUTOSCALER)
 _UPSTREAM = frozenset(
     name for each in (*KINDS.values(), _NAMESPACES) for name in each.controllers if name not in _OWN
 ) | {CLAIMS}
-# What runs where somebody holds a lease of upstream's.
+# What runs where someone holds a lease of upstream's.
 _HOLDERS: Mapping[str, frozenset[str]] = {
     _MANAGER: _UPSTREAM,
     "kube-scheduler": frozenset((SCHEDULER,)),
@@ -132,7 +132,7 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
 
 _KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
 _OLD_KAI = "KAI no longer has it either"
-# Fields of other schedulers' kinds that nobody acts on, by path; `[]`: of any item. What is said of each.
+# Fields of other schedulers' kinds that no one acts on, by path; `[]`: of any item. What is said of each.
 UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
     (_KAI, "PodGroup"): {
         "spec.markUnschedulable": "pods always say why they wait",
@@ -150,7 +150,6 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
         "spec.runningEstimate": "nothing is planned by how long jobs run",
         "spec.policies[].timeout": "policies act at once",
         "spec.tasks[].policies[].timeout": "policies act at once",
-        "spec.tasks[].dependsOn": "all tasks start together",
         "spec.tasks[].partitionPolicy": "minimums of parts are those of tasks",
         "spec.tasks[].topologyPolicy": "containers get CPUs as their node gives them",
         "spec.tasks[].maxRetry": "spec.maxRetry counts for the whole job",
@@ -190,7 +189,7 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
 
 
 def unread_fields(group: str, kind: str, object_: Object) -> list[str]:
-    """What is said of fields of an object that nobody acts on."""
+    """What is said of fields of an object that no one acts on."""
     return [
         f"nothing acts on {path} of this {kind}: {why}"
         for path, why in UNREAD.get((group, kind), {}).items()
@@ -211,7 +210,7 @@ def _has(value: Any, path: list[str]) -> bool:
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
     """Why nothing will happen to an object; empty if something will."""
     if needs.gate and needs.gate not in gates:
-        return f"nothing acts on this {kind}: feature gate {needs.gate} is off"
+        return f"nothing acts on this {kind}: feature gate {needs.gate} is disabled"
     missing = [name for name in needs.controllers if not runs(name)]
     if needs.lacking:
         return needs.lacking if missing or not needs.controllers else ""
@@ -264,7 +263,7 @@ def announcement(name: str, running: Iterable[str], holder: str, duration_s: int
 
 
 def announced(lease: Object, now_s: float) -> tuple[frozenset[str], int]:
-    """Who runs by what a Lease says, and for how many seconds that counts. Nobody if it is not held, or was given up long ago."""
+    """Who runs by what a Lease says, and for how many seconds that counts. No one if it is not held, or was given up long ago."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
     said = (metadata.get("annotations") or {}).get(ANNOTATION)
     names = frozenset(said.split(",")) if isinstance(said, str) and said else _HOLDERS.get(metadata.get("name", ""))

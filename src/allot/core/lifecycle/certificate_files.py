@@ -1,4 +1,4 @@
-"""Certificates in PEM as volumes have them: nothing but the blocks, each once where that is asked for."""
+"""PEM certificates for volumes: only the blocks, optionally without duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claims, pods and PodGroups have to be looked at when one of them changes, or a template does."""
+"""Which claims, pods and PodGroups a change of one of them, or of a template, affects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claim belongs to whom: the claim behind an entry of a pod or PodGroup, who made it, who may use it, who is done.
+"""Ownership of claims: the claim behind an entry of a pod or PodGroup, its creator, its users, and who is done with it.
 
 Pure look-ups over objects as they are; the reconcilers (`templates`, `claims`, `device_taint_evictions`) and their indexes build on them.
 """

@@ -1,4 +1,4 @@
-"""How drivers say their devices are: what a report changes, what is too old to be believed, and what a pod's status says of it.
+"""Device health from drivers' reports: what a report changes, when it is outdated, and the pod's status.
 
 The rules are the kubelet's (pkg/kubelet/cm/dra/healthinfo.go, 1.37). Times come in as arguments, in seconds since 1970.
 """

@@ -1,9 +1,9 @@
-"""Which pods have to go because a device that they use has a NoExecute taint, and when; and what an eviction consists of.
+"""Which pods to evict because one of their devices has a NoExecute taint, and when; and the steps of an eviction.
 
 Taints are those that drivers publish in slices, of the newest generation of a pool, and those of DeviceTaintRules, which
 count for allocated devices that are no longer published too. Only tolerations in the allocation with the very effect
 NoExecute count here, although an empty effect is good enough for the scheduler: Kubernetes 1.37 does the same. Claims for
-extended resources are not looked at, as there (kubernetes#141290).
+extended resources are not checked, as there (kubernetes#141290).
 """
 
 from __future__ import annotations

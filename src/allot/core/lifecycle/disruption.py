@@ -1,4 +1,4 @@
-"""Pods that the control plane ends: what their status says before they are deleted, so that others know why."""
+"""Pods that the control plane ends: the condition in their status before deletion, which gives the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the garbage collector does about an object, as actions: `garbage` decides, this module words the requests."""
+"""The garbage collector's decisions as actions: `garbage` decides, this module builds the requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from allot.core.lifecycle.garbage import (
 )
 from allot.core.model.meta import OwnerReference
 
-# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are looked at again.
+# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are checked again.
 _UNSEEN_OWNER_S = 30.0
 
 

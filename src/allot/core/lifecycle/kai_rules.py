@@ -1,4 +1,4 @@
-"""What KAI's webhook refuses in a PodGroup."""
+"""The checks of KAI's webhook for PodGroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a namespace: what is emptied first, how long to wait for what is left, and what its conditions say.
+"""Deletion of a namespace: the order of deletion, how long to wait for the rest, and its conditions.
 
 Texts and reasons are Kubernetes'. One thing is told better: pods that are left while everything else waits for them are
 named as remaining content (Kubernetes v1.37 says "All content successfully removed" meanwhile).

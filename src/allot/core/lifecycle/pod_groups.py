@@ -1,4 +1,4 @@
-"""Keeps a PodGroup that is being deleted until no pod of it can run any more: then its finalizer goes."""
+"""Keeps a deleted PodGroup until none of its pods can run, then removes its finalizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent of a node tells about a pod: phase, conditions and the states of its containers.
+"""The status of a pod from its node agent: phase, conditions and the states of its containers.
 
 A function of the pod, what the runtime says, and the time. Reasons and texts are the kubelet's, because people and programs
 look for them.

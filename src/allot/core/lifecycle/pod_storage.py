@@ -1,4 +1,4 @@
-"""How large the empty folders of a pod may be, and what becomes of a pod that has more in one, as the kubelet has it."""
+"""Size limits of a pod's emptyDir volumes, and eviction of a pod that exceeds one, as in the kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of the kernel a pod may have: those that touch nothing but its own namespaces, as the kubelet judges them."""
+"""Which sysctls a pod may set: those limited to its own namespaces, by the kubelet's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As whom the containers of a pod run, as far as the pod says it."""
+"""The user and groups of a pod's containers, as far as the pod sets them."""
 
 from __future__ import annotations
 

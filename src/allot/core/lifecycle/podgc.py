@@ -1,4 +1,4 @@
-"""Pods that nobody else will remove: too many finished ones, those of nodes that are gone or out of service, and those that
+"""Pods that no other component deletes: excess finished ones, those of nodes that are gone or out of service, and those that
 were deleted before they had a node.
 
 Everything is as in Kubernetes: first the status says Failed, because no kubelet will, then the pod is deleted without grace.
@@ -77,7 +77,7 @@ def _is_out_of_service(node: Node) -> bool:
 
 
 class Quarantine:
-    """Nodes that pods name and nobody has seen: for a while they may still appear."""
+    """Nodes that pods name and no one has seen: for a while they may still appear."""
 
     def __init__(self, seconds: float = QUARANTINE_S) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Answers ResourcePoolStatusRequests: how many devices the pools of a driver have, hold and can give.
+"""Answers ResourcePoolStatusRequests: how many devices of a driver's pools exist, are allocated and are available.
 
 The answer is written once and deleted after an hour; a question that cannot be answered, because a pool is not complete, is
 asked again until it can, and deleted after a day. (Kubernetes gives up after five attempts.)

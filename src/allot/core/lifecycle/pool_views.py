@@ -1,4 +1,4 @@
-"""What can still be had from a pool whose devices are partitions of something or can be shared.
+"""What is available in a pool whose devices are partitions or can be shared.
 
 A partition view groups devices that consume counters by the value of an attribute and tells how many more of each kind
 would fit alone; a view of shareable devices sums their capacities. What cannot be told is an error, in the API's words.

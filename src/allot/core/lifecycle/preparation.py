@@ -1,4 +1,4 @@
-"""Which claims of a pod have to be prepared or unprepared on its node, by which drivers, and what its containers get of them.
+"""Which claims of a pod to prepare or unprepare on its node, by which drivers, and what its containers get.
 
 Knows: the rules and texts of the kubelet (pkg/kubelet/cm/dra, 1.37). Does not know how a driver is called, where the records are
 kept, or which drivers are registered.
@@ -224,7 +224,7 @@ def plan_prepare(records: Records, pod_uid: str, claims: Sequence[ClaimRecord]) 
 
 
 def with_devices(record: ClaimRecord, driver: str, devices: tuple[PreparedDevice, ...]) -> ClaimRecord:
-    """A record with what a driver answered, in place of whatever it had answered before."""
+    """A record with what a driver answered, instead of whatever it had answered before."""
     part = msgspec.structs.replace(record.drivers.get(driver, DriverRecord()), devices=devices)
     return msgspec.structs.replace(record, drivers={**record.drivers, driver: part})
 

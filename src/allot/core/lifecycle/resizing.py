@@ -1,4 +1,4 @@
-"""In-place resize: what a container asks for, what its node has set aside for it, what it runs with, and how people are told.
+"""In-place resize: what a container requests, what its node has allocated, what it runs with, and the reported status.
 
 Of a container three answers are known: its spec is what is asked for, an `Allocation` what the node has set aside, and what was last told to
 the runtime is what it runs with. Only processors and memory can change. Reasons and texts are the kubelet's (pkg/kubelet/allocation and
@@ -64,7 +64,7 @@ def differs(one: ResourceRequirements, other: ResourceRequirements) -> bool:
 
 
 def must_restart(container: RunnableContainer, running: ResourceRequirements) -> bool:
-    """Whether a container has to start anew to get what is set aside for it."""
+    """Whether a container has to start again to get what is set aside for it."""
     policies = {each.resource_name: each.restart_policy for each in container.resize_policy}
     return any(
         policies.get(name) == "RestartContainer" and _changes(container.resources, running, name) for name in _RESIZABLE

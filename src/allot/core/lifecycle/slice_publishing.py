@@ -1,6 +1,6 @@
-"""What ResourceSlices a driver must have so that its pools of devices are known, and which writes make it so.
+"""The ResourceSlices that publish a driver's pools, and the writes that create them.
 
-A driver names devices and counters; here they are cut into slices that the API accepts, compared with the slices that exist,
+A driver names devices and counters; here they are split into slices that the API accepts, compared with existing slices,
 and turned into deletes, updates and creates. Names and generations follow Kubernetes' Go helper (resourceslice controller,
 1.37), so that either can take over the slices of the other: the index of a slice is the beginning of its name, a pool keeps
 its generation while one write is enough, and otherwise all its slices get the next one.
@@ -84,7 +84,7 @@ Accepted = Mapping[str, tuple[ResourceSliceSpec, ResourceSliceSpec]]
 
 
 def cut(driver: str, pool: Pool) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool, in order of preference; counters in slices of their own (a slice has either), at least one
+    """The slices of a pool, in order of preference; counters in their own slices (a slice has either), at least one
     slice, so that a pool without devices is known to be empty. Generation is left 0."""
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = []
     for first in range(0, len(pool.counter_sets), SLICE_COUNTER_SETS_MAX):
@@ -281,7 +281,7 @@ def _is_as_wanted(slice_: ResourceSlice, wanted: ResourceSliceSpec, accepted: Ac
     present = slice_.spec
     if _without_times(present, wanted) == wanted:
         return True
-    # The server dropped something the last time; asking again would change nothing, but for ever.
+    # The server dropped something the last time; asking again would change nothing, but forever.
     written = accepted.get(slice_.metadata.name)
     return written is not None and written[0] == wanted and written[1] == present
 

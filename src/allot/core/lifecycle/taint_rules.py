@@ -1,4 +1,4 @@
-"""What the status of a DeviceTaintRule says: how far the eviction that it asks for has come, or what it would do.
+"""The status of a DeviceTaintRule: the progress of its eviction, or what it would do.
 
 At most every ten seconds, but at once for a new rule or a changed one. A rule without effect (None) is told once what it
 would do with the effect NoExecute.

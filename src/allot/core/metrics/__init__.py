@@ -1,1 +1,1 @@
-"""What is measured: the text that it is told in, use of processor and memory as rates, and series by pod and label."""
+"""Metrics: their text format, CPU and memory usage as rates, and series by pod and label."""

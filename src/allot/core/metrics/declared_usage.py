@@ -1,4 +1,4 @@
-"""What a simulated pod is said to use: by its annotations, else half of what its containers request.
+"""The declared usage of a simulated pod: from its annotations, else half of what its containers request.
 
 allot.dev/cpu-usage: "250m"          of the whole pod
 allot.dev/memory-usage: "1Gi"
@@ -54,7 +54,7 @@ class PodLoad(msgspec.Struct, frozen=True):
 
 
 def owner_of(pod: Object) -> str:
-    """The uid of whoever made the pod, by which pods share a load; its own if nobody did."""
+    """The uid of the pod's owner, by which pods share a load; its own if it has none."""
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return str(owner["uid"])

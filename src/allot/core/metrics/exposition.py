@@ -1,4 +1,4 @@
-"""Prometheus' text format: samples with names, labels and values, out of text from anybody and into text.
+"""Prometheus' text format: parses untrusted text into samples, and writes samples.
 
 What is read is bounded: so many samples, names and values of a sane length. A line that is no sample is left out and counted;
 one broken line of a program is no reason to know nothing of it.

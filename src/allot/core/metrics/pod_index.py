@@ -1,4 +1,4 @@
-"""Pods by their labels, as of one look at all of them."""
+"""Pods by their labels, at one moment."""
 
 from __future__ import annotations
 

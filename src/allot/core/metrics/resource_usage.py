@@ -1,4 +1,4 @@
-"""How much processor and memory nodes, pods and containers use, out of what agents tell from time to time (metrics-server's rules).
+"""CPU and memory usage of nodes, pods and containers from agents' samples (metrics-server's rules).
 
 Processor use is the difference of two points by the time between them, so a pod is known once all its containers have two; one
 that started lately is rated from its start. Memory is that of the last point.

@@ -1,4 +1,4 @@
-"""Values that pods tell about themselves, or that are told about them: by namespace, name of the metric, pod and labels.
+"""Metric values of pods: by namespace, metric name, pod and labels.
 
 Counters become rates per second, under the name without `_total`, as prometheus-adapter has it. Several values of a pod are
 one: their average where they are parts of a whole (utilization, temperatures), else their sum. What is no number, and what was
@@ -67,7 +67,7 @@ class SeriesBoard:
         self._told: dict[str, dict[tuple[str, str], list[Series]]] = {}
         self._counters: dict[str, dict[_Key, tuple[float, float]]] = {}
         self._counts: dict[str, int] = {}
-        # Made when they are asked for, until an endpoint tells something else.
+        # Made on demand, until an endpoint tells something else.
         self._indexes: dict[tuple[str, str], _Index] = {}
 
     def put(self, endpoint: str, told: Sequence[Sample], now: float) -> int:

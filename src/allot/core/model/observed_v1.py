@@ -1,4 +1,4 @@
-"""What only people and advice read: events and quotas of core/v1, autoscalers of autoscaling/v2, and what queue managers say."""
+"""Kinds that only advice reads: events and quotas of core/v1, autoscalers of autoscaling/v2, and queue managers' kinds."""
 
 from __future__ import annotations
 
@@ -75,18 +75,41 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class LimitRangeItem(PartialStruct, frozen=True, kw_only=True):
+    """Bounds for what is of one type: Container, Pod or PersistentVolumeClaim."""
+
+    type: str = ""
+    max: Mapping[str, Quantity] = EMPTY
+    min: Mapping[str, Quantity] = EMPTY
+
+
+class LimitRangeSpec(PartialStruct, frozen=True, kw_only=True):
+    """All bounds of a namespace."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(PartialStruct, frozen=True, kw_only=True):
+    """Bounds that each pod or container of a namespace must keep to."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
 # --- what pods name, by their names alone ---
 
 
 class ConfigMap(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a ConfigMap has. Its values are nobody's business here."""
+    """Which keys a ConfigMap has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
+    # The exception: what the cluster autoscaler says of itself.
+    autoscaler_status: str = ""
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a Secret has. Its values are nobody's business here."""
+    """Which keys a Secret has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
@@ -292,7 +315,7 @@ class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class APIServiceStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether anybody answers."""
+    """Whether anyone answers."""
 
     conditions: tuple[Condition, ...] = ()
 

@@ -1,4 +1,4 @@
-"""An object as it was written: a JSON value of which only the head is looked at, and nothing is taken for granted."""
+"""An object as written: a JSON value of which only the head is read, without any assumptions."""
 
 from __future__ import annotations
 

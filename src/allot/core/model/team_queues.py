@@ -13,11 +13,11 @@ VOLCANO_GROUP = "scheduling.volcano.sh"
 
 
 class KaiQueueResource(PartialStruct, frozen=True, kw_only=True):
-    """One resource; -1 is unlimited. Numbers, which may have fractions."""
+    """One resource; -1 is unlimited. Numbers, which may have fractions. A limit that is not set counts as 0."""
 
     quota: Quantity = Quantity.ZERO
     over_quota_weight: Quantity = Quantity.ZERO
-    limit: Quantity = Quantity.ZERO
+    limit: Quantity | None = None
 
 
 class KaiQueueResources(PartialStruct, frozen=True, kw_only=True):

@@ -19,14 +19,22 @@ class VolcanoPolicy(PartialStruct, frozen=True, kw_only=True):
     exit_code: Int32 | None = None
 
 
+class VolcanoDependsOn(PartialStruct, frozen=True, kw_only=True):
+    """The tasks after which a task starts. iteration: `any`: one of them will do."""
+
+    name: tuple[str, ...] = ()
+    iteration: str = ""
+
+
 class VolcanoTask(PartialStruct, frozen=True, kw_only=True):
-    """Pods that are alike."""
+    """Pods that are equal."""
 
     name: str = ""
     replicas: Int32 = 1
     min_available: Int32 | None = None
     template: Mapping[str, Any] = EMPTY
     policies: tuple[VolcanoPolicy, ...] = ()
+    depends_on: VolcanoDependsOn | None = None
 
 
 class VolcanoJobSpec(PartialStruct, frozen=True, kw_only=True):

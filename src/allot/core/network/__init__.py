@@ -1,1 +1,1 @@
-"""What pods see of a network, as decisions: which addresses there are, who is behind a Service, what a name means."""
+"""Decisions about the pod network: addresses, endpoints of Services, DNS names."""

@@ -1,4 +1,4 @@
-"""Which endpoint of a Service the next connection goes to: one after the other, or where the client was before."""
+"""Chooses the endpoint of a Service for the next connection: round robin, or by session affinity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Balancer:
         return self._endpoints
 
     def choose(self, client: str, now: float) -> Sequence[Endpoint]:
-        """Where a client is sent, and where to if nobody answers there."""
+        """Where a client is sent, and where to if no one answers there."""
         if not self._endpoints:
             return ()
         sent = self._clients.get(client)

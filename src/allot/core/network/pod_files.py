@@ -1,4 +1,4 @@
-"""What a container finds in /etc/hosts and /etc/resolv.conf, and what its pod is called, as the kubelet has it."""
+"""A container's /etc/hosts and /etc/resolv.conf, and its pod's host name, as in the kubelet."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def resolving(
     *,
     host_network: bool = False,
 ) -> Resolving:
-    """What a pod wants. own: its dnsConfig; cluster: where the cluster's names are known, none if nobody knows them."""
+    """What a pod wants. own: its dnsConfig; cluster: where the cluster's names are known, none if no one knows them."""
     found = machine
     if policy == "None":
         found = Resolving()

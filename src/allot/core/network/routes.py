@@ -1,4 +1,4 @@
-"""Who is behind a Service: from the Service and its EndpointSlices to what a proxy and a name server need to know.
+"""Endpoints of a Service: from the Service and its EndpointSlices to what a proxy and a name server need.
 
 Services and slices are JSON values: they come from a cache and are never written here.
 """

@@ -1,4 +1,4 @@
-"""The variables by which a container finds the Services of its namespace, as the kubelet sets them."""
+"""Environment variables for the Services of a container's namespace, as set by the kubelet."""
 
 from __future__ import annotations
 

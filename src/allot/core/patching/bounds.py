@@ -1,4 +1,4 @@
-"""The bound on how deep patches and objects may be nested, told as a refusal of the patch."""
+"""The depth limit of patches and objects, reported as a refusal of the patch."""
 
 from __future__ import annotations
 

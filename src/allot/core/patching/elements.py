@@ -1,4 +1,4 @@
-"""How elements of lists are told apart: by their keys, or by themselves if the list is a set."""
+"""The identity of list elements: by their keys, or by value if the list is a set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._/:@+-]*", re.ASCII)
 
 
 class ListError(ValueError):
-    """A list whose elements cannot be told apart."""
+    """A list whose elements cannot be distinguished."""
 
 
 def element_of(item: Any, schema: Schema) -> str:

@@ -1,4 +1,4 @@
-"""Why a patch cannot be applied, with the HTTP code that Kubernetes answers for it."""
+"""Why a patch cannot be applied, with Kubernetes' HTTP code for it."""
 
 from __future__ import annotations
 

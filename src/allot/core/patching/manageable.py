@@ -1,4 +1,4 @@
-"""The part of an object that somebody can manage: what the server sets, or sets back, is left out before anything is compared.
+"""The manageable part of an object: what the server sets or resets is removed before any comparison.
 
 Leaving members out of the object is cheaper than taking their fields out of the sets that come of it, and comes to the same.
 """

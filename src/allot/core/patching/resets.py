@@ -1,4 +1,4 @@
-"""Fields that a way of writing cannot change: the server sets them back, so who writes them does not own them.
+"""Fields that an endpoint cannot change: the server resets them, so their writer does not own them.
 
 The main resource of a kind with a status subresource does not change the status; that subresource changes nothing else, but
 for some kinds leaves labels and other metadata writable. As in Kubernetes v1.37.0-rc.1 (GetResetFields of each strategy).

@@ -1,1 +1,1 @@
-"""Admission policies: which requests one means, and what its expressions say about them. Pure."""
+"""Admission policies: which requests they match, and evaluation of their expressions. Pure."""

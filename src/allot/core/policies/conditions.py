@@ -1,4 +1,4 @@
-"""What policies that validate and policies that mutate have in common: compiled once, asked for every request that they match.
+"""The common part of validating and mutating policies: compiled once, evaluated for every matching request.
 
 Variables are evaluated when an expression that names them is; their cost counts, and an error in one is an error of every
 expression that reads it.

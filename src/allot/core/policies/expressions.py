@@ -1,4 +1,4 @@
-"""Expressions of policies and webhooks, compiled to find out what is wrong with them."""
+"""Compiles expressions of policies and webhooks to find their errors."""
 
 from __future__ import annotations
 

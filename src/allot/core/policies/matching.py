@@ -1,4 +1,4 @@
-"""Which requests policies and webhooks are about: resource rules and selectors."""
+"""Which requests policies and webhooks match: resource rules and selectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicies: what becomes of an object.
+"""MutatingAdmissionPolicies: their changes to an object.
 
 A mutation is an expression. It makes either an `Object`, which is merged into the object as server-side apply merges, without an
 owner of its fields, or a list of `JSONPatch`.

@@ -1,4 +1,4 @@
-"""Which requests webhooks and policies are asked about."""
+"""Which webhooks and policies apply to a request."""
 
 from __future__ import annotations
 

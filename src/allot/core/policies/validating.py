@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: what they say about a request."""
+"""ValidatingAdmissionPolicies: their verdict on a request."""
 
 from __future__ import annotations
 

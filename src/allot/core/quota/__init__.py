@@ -1,1 +1,1 @@
-"""What objects use and what they may use: resource quotas and limit ranges, without knowing who enforces them."""
+"""Usage of objects and its limits: resource quotas and limit ranges, independent of their enforcement."""

@@ -1,4 +1,4 @@
-"""Does a request fit into a quota, and what is the quota's usage afterwards?"""
+"""Whether a request fits into a quota, and the quota's usage afterwards."""
 
 from __future__ import annotations
 

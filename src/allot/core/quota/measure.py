@@ -1,4 +1,4 @@
-"""What a quota's usage is, counted from all objects of its namespace."""
+"""A quota's usage, counted from all objects of its namespace."""
 
 from __future__ import annotations
 

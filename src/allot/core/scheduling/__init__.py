@@ -1,9 +1,9 @@
 """From changes of objects to decisions: which pod is next, which node and devices it gets, or why not.
 
-Knows: filters, scores, claims of pods, preemption, gates, the order in which pods wait. Does not know: how objects are read or
-written, what time it is (it is told). `Machine` is the door: whoever decides or asks what would be decided drives it. What
-else is named here is what its questions and answers are made of, and single filters for those who explain refusals; the
-modules behind are nobody else's business.
+Knows: filters, scores, claims of pods, preemption, gates, the order in which pods wait. Does not know how objects are read or
+written, or the time (it is an argument). `Machine` is the entry point for decisions and what-if questions. What
+else is exported here are its arguments and results, and single filters for explanations; the
+other modules are internal.
 """
 
 from allot.core.scheduling.attempt import looks_around
@@ -27,7 +27,7 @@ from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.groups.shape import minimum_of, topology_key
 from allot.core.scheduling.intake import Change, ObjectChange
 from allot.core.scheduling.machine import Applied, Bound, DecisionFailed, Machine, NotBound, Outcome, Settled
-from allot.core.scheduling.messages import explanation, refusal_text
+from allot.core.scheduling.messages import explanation, refusal_text, refusing_plugins
 from allot.core.scheduling.node_admission import NodeAdmission, Rejection
 from allot.core.scheduling.nodes import volume_matching
 from allot.core.scheduling.nodes.filter_cache import local_refusal, static_refusal
@@ -167,6 +167,7 @@ __all__ = (
     "preempt",
     "put_into_force",
     "refusal_text",
+    "refusing_plugins",
     "spreads_of",
     "static_refusal",
     "topology_key",

@@ -1,7 +1,7 @@
-"""One attempt to find a node for one pod: a placement, or all that is known about why there is none.
+"""One attempt to find a node for one pod: a placement, or everything known about why there is none.
 
-The usual pod is answered from a `Ranking`: what equal pods got to know carries over. Pods that may have only a few nodes
-are answered by a evaluation of those. Changes nothing.
+A typical pod uses a `Ranking`, which equal pods share. Pods that may have only a few nodes
+are evaluated on those. Changes nothing.
 """
 
 from __future__ import annotations

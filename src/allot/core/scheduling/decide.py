@@ -1,7 +1,7 @@
 """The decision: for every pod of a unit a node and its devices, or why not.
 
-A lone pod is a unit of one. Nothing is changed: what is tried out for a group is taken back before the answer. The caller
-puts placements into force with `Cluster.assume`.
+A single pod is a unit of one. Nothing is changed: attempts for a group are reverted before the answer. The caller
+applies placements with `Cluster.assume`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
 
 
 def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: Settings, now: float) -> Refusal:
-    """What is told and done about a lone pod that got no node: devices are given back first, then preemption is tried."""
+    """What is told and done about a single pod that got no node: devices are given back first, then preemption is tried."""
     nodes = len(cluster.nodes)
     status = failure.status
     if status is not None and status.verdict is Verdict.ERROR:

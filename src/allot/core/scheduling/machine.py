@@ -1,12 +1,12 @@
-"""The scheduler as a machine: changes of objects go in, decisions come out, and what became of their writing goes in again.
+"""The scheduler as a state machine: object changes go in, decisions come out, and the results of their writes go back in.
 
     machine.apply(change, now)                 what happened in the cluster
-    machine.next(now, seconds)                 the next decision, already in force; None if there is nothing to try
-    machine.settled(placement, outcome, now)   what became of writing a placement
-    machine.next_at()                          when time alone will have brought something to try
+    machine.next(now, seconds)                 the next decision, already applied; None if there is nothing to try
+    machine.settled(placement, outcome, now)   the result of writing a placement
+    machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
-same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
+same decisions for every driver of the machine: the scheduler feeds it from watches and writes what it says; `explain`
 and `plan` feed it a snapshot and `ask` what would become of a pod (`ask` and `next` differ only in putting the answer into
 force); a simulator moves its time.
 """
@@ -68,13 +68,13 @@ from allot.core.scheduling.queues.jobs import Job
 from allot.core.scheduling.queues.model import Queue as TeamQueue
 from allot.core.scheduling.queues.room import Room
 from allot.core.scheduling.queues.takeover import TRIALS_MAX
-from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, AddedAffinity, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 _FINISHED = ("Succeeded", "Failed")
 _MILLI_NANO = 10**6
 _NANO = 10**9
-# Somebody else was quicker: the watch will show it in a moment. A pod to which that happens again and again waits longer,
+# Another writer was faster: the watch will show it in a moment. A pod to which that happens again and again waits longer,
 # and in the end as after any other failure.
 _CONFLICT_PAUSE_S = 0.02
 _CONFLICTS_MAX = 6
@@ -98,13 +98,13 @@ _WAKES = Applied(wakes=True)
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A pod has a node: the one that was decided, or another that somebody else gave it."""
+    """A pod has a node: the one that was decided, or another that someone else gave it."""
 
     node: str
 
 
 class NotBound(msgspec.Struct, frozen=True, kw_only=True):
-    """A placement could not be written. is_conflict: somebody else was quicker."""
+    """A placement could not be written. is_conflict: another writer was faster."""
 
     message: str = _INTERNAL
     is_conflict: bool = False
@@ -121,7 +121,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a lone pod without a node;
+    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a single pod without a node;
     decision: of a group."""
 
     unit: Unit
@@ -166,7 +166,7 @@ class Machine:
         self._halves = Halves(self.cluster, settings)
         beneath = order if order is not None else PriorityOrder()
         self.queue = Queue(
-            self.gates.closed,
+            self.gates,
             self._helps,
             backoff,
             order=FairOrder(self.book, beneath),
@@ -205,7 +205,7 @@ class Machine:
         return handle(change, now) if handle is not None else _NOTHING
 
     def _handler(self, kind: Kind, *, is_rule: bool) -> Callable[[Change, float], Applied]:
-        """What is done with changes of a kind that is nobody's in particular. Called for every object, so it leaves early."""
+        """What is done with changes of a kind that is no one's in particular. Called for every object, so it leaves early."""
         put, delete, event, is_news = kind
         queue = self.queue
 
@@ -255,7 +255,7 @@ class Machine:
                 is_first = not self.book
                 self.book.put_queue(new)
                 if is_first:
-                    # Until now nobody was counted.
+                    # Until now no one was counted.
                     self.book.put_all([*(info.pod for info in self.cluster.pods.values()), *self.queue.pods()])
             self._room.wanted()
             name = change.key
@@ -266,7 +266,7 @@ class Machine:
     def _pod_changed(self, change: Change, now: float) -> Applied:
         """A pod that has finished is as good as gone."""
         applied = self._pod_changed_itself(change, now)
-        if self.cluster.groups:
+        if self.cluster.groups and _may_have_held(change):
             applied = self._look_at_group(change.new if change.new is not None else change.old, applied, now)
         return self._charged(change, applied) if self.book else applied
 
@@ -511,7 +511,7 @@ class Machine:
             held = self._halves.held_by(taken.unit, decision)
             if taken.is_late and not decision.placements:
                 decision = told_to_give_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
-            # Placed pods cannot lack what a gate asks for, so only others are looked at again.
+            # Placed pods cannot lack what a gate asks for, so only others are checked again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
                 self._limit(taken, held, now)
@@ -603,7 +603,7 @@ class Machine:
     def _nominate(self, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             if refusal.nominated_node:
-                # Known at once, so that nobody takes the node before the watch brings the promise.
+                # Known at once, so that no one takes the node before the watch brings the promise.
                 status = msgspec.structs.replace(refusal.pod.status, nominated_node_name=refusal.nominated_node)
                 self.cluster.put_pod(msgspec.structs.replace(refusal.pod, status=status))
 
@@ -694,7 +694,7 @@ class Machine:
 
     def ask(self, key: str, seconds: float, among: Collection[str] | None = None) -> Outcome | None:
         """What `next` would say if this unit were the next one, but for preemption: nothing is put into force. None if it does
-        not wait. among: the only nodes to look at for a lone pod."""
+        not wait. among: the only nodes to consider for a single pod."""
         found = self.queue.unit_of(key)
         if found is None:
             return None
@@ -726,7 +726,7 @@ class Machine:
     def consider_member(
         self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
     ) -> Placement | Failure:
-        """The place of one pod of a group, as if the others did not matter. among: the only nodes to look at."""
+        """The place of one pod of a group, as if the others did not matter. among: the only nodes to consider."""
         settings = self._settings(pod.spec.scheduler_name)
         assert settings is not None, "the pods of another scheduler are asked about"
         return attempt(self.cluster, pod, group, settings, seconds, among)
@@ -769,6 +769,10 @@ class Machine:
     def claims_are_usable(self, pod: Pod) -> bool:
         """Whether every claim of the pod exists and may be used by it."""
         return self.claims.gate(pod) is None
+
+    def added_affinity(self, pod: Pod) -> AddedAffinity | None:
+        """What its profile asks of nodes for it."""
+        return self._settings_of(pod).added_affinity
 
     def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
         """What the pod asks of a node."""
@@ -819,6 +823,14 @@ def _is_other_capacity(old: Any, new: Any) -> bool:
     if not isinstance(old, core_v1.Node) or not isinstance(new, core_v1.Node):
         return True
     return old.status.allocatable != new.status.allocatable or old.spec != new.spec
+
+
+def _may_have_held(change: Change) -> bool:
+    """Whether what a group holds may have changed: pods that only wait hold nothing, whatever becomes of them."""
+    old, new = change.old, change.new
+    if new is None or new.spec.node_name or new.status.phase in _FINISHED:
+        return True
+    return old is not None and bool(old.spec.node_name or old.status.phase in _FINISHED)
 
 
 def _began_to_end(old: Pod, new: Pod) -> bool:

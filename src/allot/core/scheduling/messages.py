@@ -1,4 +1,4 @@
-"""What users read about a pod that got no node: kube-scheduler's words, and a sentence of our own."""
+"""Messages about a pod that got no node: kube-scheduler's text, and an additional sentence."""
 
 from __future__ import annotations
 

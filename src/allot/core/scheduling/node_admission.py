@@ -1,4 +1,4 @@
-"""Whether a node takes on a pod that is bound to it, and lets it grow: what the kubelet asks again, since a pod can be bound past the scheduler.
+"""Whether a node admits a pod that is bound to it, or its resize: the kubelet's check, since a pod can bypass the scheduler.
 
 The rules, their order and their words are the kubelet's (pkg/kubelet/lifecycle/predicate.go and AdmissionCheck in pkg/scheduler, 1.37).
 What is on a node counts as the scheduler counts it. Does not know: who is told, and when a node is asked again.

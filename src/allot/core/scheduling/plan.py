@@ -1,4 +1,4 @@
-"""What a decision consists of: placements to be written, or refusals to be told, and what to clear away."""
+"""The parts of a decision: placements to write, or refusals to report, and what to clean up."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     groups_below: tuple[GroupOutcome, ...] = ()
     # What is left of a group, no pod of which is tried.
     given_up: tuple[Victim, ...] = ()
-    # Work done, for benchmarks and tests: nodes looked at, search steps of the allocator.
+    # Work done, for benchmarks and tests: nodes visited, search steps of the allocator.
     nodes_evaluated: int = 0
     search_steps: int = 0
 

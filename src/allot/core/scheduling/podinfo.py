@@ -1,4 +1,4 @@
-"""What is worked out once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
+"""What is computed once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
 
 Pods that agree in everything that filters and scores look at share one `Profile`. What claims a pod has is not part of
 it: that is the business of `device_fit`.
@@ -20,6 +20,7 @@ from allot.core.selectors import (
     Requirements,
     SelectorError,
     label_requirements,
+    matches_if_valid,
     node_matcher,
 )
 
@@ -31,7 +32,7 @@ Amounts = Mapping[str, int]
 _NONZERO_NANO = {"cpu": 100 * 10**6, "memory": 200 * 2**20 * 10**9}
 _NANO = 10**9
 _PROFILES_MAX = 4096
-_RECENT_MAX = 4096
+_RECENT_MAX = 8192
 _NO_AMOUNTS: Amounts = {}
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -170,12 +171,7 @@ class Profile:
         self.required_nodes: NodeMatcher | None = None if required is None else node_matcher(required)
         # The only nodes that required terms name, if every term names some; None if any node may be meant.
         self.node_names: frozenset[str] | None = None if required is None else _named_nodes(required)
-        preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
-        self.preferred_nodes = tuple(
-            (wish.weight, node_matcher(core_v1.NodeSelector(node_selector_terms=(wish.preference,))))
-            for wish in preferred
-            if wish.weight and (wish.preference.match_expressions or wish.preference.match_fields)
-        )
+        self.preferred_nodes = preferences(affinity) if affinity is not None else ()
 
     def _set_terms(self, affinity: core_v1.Affinity | None) -> None:
         near = affinity.pod_affinity if affinity is not None else None
@@ -215,12 +211,16 @@ class Profile:
         for key, value in self.node_selector.items():
             if labels.get(key) != value:
                 return False
-        if self.required_nodes is None:
-            return True
-        try:
-            return self.required_nodes.matches(name, labels)
-        except SelectorError:
-            return False
+        return self.required_nodes is None or matches_if_valid(self.required_nodes, name, labels)
+
+
+def preferences(affinity: core_v1.NodeAffinity) -> tuple[tuple[int, NodeMatcher], ...]:
+    """Nodes that are wished for, with weights; a wish that is empty means none."""
+    return tuple(
+        (wish.weight, node_matcher(core_v1.NodeSelector(node_selector_terms=(wish.preference,))))
+        for wish in affinity.preferred_during_scheduling_ignored_during_execution
+        if wish.weight and (wish.preference.match_expressions or wish.preference.match_fields)
+    )
 
 
 class PodInfo:
@@ -335,7 +335,7 @@ class Profiles:
     __slots__ = ("_encode", "_profiles", "_recent", "made")
 
     def __init__(self) -> None:
-        # Only to tell specs apart, so any faithful text will do for quantities.
+        # Only to tell specs apart, so any faithful text is fine for quantities.
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
         self._profiles: dict[bytes, Profile] = {}
         # Of pods that were asked about of late, by their identity: decisions ask about the same ones again and again.

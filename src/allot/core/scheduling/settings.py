@@ -1,11 +1,11 @@
-"""How a scheduler profile wants decisions to be made: weights, strategies, plugins that are off. Plain data.
+"""Settings of a scheduler profile: weights, strategies, disabled plugins. Plain data.
 
 The defaults are those of kube-scheduler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -15,6 +15,7 @@ from allot.core.allocation import FIRST_FIT, PACK
 from allot.core.allocation import Policy as DevicePolicy
 from allot.core.features import FeatureGates
 from allot.core.scheduling.podinfo import Spread
+from allot.core.selectors import NodeMatcher, matches_if_valid
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -72,6 +73,17 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 _CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
+class AddedAffinity(msgspec.Struct, frozen=True, kw_only=True):
+    """What all pods of a profile ask of nodes, besides what they ask for themselves. preferred: each with its weight."""
+
+    required: NodeMatcher | None = None
+    preferred: tuple[tuple[int, NodeMatcher], ...] = ()
+
+    def allows(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node may be used at all."""
+        return self.required is None or matches_if_valid(self.required, name, labels)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One profile of the scheduler."""
 
@@ -92,7 +104,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The built-in default: nodes without the labels are not left out.
     system_default_spreads: bool = True
     default_hard_spreads: tuple[Spread, ...] = ()
-    # Whether a group's topology constraint is looked at (TopologyAwareWorkloadScheduling).
+    added_affinity: AddedAffinity | None = None
+    # Whether a group's topology constraint is checked (TopologyAwareWorkloadScheduling).
     topology_placements: bool = False
     # Whether pods of lower priority may be asked to go.
     preempts: bool = True

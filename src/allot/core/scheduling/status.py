@@ -1,4 +1,4 @@
-"""What a filter says of a pod on a node, in the words and kinds of kube-scheduler."""
+"""The result of a filter for a pod on a node, with kube-scheduler's codes and words."""
 
 from __future__ import annotations
 

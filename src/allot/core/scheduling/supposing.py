@@ -1,7 +1,7 @@
-"""What if: nodes that are not there, placements that nobody wrote. All of it is taken back, in the reverse order.
+"""What-if changes: hypothetical nodes and placements. Everything is reverted, in reverse order.
 
-Those who wait are not told, so that trying out many nodes costs what the nodes cost and not what the queue does. For whoever
-asks the machine about another cluster than the one there is: plans, the autoscaler.
+Waiting units are not notified, so that trying many nodes costs only the nodes, not the queue. For code that
+uses the machine with a hypothetical cluster: plans, the autoscaler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Supposing:
         return len(self._undo)
 
     def undo(self, mark: int = 0) -> None:
-        """Take back what was supposed since."""
+        """Revert what was supposed since."""
         while len(self._undo) > mark:
             self._undo.pop()()
 

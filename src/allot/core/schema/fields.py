@@ -1,4 +1,4 @@
-"""Whether the fields of an object are fields of its kind, as strict decoding tells it.
+"""Whether the fields of an object are fields of its kind, as in strict decoding.
 
 Unknown and duplicate fields are named by path; values of a wrong JSON type in the words of Go's decoder, because clients see
 those. For custom resources only unknown and duplicate fields are told here: their types are checked with the rest of their
@@ -195,7 +195,7 @@ def _check_items(value: list[Any], schema: Schema, place: _Place, findings: _Fin
 
 
 def _check_any(value: Any, schema: Schema, place: _Place, findings: _Findings, depth: int) -> None:
-    """Nothing is unknown here; duplicates are told all the same."""
+    """Nothing is unknown here; duplicates are still reported."""
     if depth > DEPTH_MAX:
         return _too_deep(findings)
     if isinstance(value, ObjectWithDuplicates):

@@ -1,4 +1,4 @@
-"""A node of a schema: what one value may look like, how it merges, and who can own which part of it.
+"""A node of a schema: what one value may look like, how it merges, and the granularity of its ownership.
 
 A node is made from raw OpenAPI, or from a structural schema, and reads it when the first attribute is asked for: an API
 server knows some hundred kinds of which a process touches a few. Nodes never change after that and are shared.
@@ -33,7 +33,7 @@ _KEY_DEFAULTS: Mapping[str, Mapping[str, str]] = {
 _KEPT_EMPTY: Mapping[str, frozenset[str]] = {"HPAScalingRules": frozenset({"policies"})}
 
 # Optional objects that exist in every object because their Go field is a struct and not a pointer, by the name of the
-# field. Nobody owns such an object as a whole. Exceptions have a pointer there.
+# field. No one owns such an object as a whole. Exceptions have a pointer there.
 _ALWAYS_THERE = frozenset(
     {
         *("metadata", "spec", "status", "template", "strategy", "updateStrategy", "devices", "resources", "source"),

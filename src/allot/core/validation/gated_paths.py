@@ -1,4 +1,4 @@
-"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON on their way in, and what is said to whoever wrote it.
+"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON, and the warning to the writer.
 
 The typed kinds drop theirs by `gated_fields`, from which their paths are taken. A gate that `core.features` does not have is one
 of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its fields are dropped as upstream drops them.
@@ -7,6 +7,7 @@ of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -67,13 +68,13 @@ def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str,
     for each in off:
         place = first_use(given, each.path)
         if place and not first_use(kept, each.path):
-            why = "is off" if each.gate in GATES else "allot does not have"
+            why = "is disabled" if each.gate in GATES else "allot does not have"
             told.append(f"{place}: dropped: it needs feature gate {each.gate}, which {why}")
     return tuple(told)
 
 
 def first_use(value: Any, path: tuple[str, ...]) -> str:
-    """Where a field is set for the first time, in words for people; empty if it is not."""
+    """Where a field is set for the first time, in words for display; empty if it is not."""
     # On the way of writes: nothing is built unless the field is there.
     for position, name in enumerate(path):
         kind = type(value)
@@ -123,13 +124,19 @@ def _of_type(type_: type, owned: Iterable[gated_fields.GatedFields]) -> Iterator
 
 def _json_path(type_: Any, names: tuple[str, ...]) -> Iterator[str]:
     for position, name in enumerate(names):
-        field = next(each for each in msgspec.structs.fields(type_) if each.name == name)
+        field = _fields(type_)[name]
         yield field.encode_name
         if position == len(names) - 1:
             return
         type_, is_map = _struct_in(field.type)
         if is_map:
             yield EACH
+
+
+@cache
+def _fields(type_: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """By name. Reading annotations takes long, and every path begins at the same few types."""
+    return {each.name: each for each in msgspec.structs.fields(type_)}
 
 
 def _struct_in(type_: Any) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""Numbers of pods that are given as they are or in percent."""
+"""Numbers of pods, absolute or in percent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many of the pods they select may be evicted now. Whoever evicts asks the status."""
+"""PodDisruptionBudgets: how many of their pods may be evicted now. Evictions check the status."""
 
 from __future__ import annotations
 

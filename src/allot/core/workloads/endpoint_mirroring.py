@@ -1,4 +1,4 @@
-"""Endpoints that somebody wrote by hand for a Service without a selector, mirrored to EndpointSlices, which all readers want."""
+"""Mirrors manually written Endpoints of a Service without a selector to EndpointSlices, which all readers use."""
 
 from __future__ import annotations
 

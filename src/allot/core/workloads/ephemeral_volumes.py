@@ -1,4 +1,4 @@
-"""Volume claims of pods' ephemeral volumes: made with the pod, owned by it, gone with it."""
+"""Volume claims of pods' ephemeral volumes: created with the pod, owned by it, deleted with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE_PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespa
 
 
 def has_ephemeral_volumes(pod: Pod) -> bool:
-    """Whether a pod needs claims of its own."""
+    """Whether a pod needs its own claims."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 

@@ -1,4 +1,4 @@
-"""What a controller has written and its cache has not shown yet. A controller that decides while its cache lags behind its
+"""Writes of a controller that its cache does not show yet. A controller that decides while its cache lags behind its
 own writes creates pods twice.
 
 Unlike client-go, which counts events, this remembers which objects are awaited and asks the cache for them: an event that

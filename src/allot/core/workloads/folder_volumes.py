@@ -1,4 +1,4 @@
-"""Folders of a node as volumes: what a claim gets from the storage class that `allot up` comes with."""
+"""Directories of a node as volumes, for the storage class of `allot up`."""
 
 from __future__ import annotations
 

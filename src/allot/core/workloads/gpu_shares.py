@@ -24,7 +24,7 @@ Object = Mapping[str, Any]
 SHARES_LABEL = "allot.dev/gpu-shares"
 CLAIM = "gpu-share"
 _PREFIX = "gpu-share-"
-# What a template was made for: when devices of other sizes come, it is made anew.
+# What a template was made for: when devices of other sizes come, it is recreated.
 _DIGEST = "allot.dev/gpu-shares-of"
 _TEMPLATES = resource_of(ResourceClaimTemplate)
 _MEBIBYTE = 2**20
@@ -148,7 +148,7 @@ def _request(share: Share, classes: Iterable[DeviceClass], slices: Iterable[Reso
         (each for each in classes if SHARES_LABEL in each.metadata.labels), key=lambda each: each.metadata.name
     )
     if not named:
-        return f"no DeviceClass has the label {SHARES_LABEL}, so it is not known which devices are shared"
+        return f"no DeviceClass has the label {SHARES_LABEL}, so the shared devices are unknown"
     class_ = named[0]
     capacity = class_.metadata.labels[SHARES_LABEL] or "memory"
     exactly: dict[str, Any] = {"deviceClassName": class_.metadata.name}

@@ -1,4 +1,4 @@
-"""Failed pods of a job: what its policy says about them, when they failed, and how long their successors wait."""
+"""Failed pods of a job: its failure policy, when they failed, and the backoff of their replacements."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _count(pod: Pod, annotation: str) -> int:
 
 
 def restarts_of(pods: Iterable[Pod]) -> int:
-    """How often containers of pods that still run were started anew."""
+    """How often containers of pods that still run were started again."""
     statuses = (
         status
         for pod in pods

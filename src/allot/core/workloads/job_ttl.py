@@ -1,4 +1,4 @@
-"""Jobs that are over are deleted some time later, if they say so (ttlSecondsAfterFinished), and their pods before them."""
+"""Deletes finished jobs after ttlSecondsAfterFinished, and their pods before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes PodGroups for pods of KAI's scheduler that have none, keeps them up to date, and tells pods their group (`pod_grouping`).
+"""Creates and updates PodGroups for pods of KAI's scheduler that have none, and labels the pods (`pod_grouping`).
 
 A pod that names a group already is left alone, unless the group is the one that it would get. What users may change in a group that was
 made for them is its queue, which stays as it is.
@@ -31,7 +31,7 @@ Object = Mapping[str, Any]
 Find = Callable[[Resource, str, str], Object | LookUp | None]
 
 POD_GROUPS = Resource(group=KAI, version="v2alpha2", plural="podgroups", kind="PodGroup", namespaced=True)
-# A chain of owners that goes on is one that bites its tail.
+# A chain of owners that continues is one that bites its tail.
 _DEPTH_MAX = 8
 
 

@@ -1,4 +1,4 @@
-"""Which pods become one PodGroup of KAI, where their users made none: by what they belong to.
+"""Which pods form a PodGroup of KAI if their users created none: by their owners.
 
 A pod is followed up its controllers to the top one; what that is says how many pods start together and in which parts. The kinds of other
 operators are known by their specs and by the labels of the pods that they make, as KAI's pod grouper knows them.

@@ -1,4 +1,4 @@
-"""Which pods go first when there are too many. The order is Kubernetes' (`ActivePodsWithRanks`); devices play no part."""
+"""Which pods are deleted first if there are too many. The order is Kubernetes' (`ActivePodsWithRanks`); devices do not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues and groups hold and ask for, in the words of the API that they were written in."""
+"""The status of queues and groups, in the words of their own API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod is to a Service: its addresses, its ports, whether it serves. For EndpointSlices and for Endpoints.
+"""A pod as an endpoint of a Service: its addresses, ports and readiness. For EndpointSlices and for Endpoints.
 
 Services are JSON values: they come from a cache and are never written here.
 """

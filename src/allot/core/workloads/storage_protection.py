@@ -1,5 +1,5 @@
-"""Storage that is in use is not deleted: volume claims, volumes and volume attributes classes keep a finalizer until nobody
-needs them, and a volume claim's status says since when no pod has.
+"""Protects storage in use from deletion: volume claims, volumes and volume attributes classes keep a finalizer while
+they are in use, and a volume claim's status says since when it is unused.
 
 Volume claims, volumes and classes are JSON values: they are written back whole, with fields that core has no types for.
 """

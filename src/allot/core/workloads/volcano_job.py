@@ -59,6 +59,15 @@ def minimum_of_job(job: VolcanoJob) -> int:
     return asked if asked else sum(minimum_of_task(task) for task in job.spec.tasks)
 
 
+def _minimum_of(job: VolcanoJob, tasks: Sequence[VolcanoTask]) -> int:
+    """The same while only some of its tasks have their turn: no one waits for pods that are not made yet."""
+    if len(tasks) == len(job.spec.tasks):
+        return minimum_of_job(job)
+    if not job.spec.min_available:
+        return sum(minimum_of_task(task) for task in tasks)
+    return min(job.spec.min_available, sum(task.replicas for task in tasks))
+
+
 def reconcile_job(
     job: VolcanoJob, pods: Sequence[Pod], group: Object | None, *, has_service: bool, now_s: float
 ) -> tuple[Action, ...]:
@@ -76,28 +85,93 @@ def reconcile_job(
         return _restart(job, current, why, now_s)
     gone = [pod for pod in pods if _version_of(pod) != job.status.version or pod in failed or _is_surplus(job, pod)]
     deletes = tuple(_delete(pod) for pod in gone if pod.metadata.deletion_timestamp is None)
-    end = _end(job, current) if not failed else ""
+    tasks = _on_turn(job, current)
+    end = _end(job, tasks, current) if not failed else ""
     if end:
-        return _status(job, current, end, "", f"{sum(is_terminal(pod) for pod in current)} pods have ended", now_s)
+        why = "; ".join((f"{sum(is_terminal(pod) for pod in current)} pods have ended", *_never(job)))
+        return _status(job, current, end, "", why, now_s)
     counts = count_phases(current)
-    reached = counts["running"] + counts["succeeded"] >= minimum_of_job(job)
+    reached = counts["running"] + counts["succeeded"] >= _minimum_of(job, tasks)
     now = RUNNING if reached else RESTARTING if phase == RESTARTING and len(current) < len(pods) else PENDING
     return (
         *_status(job, current, now, "", "", now_s),
-        *_group(job, group),
+        *_group(job, tasks, group),
         *(() if has_service or SVC not in job.spec.plugins else (_service(job),)),
         *deletes,
-        *_missing(job, pods),
+        *_missing(job, tasks, pods),
+        *_told(job),
     )
+
+
+# --- tasks ---
+
+
+def _on_turn(job: VolcanoJob, pods: Sequence[Pod]) -> list[VolcanoTask]:
+    """The tasks that have pods, or may have: those that they depend on run."""
+    begun = {pod.metadata.labels.get(_TASK) for pod in pods}
+    return [task for task in job.spec.tasks if task.name in begun or _may_begin(job, task, pods)]
+
+
+def _may_begin(job: VolcanoJob, task: VolcanoTask, pods: Sequence[Pod]) -> bool:
+    after = task.depends_on
+    if after is None or not after.name:
+        return True
+    runs = [_runs(job, name, pods) for name in after.name]
+    return any(runs) if after.iteration == "any" else all(runs)
+
+
+def _runs(job: VolcanoJob, name: str, pods: Sequence[Pod]) -> bool:
+    """Whether as many pods of a task are ready, or have succeeded, as it needs."""
+    task = next((each for each in job.spec.tasks if each.name == name), None)
+    own = [pod for pod in pods if pod.metadata.labels.get(_TASK) == name]
+    return task is not None and sum(_is_ready(pod) for pod in own) >= minimum_of_task(task)
+
+
+def _is_ready(pod: Pod) -> bool:
+    if pod.status.phase == "Running":
+        return all(status.ready for status in pod.status.container_statuses)
+    return pod.status.phase == "Succeeded"
+
+
+def _never(job: VolcanoJob) -> list[str]:
+    """Why tasks will never have their turn, whatever becomes of others."""
+    names = {task.name for task in job.spec.tasks}
+    after = {task.name: task.depends_on.name for task in job.spec.tasks if task.depends_on is not None}
+    found = [
+        f"task {task} depends on task {name}, which the job does not have: expected one of {', '.join(sorted(names))}"
+        for task, others in after.items()
+        for name in others
+        if name not in names
+    ]
+    return found + [f"task {name} depends on itself" for name in after if name in _all_after(name, after)]
+
+
+def _told(job: VolcanoJob) -> tuple[Action, ...]:
+    return tuple(
+        Emit(regarding=_as_object(job), type=WARNING, reason="InvalidDependency", action="Sync", note=note)
+        for note in _never(job)
+    )
+
+
+def _all_after(name: str, after: Mapping[str, Sequence[str]]) -> set[str]:
+    """All tasks that a task waits for, directly or not."""
+    found: set[str] = set()
+    todo = [*after.get(name, ())]
+    while todo:
+        each = todo.pop()
+        if each not in found:
+            found.add(each)
+            todo += after.get(each, ())
+    return found
 
 
 # --- pods ---
 
 
-def _missing(job: VolcanoJob, pods: Sequence[Pod]) -> tuple[Action, ...]:
+def _missing(job: VolcanoJob, tasks: Sequence[VolcanoTask], pods: Sequence[Pod]) -> tuple[Action, ...]:
     known = {pod.metadata.name for pod in pods}
     creates: list[Create] = []
-    for task in job.spec.tasks:
+    for task in tasks:
         for index in range(task.replicas):
             name = pod_name(job, task, index)
             if name in known:
@@ -202,10 +276,10 @@ def group_name(job: VolcanoJob) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
-def _group(job: VolcanoJob, known: Object | None) -> tuple[Action, ...]:
+def _group(job: VolcanoJob, tasks: Sequence[VolcanoTask], known: Object | None) -> tuple[Action, ...]:
     spec: dict[str, Any] = {
-        "minMember": minimum_of_job(job),
-        "minTaskMember": {task.name: minimum_of_task(task) for task in job.spec.tasks},
+        "minMember": _minimum_of(job, tasks),
+        "minTaskMember": {task.name: minimum_of_task(task) for task in tasks},
     }
     if job.spec.queue:
         spec["queue"] = job.spec.queue
@@ -224,6 +298,9 @@ def _group(job: VolcanoJob, known: Object | None) -> tuple[Action, ...]:
     changed = {key: value for key, value in spec.items() if before.get(key) != value}
     if not changed:
         return ()
+    if "minTaskMember" in changed:
+        # Maps are merged, so that what is gone has to be named.
+        changed["minTaskMember"] = {**dict.fromkeys(before.get("minTaskMember") or ()), **spec["minTaskMember"]}
     patch = {"metadata": {"uid": known["metadata"]["uid"]}, "spec": changed}
     return (Patch(resource=POD_GROUPS, name=group_name(job), namespace=namespace, patch=patch),)
 
@@ -282,9 +359,9 @@ def _of_task(pod: Pod, pods: Sequence[Pod]) -> list[Pod]:
     return [each for each in pods if each.metadata.labels.get(_TASK) == name]
 
 
-def _end(job: VolcanoJob, pods: Sequence[Pod]) -> str:
-    """How a job ends all of whose pods have ended; empty if it goes on."""
-    wanted = sum(task.replicas for task in job.spec.tasks)
+def _end(job: VolcanoJob, tasks: Sequence[VolcanoTask], pods: Sequence[Pod]) -> str:
+    """How a job ends all of whose pods have ended; empty if it continues. Tasks whose turn has not come by then never have one."""
+    wanted = sum(task.replicas for task in tasks)
     own = [pod for pod in pods if not _is_surplus(job, pod)]
     if len(own) < wanted or not all(is_terminal(pod) for pod in own):
         return ""

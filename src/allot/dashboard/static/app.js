@@ -1,6 +1,6 @@
 // @ts-check
 // Comes in, finds the page that the address names, keeps it up to date, and listens to the keyboard.
-import { byId, h, href, objectLink, say, setClock } from "./dom.js";
+import { byId, h, href, moment, objectLink, say, setClock } from "./dom.js";
 import { get, Refused, Store } from "./store.js";
 
 const PAGES = /** @type {[string, string, string][]} */ ([["cluster", "Cluster", "c"], ["pending", "Pending", "p"], ["claims", "Claims", "l"], ["queues", "Queues", "q"], ["gangs", "Gangs", "a"], ["nodes", "Nodes", "n"], ["capacity", "Capacity", "y"], ["timeline", "Timeline", "t"], ["events", "Events", "e"]]);
@@ -8,7 +8,7 @@ const OTHERS = ["object", "graph"];
 
 class App {
   constructor() {
-    this.store = new Store((changed, now) => this.changed(changed, now), (text) => this.banner(text));
+    this.store = new Store((changed, now) => this.changed(changed, now), (text) => this.banner(text), (error) => { this.page?.end?.(); this.page = null; this.trouble = ""; this.banner(""); this.door(error); });
     /** @type {Record<string, string>} */
     this.params = {};
     /** @type {any} */
@@ -22,6 +22,7 @@ class App {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.theme(""));
     byId("theme").addEventListener("click", () => this.theme(this.isDark() ? "light" : "dark"));
     byId("nav").append(h("ul", {}, ...PAGES.map(([name, text]) => h("li", {}, h("a", { href: href(name), id: `to-${name}` }, text)))));
+    moment.at = new URLSearchParams(this.place().query || "").get("at") || "";
     if (location.hash.startsWith("#token=")) await this.enter(decodeURIComponent(location.hash.slice(7)));
     // What the first page shows is asked for together with what the server says of itself: each way there and back takes its time.
     const ahead = import(`./pages/${this.place().name}.js`).then((module) => this.store.ahead(module.tables));
@@ -52,9 +53,10 @@ class App {
     const { about } = this;
     this.store.now = about;
     document.title = `allot · ${about.title}`;
-    if (!about.live && about.takenAt) setClock(() => about.takenAt);
+    if (!about.live) setClock(() => this.about.takenAt || Date.now() / 1000);
+    if (about.span) { const { Player } = await import("./player.js"); this.player = new Player(this); }
     const notes = [...about.notes, about.unread.length ? `not all of these may be read: ${about.unread.join(", ")}` : ""].filter(Boolean);
-    this.standing = [about.live ? "" : `A dump: ${about.title}. Nothing here changes.`, ...notes].filter(Boolean).join(" · ");
+    this.standing = [about.live ? "" : about.span ? `A recording: ${about.title}.` : `A dump: ${about.title}. Nothing here changes.`, ...notes].filter(Boolean).join(" · ");
     this.banner("");
     return true;
   }
@@ -88,6 +90,9 @@ class App {
   async route() {
     const { name, query } = this.place();
     this.params = Object.fromEntries(new URLSearchParams(query || ""));
+    // Who goes to another page stays at the moment that is shown.
+    if (this.player && !this.params.at && moment.at) { this.params.at = moment.at; history.replaceState(null, "", href(name, this.params)); }
+    if (this.player && this.params.at && this.params.at !== moment.at) await this.player.show(this.params.at);
     if (this.page && this.name === name) { this.page.go?.(this.params); return; }
     const turn = this.turn = (this.turn || 0) + 1;
     const module = await import(`./pages/${name}.js`);
@@ -116,7 +121,7 @@ class App {
 
   /** Change the address without another entry in the history, unless asked for. @param {Record<string, any>} params */
   set(params, entry = false) {
-    const next = { ...this.params, ...params };
+    const next = { ...this.params, at: moment.at, ...params };
     for (const key of Object.keys(next)) if (next[key] === "" || next[key] === undefined || next[key] === null) delete next[key];
     this.params = next;
     history[entry ? "pushState" : "replaceState"](null, "", href(this.name, next));
@@ -166,13 +171,14 @@ class App {
     if (event.key === "g") { this.leading = true; setTimeout(() => { this.leading = false; }, 1500); }
     else if (event.key === "/") { event.preventDefault(); byId("search").focus(); }
     else if (event.key === "?") this.help();
+    else if ((event.key === "," || event.key === ".") && this.player) this.player.step(event.key === "." ? "after" : "before");
     else if (event.key === "f") { const filter = byId("main").querySelector("input[type=search]"); if (filter) { event.preventDefault(); filter.focus(); } }
     else if ((event.key === "j" || event.key === "k") && this.page?.list && !(/** @type {any} */ (event.target).closest?.(".scroll"))) { event.preventDefault(); this.page.list.key(event); }
   }
 
   help() {
     byId("shortcuts")?.remove();
-    const rows = [...PAGES.map(([, text, letter]) => [`g ${letter}`, text]), ["/", "Search"], ["f", "Filter the list"], ["j k", "Next and previous row"], ["↑ ↓ ← →", "From device to device in the heat map"], ["Enter", "Open"], ["Esc", "Close"], ["?", "This help"]];
+    const rows = [...PAGES.map(([, text, letter]) => [`g ${letter}`, text]), ["/", "Search"], ["f", "Filter the list"], ["j k", "Next and previous row"], ["↑ ↓ ← →", "From device to device in the heat map"], ["Enter", "Open"], ["Esc", "Close"], ...(this.player ? [[", .", "Previous and next change of the recording"]] : []), ["?", "This help"]];
     const dialog = h("dialog", { id: "shortcuts", "aria-labelledby": "shortcuts-title" }, h("h2", { id: "shortcuts-title" }, "Keyboard"), h("dl", {}, ...rows.map(([keys, text]) => [h("dt", {}, ...keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, text)])), h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
     document.body.append(dialog);
     dialog.addEventListener("close", () => dialog.remove());

@@ -66,10 +66,13 @@ export function memory(bytes) {
   return `${bytes >= 100 || unit === 0 ? Math.round(bytes) : bytes.toFixed(1).replace(/\.0$/, "")}${unit ? units[unit] : ""}`;
 }
 
+/** Which moment of a recording is shown, in seconds since 1970; nothing where there is only now. */
+export const moment = { at: "" };
+
 /** An address within the dashboard. @param {string} page @param {Record<string, any>} [params] */
 export function href(page, params) {
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(params || {})) if (value !== undefined && value !== null && value !== "") query.set(key, String(value));
+  for (const [key, value] of Object.entries({ at: moment.at, ...params })) if (value !== undefined && value !== null && value !== "") query.set(key, String(value));
   const text = query.toString();
   return `#/${page}${text ? `?${text}` : ""}`;
 }
@@ -97,14 +100,26 @@ export function copyButton(text, label) {
   return button;
 }
 
-/** Offer rows as a file. @param {string} name @param {string[]} headers @param {string[][]} rows */
-export function download(name, headers, rows) {
-  // A cell that begins like a formula stays a text in spreadsheets.
-  const cell = (/** @type {any} */ value) => `"${String(value ?? "").replace(/^([=+\-@\t\r])/, "'$1").replaceAll('"', '""')}"`;
-  const text = [headers, ...rows].map((row) => row.map(cell).join(",")).join("\r\n");
-  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+/** Offer a text as a file. @param {string} name @param {string} text @param {string} type */
+function save(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Offer rows as a file of CSV, or of JSON: an object for each row. @param {string} name @param {string[]} headers @param {any[][]} rows @param {boolean} [json] */
+export function download(name, headers, rows, json) {
+  if (json) { save(`${name}.json`, JSON.stringify(rows.map((row) => Object.fromEntries(headers.map((header, place) => [header, row[place]]))), null, 1), "application/json"); return; }
+  // A cell that begins like a formula stays a text in spreadsheets.
+  const cell = (/** @type {any} */ value) => `"${String(value ?? "").replace(/^([=+\-@\t\r])/, "'$1").replaceAll('"', '""')}"`;
+  save(`${name}.csv`, [headers, ...rows].map((row) => row.map(cell).join(",")).join("\r\n"), "text/csv");
+}
+
+/** Attributes and capacity of a device as a table. @param {any} tree */
+export function deviceTable(tree) {
+  const row = (/** @type {string} */ key, /** @type {string} */ value) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value));
+  return h("table", { class: "plain" }, h("caption", { class: "unseen" }, "Attributes and capacity"), h("tbody", {},
+    ...Object.entries(tree.capacity).map(([key, value]) => row(key, value)), ...Object.entries(tree.attributes).map(([key, value]) => row(key, String(Object.values(/** @type {any} */ (value))[0])))));
 }
 
 /** A share of a whole as a bar; the text beside it says the same. @param {number} share @param {string} [tone] */

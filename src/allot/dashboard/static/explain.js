@@ -19,6 +19,7 @@ export function explanation(found, fresh) {
   if (!fresh) parts.push(h("p", { class: "note", role: "status" }, "The cluster has changed since; working it out again …"));
   if (found.details.length) parts.push(h("ul", {}, ...found.details.map((/** @type {string} */ detail) => h("li", {}, detail))));
   parts.push(...remedies(found.changes));
+  if (found.wakes?.length) parts.push(h("h3", {}, "When the scheduler tries it again"), h("p", { class: "soft" }, "As soon as one of these happens, or else after five minutes:"), h("ul", {}, ...found.wakes.map((/** @type {string} */ text) => h("li", {}, text))));
   if (found.autoscaler.length) parts.push(h("h3", {}, "The autoscaler"), h("ul", {}, ...found.autoscaler.map((/** @type {string} */ text) => h("li", {}, text))));
   for (const request of found.requests) parts.push(...funnel(request).filter(Boolean));
   if (found.nodes.length) parts.push(nodeGroups(found));

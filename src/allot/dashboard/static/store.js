@@ -1,5 +1,6 @@
 // @ts-check
 // What this page knows of the cluster: rows of tables, loaded once and kept up to date by one stream.
+import { moment } from "./dom.js";
 
 /** A failure that the server explains. */
 export class Refused extends Error {
@@ -9,7 +10,7 @@ export class Refused extends Error {
 
 /** @param {string} path @param {Record<string, any>} [params] */
 export async function get(path, params) {
-  const query = new URLSearchParams(Object.entries(params || {}).filter(([, value]) => value !== undefined && value !== "")).toString();
+  const query = new URLSearchParams(Object.entries({ at: moment.at, ...params }).filter(([, value]) => value !== undefined && value !== "")).toString();
   let response;
   try {
     response = await fetch(`api/${path}${query ? `?${query}` : ""}`, { headers: { Accept: "application/json" } });
@@ -34,8 +35,8 @@ export async function ask(question, params, show) {
 }
 
 export class Store {
-  /** @param {(changed: Map<string, Set<string>>, now: any) => void} told @param {(text: string) => void} troubled */
-  constructor(told, troubled) {
+  /** @param {(changed: Map<string, Set<string>>, now: any) => void} told @param {(text: string) => void} troubled @param {(error: Refused) => void} out */
+  constructor(told, troubled, out) {
     /** @type {Record<string, Map<string, any>>} */
     this.tables = {};
     /** @type {Record<string, number>} */
@@ -46,6 +47,7 @@ export class Store {
     this.now = {};
     this.told = told;
     this.troubled = troubled;
+    this.out = out;
     /** @type {EventSource | null} */
     this.stream = null;
     document.addEventListener("visibilitychange", () => this.follow());
@@ -76,6 +78,16 @@ export class Store {
     this.revisions[name] = revision;
   }
 
+  /** Another moment of a recording is shown: everything anew, also what is gone by then. @param {any} now */
+  async move(now) {
+    const before = this.tables, names = this.wanted;
+    this.tables = {};
+    await Promise.all(names.map((name) => this.load(name)));
+    this.now = now;
+    this.began = performance.now();
+    this.told(new Map(names.map((name) => [name, new Set([...(before[name]?.keys() || []), ...this.tables[name].keys()])])), now);
+  }
+
   follow(anew = false) {
     const wanted = this.live && !document.hidden;
     if (this.stream && (anew || !wanted)) { this.stream.close(); this.stream = null; }
@@ -88,7 +100,12 @@ export class Store {
     stream.onerror = () => {
       this.troubled("The dashboard does not answer. Trying again …");
       // A browser gives up where the answer was no; whether it still is, is asked again.
-      if (stream.readyState === EventSource.CLOSED) setTimeout(() => { if (this.stream === stream) this.follow(true); }, 3000);
+      if (stream.readyState === EventSource.CLOSED) setTimeout(async () => {
+        // The session may have ended meanwhile: then only another link helps.
+        const error = await get("about").then(() => null, (/** @type {Refused} */ found) => found);
+        if (this.stream !== stream) return;
+        if (error?.status === 401) { this.stream = null; this.live = false; this.out(error); } else this.follow(true);
+      }, 3000);
     };
   }
 

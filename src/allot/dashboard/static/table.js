@@ -16,7 +16,7 @@ export function matcher(text) {
  * columns: {title, cell(key, row) → element or text, value(key, row) → what it is sorted and saved by, wide?: only where there is room, size?}
  */
 export class List {
-  /** @param {{caption: string, columns: any[], name: string, empty: string, params: any, set: (params: any) => void, open?: (key: string) => string, text?: (key: string, row: any) => string, extra?: any[], keep?: (key: string, row: any) => boolean}} options */
+  /** @param {{caption: string, columns: any[], name: string, empty: string, params: any, set: (params: any) => void, open?: (key: string) => string, text?: (key: string, row: any) => string, extra?: any[], keep?: (key: string, row: any) => boolean, order?: (key: string, row: any) => any}} options */
   constructor(options) {
     this.options = options;
     /** @type {[string, any][]} */
@@ -33,7 +33,7 @@ export class List {
       h("thead", {}, this.head), this.body);
     this.box = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption, onscroll: () => this.draw(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event) }, this.table);
     this.element = h("div", { class: "listing" },
-      h("div", { class: "controls" }, filter, ...(options.extra || []), this.count, h("button", { type: "button", class: "small", onclick: () => this.save() }, "CSV")), this.box);
+      h("div", { class: "controls" }, filter, ...(options.extra || []), this.count, h("button", { type: "button", class: "small", onclick: () => this.save() }, "CSV"), h("button", { type: "button", class: "small", onclick: () => this.save(true) }, "JSON")), this.box);
     this.drawHead();
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.box);
@@ -59,7 +59,7 @@ export class List {
     const any = this.filter.value.trim() !== "";
     this.rows = [...this.source].filter(([key, row]) => (!keep || keep(key, row)) && (!any || matches(hay(key, row).toLowerCase())));
     const down = this.sort.startsWith("-"), column = columns.find((each) => each.title === (down ? this.sort.slice(1) : this.sort));
-    const value = column ? column.value : (/** @type {string} */ key) => key;
+    const value = column ? column.value : this.options.order || ((/** @type {string} */ key) => key);
     const keyed = this.rows.map((row) => /** @type {const} */ ([value(row[0], row[1]), row]));
     const plain = (/** @type {any} */ a, /** @type {any} */ b) => (a < b ? -1 : a > b ? 1 : 0);
     // node-10 comes after node-9, as long as the list is short enough to be sorted so in no time.
@@ -83,7 +83,7 @@ export class List {
     const focused = document.activeElement?.closest?.("tr[data-key]")?.getAttribute("data-key");
     const spacer = (/** @type {number} */ count) => (count > 0 ? h("tr", { "aria-hidden": "true", class: "space" }, h("td", { colspan: this.options.columns.length, style: { height: `${count * ROW}px` } })) : null);
     const parts = rows.slice(first, last).map(([key, row], place) => this.row(key, row, first + place));
-    if (!rows.length) parts.push(h("tr", {}, h("td", { colspan: this.options.columns.length, class: "empty" }, this.source.size ? "Nothing matches the filter." : this.options.empty)));
+    if (!rows.length) parts.push(h("tr", {}, h("td", { colspan: this.options.columns.length, class: "empty" }, h("span", {}, this.source.size ? "Nothing matches the filter." : this.options.empty))));
     this.body.replaceChildren(...[spacer(first), ...parts, spacer(rows.length - last)].filter(Boolean));
     if (focused) this.body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`)?.focus();
   }
@@ -110,9 +110,9 @@ export class List {
     this.body.querySelector(`tr[data-key="${CSS.escape(this.rows[next][0])}"] a`)?.focus();
   }
 
-  save() {
+  save(json = false) {
     const { columns, name } = this.options;
-    download(`${name}.csv`, columns.map((column) => column.title), this.rows.map(([key, row]) => columns.map((column) => column.value(key, row))));
+    download(name, columns.map((column) => column.title), this.rows.map(([key, row]) => columns.map((column) => column.value(key, row))), json);
     say(`${plural(this.rows.length, "row")} saved`);
   }
 

@@ -1,1 +1,1 @@
-"""What pages show, as plain values: pure functions of a cluster, without clock and without I/O."""
+"""The contents of pages as plain values: pure functions of a cluster, without clock and I/O."""

@@ -1,4 +1,4 @@
-"""Claims: what they ask for, what they hold, who uses them."""
+"""Claims: what they request, what they hold, which pods use them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from allot.core.allocation.devices import DeviceID
 from allot.core.model.resource_v1 import ResourceClaim
 
 
-def claim_row(claim: ResourceClaim, named_by: Collection[str]) -> dict[str, Any]:
-    """A claim as lists show it. named_by: pods that name it and have not ended."""
+def claim_row(
+    claim: ResourceClaim,
+    named_by: Collection[str],
+    use: tuple[float, float] | None = None,
+    low_since: float | None = None,
+) -> dict[str, Any]:
+    """A claim in lists. named_by: pods that name it and have not ended; use: of its devices, percent of their time and MiB of
+    their memory; low_since: when that was last more than next to nothing."""
     users = users_of(claim)
     waiting = sorted(set(named_by) - set(users))
     allocation = claim.status.allocation
@@ -30,6 +36,8 @@ def claim_row(claim: ResourceClaim, named_by: Collection[str]) -> dict[str, Any]
         "nodes": nodes_of(allocation),
         "pods": users,
         "waiting": waiting,
+        "use": (round(use[0]), round(use[1])) if use is not None else None,
+        "low": low_since,
         "x": "; ".join(dict.fromkeys(problem for _, problem in problems_of(claim))),
     }
     return row | {key: value for key, value in optional.items() if value}
@@ -43,7 +51,7 @@ def held_by(claim: ResourceClaim | None) -> Iterator[DeviceID]:
 
 
 def problems_of(claim: ResourceClaim) -> Iterator[tuple[DeviceID, str]]:
-    """What drivers say against devices of the claim."""
+    """Complaints of drivers about devices of the claim."""
     if claim.status.allocation is not None and claim.status.devices:
         for result in claim.status.allocation.devices.results:
             problem = reported_of(claim, result)

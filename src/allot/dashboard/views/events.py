@@ -1,4 +1,4 @@
-"""Events, as lists and time lines show them."""
+"""Events for lists and time lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MESSAGE_MAX = 1000
 def event_row(event: Event) -> dict[str, Any]:
     """An event."""
     about = event.involved_object
-    times = event.series.count if event.series is not None else event.count
+    times = times_of(event)
     row: dict[str, Any] = {
         "at": event.seen_at,
         "reason": event.reason,
@@ -28,3 +28,8 @@ def event_row(event: Event) -> dict[str, Any]:
     if event.reporting_component:
         row["from"] = event.reporting_component
     return row
+
+
+def times_of(event: Event) -> int:
+    """How often it happened."""
+    return max(1, event.series.count if event.series is not None else event.count)

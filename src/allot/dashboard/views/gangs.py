@@ -1,4 +1,4 @@
-"""Gangs: how many pods they need, have, and have placed, and what was said of them."""
+"""Gangs: how many pods they need, have, and have placed, and their last message."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import ForeignGroup, minimum_of, topology_key
 
+# States of gangs that are not running yet.
+UNPLACED = ("waiting", "incomplete", "partly placed")
 _MEMBERS_MAX = 200
 
 

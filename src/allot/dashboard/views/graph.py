@@ -1,4 +1,4 @@
-"""What hangs on what around one object: pods, their claims, the devices of these, the slices that publish them."""
+"""The graph around one object: pods, their claims, the claims' devices, and the slices that publish them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Graph:
         self._left_out = 0
 
     def value(self) -> dict[str, Any]:
-        """All boxes in the order in which they were found, and the edges between them."""
+        """All boxes in order of discovery, and the edges between them."""
         places = {box: place for place, box in enumerate(self._boxes)}
         return {
             "boxes": list(self._boxes.values()),
@@ -51,7 +51,7 @@ class Graph:
         self._edges[a, b] = None
 
     def pod(self, namespace: str, name: str) -> bool:
-        """A pod, its claims and all that hangs on them; False if there is none of that name."""
+        """A pod, its claims and everything related; False if it does not exist."""
         pod = self._what_if.get(Pod, name, namespace)
         if pod is None:
             return False
@@ -98,7 +98,7 @@ class Graph:
                 self._join(("Device", str(id_)), ("ResourceSlice", slice_.metadata.name))
 
     def device(self, id_: DeviceID) -> bool:
-        """A device and who holds it; False if nobody knows of it."""
+        """A device and its holders; False if it is unknown."""
         entries = self._what_if.claims.inventory.devices_named(id_)
         if not entries:
             return False
@@ -108,7 +108,7 @@ class Graph:
         return True
 
     def slice(self, name: str) -> bool:
-        """A slice, its devices and who holds them; False if there is none of that name."""
+        """A slice, its devices and their holders; False if it does not exist."""
         found = self._what_if.get(ResourceSlice, name)
         if found is None:
             return False

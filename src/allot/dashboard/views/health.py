@@ -1,4 +1,4 @@
-"""What nodes say against devices, in the status of the pods that use them."""
+"""Device health as reported by nodes in the status of pods."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from allot.core.allocation.devices import DeviceID
 from allot.core.model.core_v1 import Pod
 
 _UNHEALTHY = "Unhealthy"
-# What stands between a driver's words and the name of a device in most CDI names.
+# The separator before the device name in most CDI names.
 _BEFORE_NAMES = ("=", "-", "/")
 
 
 def sick_devices(pod: Pod, held: Sequence[DeviceID]) -> Mapping[DeviceID, str]:
-    """The devices of a pod that its node calls unhealthy, and why. held: those of its claims."""
+    """The devices of a pod that its node reports as unhealthy, and why. held: those of its claims."""
     found: dict[DeviceID, str] = {}
     for status in pod.status.container_statuses:
         for resource in status.allocated_resources_status:

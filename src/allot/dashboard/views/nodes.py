@@ -1,13 +1,13 @@
-"""Nodes with their devices: what the heat map draws, and what the list of nodes says.
+"""Nodes with their devices, for the heat map and the list of nodes.
 
-A *cell* is what can be handed out by itself: a device, or a GPU with all its partitions. Keys are short and defaults are left out: a
+A *cell* can be allocated by itself: a device, or a GPU with all its partitions. Keys are short and defaults are omitted: a
 large cluster has tens of thousands of cells.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +33,7 @@ SEVERAL = "(several nodes)"
 _NUMA = ("resource.kubernetes.io/numaNode", "numaNode", "numa", "numaNodeID", "dra.net/numaNode")
 _PCIE_ROOT = ("resource.kubernetes.io/pcieRoot", "pcieRoot")
 _STATES = {State.FREE: "f", State.PARTLY: "p", State.IN_USE: "u", State.BLOCKED: "b", State.UNAVAILABLE: "x"}
-# Labels by which nodes are put together: where they are, what they are, and whose.
+# Labels for grouping nodes: location, type and owner.
 _PLACES = (
     "rack",
     "zone",
@@ -52,12 +52,16 @@ _LABELS_MAX = 12
 _PARTS_MAX = 64
 
 
-def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str]) -> dict[str, list[dict[str, Any]]]:
-    """The cells of a pool by the node that can use them, in the order in which they are drawn. sick: what drivers and nodes say against
+# Percent of their time that the devices of a claim are used; None if that is not measured.
+Used = Callable[[object], float | None]
+
+
+def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str], used: Used) -> dict[str, list[dict[str, Any]]]:
+    """The cells of a pool by the node that can use them, in display order. sick: complaints of drivers and nodes about
     devices."""
     found: dict[str, list[dict[str, Any]]] = {}
     for unit in units_of(pool, pool.entries):
-        found.setdefault(unit.node or SEVERAL, []).append(_cell(unit, sick))
+        found.setdefault(unit.node or SEVERAL, []).append(_cell(unit, sick, used))
     for cells in found.values():
         cells.sort(key=_place)
     return found
@@ -65,16 +69,16 @@ def cells_of(pool: PublishedPool, sick: Mapping[DeviceID, str]) -> dict[str, lis
 
 def _place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
     """By NUMA node and PCIe root: browsers would need a tenth of a second for a large cluster."""
-    return _ordered(str(cell.get("u", ""))), _ordered(str(cell.get("p", ""))), _ordered(cell["n"])
+    return in_order(str(cell.get("u", ""))), in_order(str(cell.get("p", ""))), in_order(cell["n"])
 
 
 @lru_cache(maxsize=4096)
-def _ordered(text: str) -> str:
-    """A text by which gpu-9 comes before gpu-10."""
+def in_order(text: str) -> str:
+    """A sort key that puts gpu-9 before gpu-10."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(12), text)
 
 
-def _cell(unit: Unit, sick: Mapping[DeviceID, str]) -> dict[str, Any]:
+def _cell(unit: Unit, sick: Mapping[DeviceID, str], used: Used) -> dict[str, Any]:
     first = unit.entries[0]
     attributes = attributes_of(first)
     cell: dict[str, Any] = {"n": unit.counter_set or first.id.device, "s": _STATES[unit.state()], "m": model_of(first)}
@@ -84,9 +88,12 @@ def _cell(unit: Unit, sick: Mapping[DeviceID, str]) -> dict[str, Any]:
     if root is not None:
         cell["p"] = root
     users = list(unit.users())
-    holders = sorted({str(claim) for entry in users for claim in _holders(entry)})
-    if holders:
-        cell["h"] = holders
+    claims = {claim for entry in users for claim in _holders(entry)}
+    if claims:
+        cell["h"] = sorted(map(str, claims))
+        percents = [percent for claim in claims if (percent := used(claim)) is not None]
+        if percents:
+            cell["g"] = round(max(percents))
     share = _share(unit, users)
     if 0.0 < share < 1.0:
         cell["f"] = round(share, 3)
@@ -136,7 +143,7 @@ def _share(unit: Unit, users: list[DeviceEntry]) -> float:
         return 1.0
     capacities = entry.capacity.items()
     taken = [entry.state.consumed.get(name, 0) / each.value.nano for name, each in capacities if each.value.nano]
-    # A device that several claims share without any amounts has room as long as it is offered.
+    # A device that claims share without amounts always has room.
     return max(0.05, *taken) if taken else 0.5
 
 
@@ -146,19 +153,19 @@ def _taint(taint: Any) -> str:
 
 
 def pool_facts(pool: PublishedPool, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """The devices of a pool on one node. A model that all cells have is said once."""
+    """The devices of a pool on one node. A common model is given once."""
     models = {cell["m"] for cell in cells}
     facts: dict[str, Any] = {"driver": pool.id.driver, "pool": pool.id.pool}
     if len(models) == 1:
         facts["m"] = models.pop()
         cells = [{key: value for key, value in cell.items() if key != "m"} for cell in cells]
     if not pool.is_complete:
-        facts["incomplete"] = f"{pool.slices} of {pool.slices_expected} slices are there"
+        facts["incomplete"] = f"{pool.slices} of {pool.slices_expected} slices exist"
     return {**facts, "d": cells}
 
 
 def node_facts(info: NodeInfo) -> dict[str, Any]:
-    """What there is to say of a node but for its devices. CPU in millicores, memory in bytes: asked for, and allocatable."""
+    """Facts about a node except its devices. CPU in millicores, memory in bytes: requested and allocatable."""
     node = info.node
     labels = node.metadata.labels
     shown = sorted(name for name in labels if any(place in name for place in _PLACES))[:_LABELS_MAX]

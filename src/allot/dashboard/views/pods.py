@@ -1,4 +1,4 @@
-"""Pods: where they are, or what the scheduler said last. Those that wait and look the same have the same *shape*."""
+"""Pods: their node, or the scheduler's last message. Equal waiting pods have the same *shape*."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MESSAGE_MAX = 2000
 
 
 def waits(pod: Pod) -> bool:
-    """Whether a pod does not run, but should."""
+    """Whether a pod should run but does not."""
     return pod.status.phase not in FINISHED and (pod.status.phase != "Running" or is_stuck(pod))
 
 
-def pod_row(what_if: WhatIfCluster, pod: Pod) -> dict[str, Any]:
-    """A pod as lists show it."""
+def pod_row(what_if: WhatIfCluster, pod: Pod, tried: tuple[int, str] = (0, "")) -> dict[str, Any]:
+    """A pod as lists show it. tried: how often in vain, and when last."""
     metadata = pod.metadata
     row: dict[str, Any] = {"s": state_of(pod), "at": metadata.creation_timestamp}
     if pod.spec.node_name:
@@ -44,6 +44,8 @@ def pod_row(what_if: WhatIfCluster, pod: Pod) -> dict[str, Any]:
         row["shape"] = _shape(pod, group, message)
         if pod.spec.priority:
             row["prio"] = pod.spec.priority
+        if tried[0]:
+            row["tries"], row["tried"] = tried
     return row
 
 
@@ -58,7 +60,7 @@ def state_of(pod: Pod) -> str:
 
 
 def said_of(pod: Pod) -> tuple[str, str]:
-    """The reason and the words with which somebody has said why a pod does not run."""
+    """The reported reason and message why a pod does not run."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.reason, condition.message
@@ -73,7 +75,7 @@ def said_of(pod: Pod) -> tuple[str, str]:
 
 
 def _shape(pod: Pod, group: str, message: str) -> str:
-    """The same for pods of which one explanation is enough: of one owner or with one spec, with the same words."""
+    """A key that is equal for pods with the same explanation: of one owner or with one spec, and the same message."""
     owner = controller_reference(pod.metadata)
     if owner is not None and owner.kind != "StatefulSet":
         what: object = owner.uid

@@ -1,4 +1,4 @@
-"""Remedies as commands to copy. The dashboard runs none of them: it cannot write."""
+"""Remedies as commands to copy. The dashboard is read-only and runs none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.core.advice.patches import Patch
 
 
 def command_of(change: Change) -> str:
-    """What makes the change; empty if there is no command for it, or nothing to do."""
+    """The command for the change; empty if there is none, or nothing to do."""
     if change.waits:
         return ""
     commands = [_command(patch) for patch in change.patches]
@@ -25,5 +25,5 @@ def _command(patch: Patch) -> str:
     if patch.action == "patch" and not patch.recreate:
         operations = msgspec.json.encode(patch.patch).decode()
         return shlex.join([*words, "patch", patch.kind.lower(), patch.name, "--type=json", "-p", operations])
-    # Whatever has to be made anew, or is a gate of the control plane, is more than a line.
+    # Recreating an object, or changing a feature gate, takes more than one line.
     return ""

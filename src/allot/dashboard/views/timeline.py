@@ -1,6 +1,6 @@
-"""How much was held when: of the time before the first look what objects tell, and then one sample after another.
+"""Device use over time: before the first sample from objects' timestamps, then from samples.
 
-Before the first look only those devices are known whose claims are still there, so that part is a lower bound and says so.
+Before the first sample only devices of existing claims are known, so that part is a lower bound and marked as such.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Timeline:
-    """Samples, the oldest first. When there are too many, every second one goes, and later ones are taken half as often."""
+    """Samples, oldest first. If there are too many, every second one is dropped, and the sampling rate is halved."""
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
@@ -40,7 +40,7 @@ class Timeline:
         self._pause_s = PAUSE_S
 
     def add(self, sample: Sample) -> None:
-        """A look at the cluster, not earlier than those before it."""
+        """Add a sample, not earlier than the previous ones."""
         samples, self._latest = self._samples, sample
         if samples and (sample.at - samples[-1].at < self._pause_s or _are_same(samples[-1], sample)):
             return
@@ -50,7 +50,7 @@ class Timeline:
             self._pause_s *= 2
 
     def samples(self, now: float) -> list[Sample]:
-        """All that are kept, and how it is now."""
+        """All samples, and the current state."""
         if not self._samples:
             return []
         return [*self._samples, msgspec.structs.replace(self._latest, at=max(now, self._latest.at))]
@@ -60,12 +60,17 @@ def _are_same(one: Sample, other: Sample) -> bool:
     return msgspec.structs.replace(one, at=other.at) == other
 
 
+def claim_seconds(claim: ResourceClaim) -> float | None:
+    """Since when a claim has its devices, if it says so."""
+    allocation = claim.status.allocation
+    return _seconds(allocation.allocation_timestamp if allocation is not None else None)
+
+
 def held_before(claims: Iterable[ResourceClaim]) -> list[tuple[float, int]]:
-    """How many devices claims that are still there held, by the times when they got them."""
+    """How many devices the existing claims held, by allocation time."""
     steps: dict[float, int] = {}
     for claim in claims:
-        allocation = claim.status.allocation
-        at = _seconds(allocation.allocation_timestamp if allocation is not None else None)
+        at = claim_seconds(claim)
         if at is not None:
             steps[at] = steps.get(at, 0) + sum(1 for _ in held_by(claim))
     total, found = 0, []

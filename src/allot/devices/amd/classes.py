@@ -1,4 +1,4 @@
-"""The device class that goes with the driver."""
+"""The driver's device class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXTENDED_RESOURCE_NAME = "amd.com/gpu"
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """The class that AMD's chart makes."""
+    """The class of AMD's chart."""
     selector = DeviceSelector(cel=CELDeviceSelector(expression=f"device.driver == '{DRIVER_NAME}'"))
     spec = DeviceClassSpec(selectors=(selector,), extended_resource_name=EXTENDED_RESOURCE_NAME)
     return (DeviceClass(metadata=ObjectMeta(name=DRIVER_NAME), spec=spec),)

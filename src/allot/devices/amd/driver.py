@@ -1,4 +1,4 @@
-"""The driver: publishes cards and partitions, and gives a claim their device files, or in a simulation programs that show them."""
+"""The driver: publishes cards and partitions, and gives claims their device files, or simulated programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuConfig(msgspec.Struct, frozen=True):
 
 
 class AmdDriver(Driver):
-    """AMD GPUs of one node. folder: of a simulated machine, where containers' files are kept."""
+    """AMD GPUs of one node. folder: the containers' files of a simulated machine."""
 
     name = DRIVER_NAME
     cdi_class = "gpu"
@@ -53,9 +53,7 @@ class AmdDriver(Driver):
         gpus = self._present()
         gone = [device.name for device in claim.devices if device.name not in gpus]
         if gone:
-            raise PrepareError(
-                f"device {gone[0]} is no longer there: its card is gone or is partitioned in another way"
-            )
+            raise PrepareError(f"device {gone[0]} no longer exists: its card is gone or is partitioned differently")
         return [Prepared(device, self._edits(gpus[device.name])) for device in claim.devices]
 
     def _present(self) -> dict[str, Gpu]:

@@ -1,7 +1,7 @@
-"""AMD GPUs: what the kernel tells through sysfs and KFD, or what a machine profile says.
+"""AMD GPUs: from the kernel (sysfs and KFD), or from a machine profile.
 
 A card in compute mode SPX, or in none, is one GPU. In any other mode it is several: the PCI function is the first, the others are
-platform devices (`amdgpu_xcp_*`) that KFD knows by their render node. Which card one of these is cut from is told by KFD's location, of
+platform devices (`amdgpu_xcp_*`) that KFD knows by their render node. KFD's location names the card of a partition, in
 which the PCI function number counts the partitions (ROCm/k8s-gpu-dra-driver, pull 21).
 """
 

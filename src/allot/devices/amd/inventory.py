@@ -10,7 +10,7 @@ from allot.driver.declare import AttributeValue
 
 DRIVER_NAME = "gpu.amd.com"
 WHOLE, PARTITION = "amdgpu", "amdgpu-partition"
-# What AMD's driver assumes where the kernel does not tell the memory.
+# What AMD's driver assumes if the kernel does not report the memory.
 _MEMORY_UNKNOWN = {WHOLE: "80Gi", PARTITION: "20Gi"}
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 

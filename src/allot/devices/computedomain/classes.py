@@ -1,4 +1,4 @@
-"""The devices of each node, and the device classes that go with the driver."""
+"""The devices of each node, and the driver's device classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def published_devices() -> tuple[Device, ...]:
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """The classes that NVIDIA's chart makes."""
+    """The classes of NVIDIA's chart."""
     attributes = f"device.attributes['{DRIVER}']"
     return (
         _device_class(DAEMON_CLASS, f"{attributes}.type == '{DAEMON}'"),

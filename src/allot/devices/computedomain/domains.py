@@ -1,4 +1,4 @@
-"""ComputeDomains and the labels of the driver's own node, in the API. What the server will not say or do becomes a PrepareError."""
+"""ComputeDomains and the labels of the driver's node, in the API. API errors become PrepareErrors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Domains:
         self._node = node
 
     async def find(self, uid: str, namespace: str) -> ComputeDomain:
-        """The domain of a claim in this namespace. Who claims from elsewhere is not told where the domain is."""
+        """The domain of a claim in this namespace. A claim of another namespace does not learn where the domain is."""
         found = _with_uid(await self._list(namespace), uid)
         if found is None:
             if _with_uid(await self._list(""), uid) is not None:
@@ -54,7 +54,7 @@ class Domains:
         return found
 
     async def refreshed(self, domain: ComputeDomain) -> ComputeDomain:
-        """The domain as it is now."""
+        """The current domain."""
         name, namespace = domain.metadata.name, domain.metadata.namespace
         try:
             found = await _asked(self._domains.get(name, namespace), f"{KIND} {namespace}/{name}", NotFound)
@@ -73,7 +73,7 @@ class Domains:
     # --- the node ---
 
     async def clique(self) -> str:
-        """The NVLink domain that the node says it is in; empty without one."""
+        """The NVLink domain in the node's label; empty without one."""
         return str((await self._labels())[0].get(CLIQUE_LABEL, ""))
 
     async def tell_clique(self, clique: str) -> None:
@@ -83,14 +83,14 @@ class Domains:
             await self._nodes.patch(self._node, {"metadata": {"labels": {CLIQUE_LABEL: clique}}}, PatchType.MERGE)
 
     async def join(self, domain: ComputeDomain) -> None:
-        """Put the node into a domain, which brings it the domain's daemon. NotYet if it is in another one."""
+        """Add the node to a domain, which starts the domain's daemon there. NotYet if it is in another one."""
         uid = domain.metadata.uid
         labels, version = await self._labels()
         current = labels.get(DOMAIN_LABEL)
         if current == uid:
             return
         if current:
-            raise NotYet(f"node {self._node} is in another {KIND} ({current}), and can be in one at a time")
+            raise NotYet(f"node {self._node} is in another {KIND} ({current}), and a node can be in only one at a time")
         patch = {"metadata": {"resourceVersion": version, "labels": {DOMAIN_LABEL: uid}}}
         try:
             await _asked(self._nodes.patch(self._node, patch, PatchType.MERGE), f"label node {self._node}", Conflict)
@@ -106,7 +106,7 @@ class Domains:
             removal = self._nodes.patch(self._node, label_removal(uid), PatchType.JSON)
             await _asked(removal, f"label of node {self._node}", NotFound, Invalid)
         except (NotFound, Invalid):
-            # The node is gone, or the label is not the one that was to be removed.
+            # The node is gone, or the label has another value.
             return
 
     async def _labels(self, *expected: type[ApiError]) -> tuple[dict[str, str], str]:

@@ -1,7 +1,7 @@
-"""The driver: brings its node into the domain of the first channel that is claimed there, and gives channels out as soon as the domain's daemon is
+"""The driver: adds its node to the domain of the first channel that is claimed there, and provides channels as soon as the domain's daemon is
 ready on the node.
 
-The daemon is a pod like others and claims a device of this driver, while the claim for a channel waits for it; so claims are prepared side by side. Only
+The daemon is a normal pod that claims a device of this driver while the claim for a channel waits for it; so claims are prepared concurrently. Only
 this node counts: whether the other nodes of a job are ready is the job's concern, as with NVIDIA's driver.
 """
 
@@ -21,13 +21,13 @@ from allot.driver import AllocatedDevice, Claim, Device, Driver, Edits, Prepared
 
 _log = logging.getLogger("allot.driver")
 
-# So long a claim waits for its domain in one call; then the pod is told what it waits for, and the kubelet asks again.
+# How long a claim waits for its domain in one call; then the pod gets an event with the reason, and the kubelet retries.
 WAIT_S = 5.0
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 3.0
 
 
 class ComputeDomainDriver(Driver):
-    """One node. clique: what the node is labelled with if nobody else says in which NVLink domain it is; empty: nothing."""
+    """One node. clique: the label of the node if nothing else names its NVLink domain; empty: none."""
 
     name = DRIVER
     configs = KINDS
@@ -52,7 +52,7 @@ class ComputeDomainDriver(Driver):
         return published_devices()
 
     async def start(self) -> None:
-        """Tell in which NVLink domain the node is, so that pods can be placed by it."""
+        """Publish the NVLink domain of the node, so that pods can be placed by it."""
         if self._clique:
             try:
                 await self._domains.tell_clique(self._clique)
@@ -84,7 +84,7 @@ class ComputeDomainDriver(Driver):
     ) -> Edits:
         domain = await self._domains.find(config.domain_id, claim.namespace)
         if not device.admin_access:
-            # Before the label is there, so that it is found again whatever happens.
+            # Before the label is set, so that it is always found again.
             state["channel"] = domain.metadata.uid
             claim.save(state)
             domain = await self._until_ready(domain)
@@ -92,7 +92,7 @@ class ComputeDomainDriver(Driver):
             # GPUs that no NVLink joins have no channels.
             return Edits()
         are_all = config.allocation_mode == ALL
-        # Thousands of files, beside the event loop.
+        # Thousands of files, so in a thread.
         return await asyncio.to_thread(self._imex.channel_edits, claim.uid, are_all=are_all)
 
     async def _until_ready(self, domain: ComputeDomain) -> ComputeDomain:

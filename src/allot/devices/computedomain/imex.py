@@ -1,7 +1,7 @@
-"""What containers get of a simulated NVLink fabric: files in the place of channel devices, and a daemon that does nothing but be there.
+"""A simulated NVLink fabric for containers: files instead of channel devices, and a daemon that only runs.
 
 The folder of a node's driver holds `claims/<claim>` with the channels that a claim got, `domains/<domain>` which the daemon sees as `/imexd`, `bin` with
-the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if somebody has broken the fabric (`break_fabric`).
+the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if someone has broken the fabric (`break_fabric`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ IMEX_NODE_CONFIG_FILE={DAEMON_FOLDER}/nodes.cfg
 
 
 class SimulatedImex:
-    """folder: where the driver of a node keeps what is its own."""
+    """folder: the driver's directory on a node."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def channel_edits(self, claim_uid: str, *, are_all: bool) -> Edits:
-        """The channels of a claim. The folder is the claim's own: what a pod writes into a file no other pod sees."""
+        """The channels of a claim. The directory belongs to the claim: other pods do not see what a pod writes there."""
         folder = self._folder / "claims" / claim_uid
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(CHANNELS if are_all else 1):
@@ -44,11 +44,11 @@ class SimulatedImex:
         return Edits(mounts=(_mount(folder, CHANNEL_FOLDER, "rw"),))
 
     def remove_channels(self, claim_uid: str) -> None:
-        """Those of a claim; none there is fine."""
+        """Remove those of a claim, if any."""
         remove_folder(self._folder / "claims" / claim_uid)
 
     def daemon_edits(self, domain: ComputeDomain, clique: str) -> Edits:
-        """The daemon of a domain: its programs, its folder with the names of its peers, and what it is told."""
+        """The daemon of a domain: its programs, its directory with the names of its peers, and its environment."""
         metadata = domain.metadata
         folder = self._domain_folder(metadata.uid)
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _mount(source: Path, target: str, mode: str) -> Mount:
 
 
 def fault_file(folder: Path) -> Path:
-    """Where it says what is wrong with the fabric."""
+    """The file with the fault of the fabric."""
     return folder / "fabric-fault"
 
 

@@ -1,10 +1,10 @@
 """The CPU driver `dra.cpu`: exclusive CPUs, by NUMA node, socket or machine, or one by one.
 
-Knows sockets, NUMA nodes, cores and which CPUs a claim has. Written with `allot.driver` as an outside author would; does not
+Knows sockets, NUMA nodes, cores and which CPUs a claim has. Written with the public SDK `allot.driver`; does not
 know the node agent, the scheduler or how a container is started.
 
-    topology    what the kernel says of the processors, and the processors of a machine profile
+    topology    processors from the kernel or from a machine profile
     choice      pure: which CPUs a claim gets
     inventory   pure: what is published
-    driver      puts it together
+    driver      combines these
 """

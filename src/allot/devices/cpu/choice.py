@@ -1,4 +1,4 @@
-"""Which CPUs a claim gets: whole cores first, the fullest cores last, so that no core is shared unless it must be."""
+"""Which CPUs a claim gets: whole cores first, so that cores are shared only if necessary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NotEnoughCpus(ValueError):
 
 
 def choose(group: Sequence[Cpu], taken: Collection[int], count: int) -> tuple[int, ...]:
-    """So many of the group's CPUs that nobody has; NotEnoughCpus.
+    """The given number of free CPUs of a group; NotEnoughCpus.
 
     Whole free cores while they fit into what is wanted, then what is left of cores that are in use already, then a core is
     broken. Lowest numbers first, so the same question has the same answer.

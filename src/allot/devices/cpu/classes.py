@@ -1,4 +1,4 @@
-"""The device class that goes with the driver."""
+"""The driver's device class."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from allot.devices.cpu.inventory import DRIVER_NAME
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """The class that the driver's chart makes."""
+    """The class of the driver's chart."""
     selector = DeviceSelector(cel=CELDeviceSelector(expression=f'device.driver == "{DRIVER_NAME}"'))
     return (DeviceClass(metadata=ObjectMeta(name=DRIVER_NAME), spec=DeviceClassSpec(selectors=(selector,))),)

@@ -24,13 +24,13 @@ from allot.devices.sysfs import CpuListError, parse_cpu_list
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
+    """Run with these arguments, and exit: 0 done, 1 refused, 2 usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     run_command(given, make_driver, _parser(), device_classes())
 
 
 def make_driver(arguments: Sequence[str]) -> tuple[CpuDriver, list[str]]:
-    """The driver that the options ask for, and the options that are not its own. UsageError."""
+    """The configured driver, and the remaining options. UsageError."""
     given, rest = _parser().parse_known_args(arguments)
     try:
         reserved = parse_cpu_list(given.reserved_cpus)

@@ -14,7 +14,7 @@ FROM_CLAIM = "FromClaim"
 
 
 class ParametersError(ValueError):
-    """Parameters whose values make no sense for the device."""
+    """Parameters with invalid values for the device."""
 
 
 class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a claim can ask of the driver."""
+    """The parameters of a claim."""
 
     cpu_config: CpuConfig
 

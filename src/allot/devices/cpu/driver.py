@@ -1,4 +1,4 @@
-"""The driver: publishes CPUs, gives each claim its own, and tells containers which.
+"""The driver: publishes CPUs, assigns each claim its own, and passes them to containers.
 
 Containers find their CPUs in `DRA_CPUSET_<claim UID>`, under the name that dra-driver-cpu's runtime plugin reads. Where a hook may
 run on the node, the driver pins the container's first process itself (`pin`).
@@ -53,7 +53,7 @@ class CpuDriver(Driver):
         self._pin_command = pin_command
         # What was read last, and what is published of it: working that out takes longer than all the rest.
         self._known: tuple[Topology, dict[str, Offer]] | None = None
-        # All that were ever seen: what went offline is told to be unhealthy.
+        # All CPUs ever seen: offline ones are reported as unhealthy.
         self._seen: dict[str, None] = {}
 
     def _offers(self) -> dict[str, Offer]:
@@ -68,7 +68,7 @@ class CpuDriver(Driver):
         return [offer.device for offer in self._offers().values()]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """CPUs are well as long as they are online."""
+        """CPUs are healthy while they are online."""
         present = self._offers()
         for name in self._seen:
             if name in present:
@@ -77,7 +77,7 @@ class CpuDriver(Driver):
                 yield DeviceHealth(name=name, health=Health.UNHEALTHY, message="offline")
 
     def prepare(self, claim: Claim) -> Preparation:
-        """Choose CPUs that no other claim has, and write them down before anybody is told."""
+        """Choose free CPUs, and record them before they are announced."""
         present = self._offers()
         taken = {cpu for other in self.node.prepared() if other.uid != claim.uid for cpu in _cpus_of(other.state)}
         chosen: dict[tuple[str, str | None], tuple[int, ...]] = {}
@@ -106,7 +106,7 @@ class CpuDriver(Driver):
         try:
             asked = asked_cpus(device, self.publishing.group_by is GroupBy.MACHINE, everything, count)
             if asked is None:
-                # What an administrator looks at may be somebody's.
+                # Admin access may include CPUs in use.
                 return choose(offer.cpus, () if device.admin_access else taken, count)
         except (NotEnoughCpus, ParametersError) as error:
             raise PrepareError(f"{where}: {error}") from None

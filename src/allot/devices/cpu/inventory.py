@@ -1,4 +1,4 @@
-"""What is published about CPUs: groups of them that claims have a part of, or each by itself. Attributes as dra-driver-cpu's."""
+"""Published CPUs: groups that claims share, or single CPUs. Attributes as in dra-driver-cpu."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupBy(StrEnum):
 
 
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):
-    """How CPUs are published. reserved: those that the machine keeps for itself."""
+    """How CPUs are published. reserved: CPUs for the system."""
 
     mode: Mode = Mode.GROUPED
     group_by: GroupBy = GroupBy.NUMA_NODE
@@ -52,7 +52,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def offers(topology: Topology, publishing: Publishing) -> tuple[Offer, ...]:
-    """Everything that can be had."""
+    """All devices."""
     reserved = frozenset(publishing.reserved)
     cpus = [cpu for cpu in topology.cpus if cpu.id not in reserved]
     if publishing.mode is Mode.INDIVIDUAL:
@@ -85,7 +85,7 @@ def _group(key: int, cpus: tuple[Cpu, ...], topology: Topology, publishing: Publ
     if publishing.group_by is GroupBy.NUMA_NODE:
         attributes |= _numa_attributes(key)
     if publishing.group_by is not GroupBy.MACHINE:
-        # A NUMA node lies on one socket.
+        # A NUMA node is on one socket.
         attributes[f"{DRIVER_NAME}/socketID"] = cpus[0].socket
     attributes |= _roots(nodes, topology, publishing)
     name = {
@@ -94,7 +94,7 @@ def _group(key: int, cpus: tuple[Cpu, ...], topology: Topology, publishing: Publ
         GroupBy.MACHINE: "cpudevmachine",
     }[publishing.group_by]
     whole = quantity(len(cpus))
-    # Who does not say how many gets all; CPUs are not divided.
+    # The default is all CPUs; a CPU is not divided.
     policy = CapacityRequestPolicy(default=whole, valid_range=CapacityRequestPolicyRange(min=_ONE, step=_ONE))
     declared = device(name, attributes=attributes, capacity={CAPACITY: amount(whole, policy)}, shared=True)
     mapping = NodeAllocatableMapping(capacity_key=CAPACITY, capacity_multiplier=_ONE)

@@ -1,4 +1,4 @@
-"""The processors of a machine: what the kernel tells under `/sys`, or what a machine profile says."""
+"""The processors of a machine: from the kernel's `/sys`, or from a machine profile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ordered(cpus: tuple[Cpu, ...]) -> tuple[Cpu, ...]:
 
 
 def read_topology(sys_root: Path) -> Topology:
-    """What the kernel tells. CPUs that are offline are left out."""
+    """The kernel's CPUs, without offline ones."""
     base = sys_root / "devices" / "system" / "cpu"
     online = _cpu_list(base / "online")
     nodes = _numa_nodes(sys_root)
@@ -139,5 +139,5 @@ def simulated_topology(machine: Machine) -> Topology:
 
 @cache
 def local_cpus(machine: Machine, numa_node: int) -> str:
-    """Worked out once for thousands of nodes: the processors of a NUMA node of a machine profile, as the kernel lists them."""
+    """The processors of a NUMA node of a machine profile, in the kernel's format; cached for thousands of nodes."""
     return format_cpu_list(cpu.id for cpu in simulated_topology(machine).cpus if cpu.numa_node == numa_node)

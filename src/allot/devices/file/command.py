@@ -20,7 +20,7 @@ from allot.reading.errors import Unreadable
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
+    """Run with these arguments, and exit: 0 done, 1 refused, 2 usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in (["-h"], ["--help"]):
         # The options of every driver need a driver, which needs a file.
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def make_driver(arguments: Sequence[str]) -> tuple[FileDriver, list[str]]:
-    """The driver that the options ask for, and the options that are not its own. UsageError."""
+    """The configured driver, and the remaining options. UsageError."""
     given, rest = _parser().parse_known_args(arguments)
     if given.file is None:
         raise UsageError("no device file: python -m allot.devices.file FILE")

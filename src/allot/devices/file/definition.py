@@ -1,4 +1,4 @@
-"""What a device file may say. Everything else is an error that names the line.
+"""The format of a device file. Everything else is an error that names the line.
 
     driver: fpga.example.com
     nodeSelector: {rack: a}            # of simulated nodes; without it they are on all
@@ -11,9 +11,9 @@
     configuration:
     - {apiVersion: fpga.example.com/v1, kind: FpgaConfig, schema: {...}, env: {BITSTREAM: bitstream}}
     deviceClasses:
-    - {name: fpga.example.com}         # this one is made if none is given
+    - {name: fpga.example.com}         # the default
 
-Devices are judged by the API server's own rules, CDI edits by those of container runtimes, schemas by those of custom resources.
+Devices are checked by the API server's rules, CDI edits by those of container runtimes, schemas by those of custom resources.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class TypedAttribute(_Part, frozen=True, kw_only=True):
-    """An attribute whose type the value does not show: a version, a number made of `{index}`. One of them."""
+    """An attribute with an explicit type: a version, or a number from `{index}`. Exactly one is set."""
 
     int_: str | int | None = msgspec.field(default=None, name="int")
     string: str | None = None
@@ -160,7 +160,7 @@ class DeviceEntry(_Part, frozen=True, kw_only=True):
             yield msgspec.convert({**expand(plain, index, node), "count": 1}, DeviceEntry)
 
     def device(self) -> Device:
-        """As it is published; ValueError if a value is none."""
+        """The published form; ValueError for an invalid value."""
         return device(
             self.name,
             attributes={name: _attribute(name, value) for name, value in self.attributes.items()},
@@ -206,7 +206,7 @@ class ConfigurationEntry(_Part, frozen=True, kw_only=True):
 
 
 class ClassEntry(_Part, frozen=True, kw_only=True):
-    """A device class. selectors: CEL, besides that the device is of this driver. parameters: configuration of all its devices."""
+    """A device class. selectors: CEL, in addition to the driver. parameters: configuration of all its devices."""
 
     name: str
     selectors: tuple[str, ...] = ()
@@ -253,7 +253,7 @@ class DeviceFile(_Part, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> tuple[DeviceClass, ...]:
-        """Those that go with the driver: one for all its devices, unless others are given."""
+        """The driver's classes: one for all its devices, unless others are given."""
         given = (ClassEntry(name=self.driver),) if self.device_classes is None else self.device_classes
         return tuple(each.device_class(self.driver) for each in given)
 
@@ -302,7 +302,7 @@ _MEMBERS: Mapping[str, type[_Part]] = {
 
 
 def _check_members(value: Mapping[str, Any], field: Field, lines: Lines) -> None:
-    """One by one, because then it is known which one is wrong."""
+    """One by one, to know which one is wrong."""
     for name, type_ in _MEMBERS.items():
         entries = value.get(name)
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -327,7 +327,7 @@ def _check_counters(found: DeviceFile, field: Field, lines: Lines) -> None:
             if each.name in names:
                 raise lines.at(place, f"counter set {each.name!r} named twice", _count_hint(entry.name, entry.count))
             names.add(each.name)
-        # The first stands for all: they differ by their number only.
+        # The first represents all: they differ only in their number.
         for text in check_pools(
             found.driver, (Pool(name=_EXAMPLE_NODE, node_name=_EXAMPLE_NODE, counter_sets=sets[:1]),)
         ):
@@ -350,7 +350,7 @@ def _check_devices(found: DeviceFile, field: Field, lines: Lines) -> None:
             raise lines.at(place, f"device {twice!r} named twice", _count_hint(entry.name, entry.count))
         for each in devices:
             _check_consumed(each, counters, place, lines)
-        # The first and the last stand for all: they differ by their number only.
+        # The first and the last represent all: they differ only in their number.
         shown = devices if len(devices) == 1 else (devices[0], devices[-1])
         pool = Pool(name=_EXAMPLE_NODE, node_name=_EXAMPLE_NODE, devices=shown, counter_sets=counters)
         for text in check_pools(found.driver, (pool,)):
@@ -364,7 +364,7 @@ def _check_consumed(device_: Device, counters: tuple[CounterSet, ...], place: Fi
     for consumed in device_.consumes_counters:
         there = known.get(consumed.counter_set)
         if there is None:
-            text = f"device {device_.name!r}: there is no counter set {consumed.counter_set!r}"
+            text = f"device {device_.name!r}: counter set {consumed.counter_set!r} does not exist"
             raise lines.at((*place, "consumes"), text, did_you_mean(consumed.counter_set, known) or None)
         for name in consumed.counters:
             if name not in there:
@@ -379,7 +379,7 @@ def _count_hint(name: str, count: int) -> str | None:
 def _check_edits(entry: EditsEntry, place: Field, what: str, driver: str, lines: Lines) -> None:
     both = set(entry.env) & set(entry.env_lists)
     if both:
-        raise lines.at((*place, "envLists", min(both)), f"{what}: {min(both)} is in env, too")
+        raise lines.at((*place, "envLists", min(both)), f"{what}: {min(both)} is also in env")
     lists = {name: str(value) for name, value in entry.env_lists.items()}
     edits = msgspec.structs.replace(entry.edits, env={**entry.edits.env, **lists})
     if edits.is_empty:

@@ -1,6 +1,6 @@
 """The driver of a device file.
 
-A real device is there as long as its device files are. A simulated one is there unless it was taken away (`lost_devices`); in place of its
+A real device exists while its device files exist. A simulated one exists unless it was removed (`lost_devices`); instead of its
 device files containers get plain files that belong to their claim, and hooks and network interfaces are left out.
 """
 
@@ -34,7 +34,7 @@ _CLAIMS = "claims"
 
 
 class FileDriver(Driver):
-    """Made by `driver_of`: the SDK reads names from the class. folder: of a simulated node, for what stands for hardware."""
+    """Created by `driver_of`: the SDK reads names from the class. folder: of a simulated node, for simulated device files."""
 
     rescan_s = 10.0
 
@@ -49,7 +49,7 @@ class FileDriver(Driver):
         return self._known
 
     def _missing(self) -> dict[str, str]:
-        """The devices that are not there, with what is missing."""
+        """The missing devices, with their missing files."""
         if self._folder is not None:
             return dict.fromkeys(read_lost(self._folder), "the device is gone")
         found = {}
@@ -60,7 +60,7 @@ class FileDriver(Driver):
         return found
 
     def devices(self) -> Pool:
-        """Those that are there."""
+        """The existing devices."""
         missing = self._missing()
         return Pool(
             name=self.node.name,
@@ -69,14 +69,14 @@ class FileDriver(Driver):
         )
 
     def health(self) -> Iterable[DeviceHealth]:
-        """A device that is not there is not well."""
+        """A missing device is unhealthy."""
         missing = self._missing()
         for name in self._entries():
             state = Health.UNHEALTHY if name in missing else Health.HEALTHY
             yield DeviceHealth(name=name, health=state, message=missing.get(name, ""))
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """What the file says, with the values of parameters."""
+        """The file's edits, with the values of parameters."""
         missing = self._missing()
         entries = [self._entry(each, missing) for each in claim.devices]
         common = self._definition.edits
@@ -100,7 +100,7 @@ class FileDriver(Driver):
         return entry
 
     def _parameters(self, allocated: AllocatedDevice) -> dict[str, str]:
-        """Variables with the values of parameters; the claim's come after the class's."""
+        """Variables with the values of parameters; the claim's follow the class's."""
         found = {}
         for config in allocated.configs:
             for kind in self._definition.configuration:
@@ -110,7 +110,7 @@ class FileDriver(Driver):
         return found
 
     def unprepare(self, claim: PreparedClaim) -> None:
-        """Remove what stood for device files."""
+        """Remove simulated device files."""
         if self._folder is not None:
             remove_folder(self._folder / _CLAIMS / claim.uid)
 
@@ -142,7 +142,7 @@ def _joined_lists(edits: Iterable[EditsEntry]) -> dict[str, str]:
 
 
 def _simulated(edits: Edits, folder: Path) -> Edits:
-    """What there is without hardware: files in place of devices, and of the mounts those whose source is there."""
+    """The edits without hardware: files instead of devices, and only mounts whose source exists."""
     mounts = [each for each in edits.mounts if Path(each.host_path).exists()]
     for number, node in enumerate(edits.device_nodes):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Entries that stand for several devices: `{index}` in any text of theirs is the number of the device, `{node}` the node.
+"""Expands entries to several devices: `{index}` in any of their texts is the number of the device, `{node}` the node.
 
     /dev/fpga{index}   card-{index//2}   0000:{index*16+5:02x}:00.0
 
-Numbers are worked out from left to right, with `+`, `-`, `*`, `//` and `%`; behind a colon is how they are written, as in Python.
+Numbers are computed from left to right, with `+`, `-`, `*`, `//` and `%`; a format follows the colon, as in Python.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _STEP = re.compile(r"(//|[-+*%])([0-9]+)")
 
 
 class ExpansionError(ValueError):
-    """A placeholder that stands for nothing."""
+    """An invalid placeholder."""
 
 
 def expand(value: Any, index: int, node: str) -> Any:
-    """A plain value with all its texts filled in, keys of mappings too; ExpansionError."""
+    """A plain value with all its strings expanded, including keys of mappings; ExpansionError."""
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda match: _filled(match, index, node), value) if "{" in value else value
     if isinstance(value, dict):

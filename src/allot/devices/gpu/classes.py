@@ -1,4 +1,4 @@
-"""The device classes that go with the driver."""
+"""The driver's device classes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _of_type(type_: str) -> str:
 
 
 def mig_profile_class(profile: str) -> DeviceClass:
-    """A class of MIG instances of one profile, as an extended resource too: `nvidia.com/mig-1g.12gb`."""
+    """A class of MIG instances of one profile, also as an extended resource: `nvidia.com/mig-1g.12gb`."""
     condition = f"{_of_type(MIG)} && device.attributes['{DRIVER_NAME}'].profile == '{profile}'"
     text = profile.replace("+", ".")
     return device_class(f"mig-{text}.nvidia.com", condition, f"nvidia.com/mig-{text}")
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """The classes that NVIDIA's chart makes."""
+    """The classes of NVIDIA's chart."""
     return (
         device_class("gpu.nvidia.com", _of_type(GPU), EXTENDED_RESOURCE_NAME),
         device_class("mig.nvidia.com", _of_type(MIG)),

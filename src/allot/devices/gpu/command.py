@@ -1,4 +1,4 @@
-"""`python -m allot.devices.gpu`: run the driver, or injure a simulated GPU. Options of the driver first, then those of every driver.
+"""`python -m allot.devices.gpu`: run the driver, or inject faults into a simulated GPU. Options of the driver first, then those of every driver.
 
 python -m allot.devices.gpu --profile h100x8 --node-name worker
 python -m allot.devices.gpu fault --state-dir DIR 0 xid=79
@@ -28,7 +28,7 @@ KUBELET_ROOT = Path("/var/lib/kubelet")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Do what the arguments say, and exit: 0 done, 1 refused, 2 usage."""
+    """Run with these arguments, and exit: 0 done, 1 refused, 2 usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["fault"]:
         sys.exit(_fault(given[1:]))
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def make_driver(arguments: Sequence[str]) -> tuple[GpuDriver, list[str]]:
-    """The driver that the options ask for, and the options that are not its own. UsageError."""
+    """The configured driver, and the remaining options. UsageError."""
     given, rest = _parser().parse_known_args(arguments)
     try:
         gates = parse_gates(given.feature_gates)

@@ -26,7 +26,7 @@ _MIB = 1024 * 1024
 
 
 class ParametersError(ValueError):
-    """Parameters whose values make no sense."""
+    """Parameters with invalid values."""
 
 
 class _Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -129,7 +129,7 @@ def normalized_sharing(config: GpuConfig | MigDeviceConfig, gates: Gates) -> Sha
 
 def _gate_hint(strategy: str) -> str:
     gate = {TIME_SLICING: "TimeSlicingSettings", MPS: "MPSSupport"}.get(strategy)
-    return f" (feature gate {gate} is off)" if gate else ""
+    return f" (feature gate {gate} is disabled)" if gate else ""
 
 
 def _time_slicing(sharing: GpuSharing | MigDeviceSharing) -> Sharing:

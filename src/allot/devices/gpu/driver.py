@@ -1,8 +1,8 @@
-"""The driver itself: what is published, and what happens to the cards of a claim.
+"""The driver itself: publishes cards, and prepares them for claims.
 
-A claim is prepared in this order: parameters are understood, MIG instances are made, MPS or time slices are set, and only then
-are containers told. What is about to be done is saved first, so that unprepare can undo it from any point. A card's settings
-are the claim's as long as it holds the card, and the card's own afterwards.
+A claim is prepared in this order: parameters are parsed, MIG instances are created, MPS or time slices are set, and only then
+containers get access. Each step is recorded first, so that unprepare can undo it from any point. A card's settings
+are the claim's while it holds the card, and are reset afterwards.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS_OF_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class _Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A MIG instance that was made for a claim."""
+    """A MIG instance that was created for a claim."""
 
     gpu: str
     profile: int
@@ -69,7 +69,7 @@ class _Undo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of a claim, with what is to be done to it."""
+    """A device of a claim, with its settings."""
 
     device: AllocatedDevice
     offer: Offer
@@ -79,7 +79,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuDriver(Driver):
-    """NVIDIA GPUs of one node. shows_mps: MPS daemons of simulated GPUs are pods, too, which takes rights that other drivers do not need."""
+    """NVIDIA GPUs of one node. shows_mps: MPS daemons of simulated GPUs are also pods, which needs permissions that other drivers do not."""
 
     name: ClassVar[str] = DRIVER_NAME
     configs: ClassVar[tuple[ConfigKind, ...]] = parameters.KINDS
@@ -88,9 +88,9 @@ class GpuDriver(Driver):
         self.hardware = hardware
         self._shows_mps = shows_mps
         self.gates = gates or Gates()
-        # By card: what it was when its devices were last worked out, and these.
+        # By card: its last state, and the devices for it.
         self._known: dict[str, tuple[Gpu, tuple[str, ...], tuple[Offer, ...]]] = {}
-        # By claim: devices of prepared claims, whose cards are not there in another form.
+        # By claim: devices of prepared claims, whose cards must not be published in another form.
         self._held: dict[str, tuple[str, ...]] = {}
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -98,7 +98,7 @@ class GpuDriver(Driver):
     # --- life ---
 
     def start(self) -> None:
-        """Open the cards, destroy MIG instances that nobody has, and watch for faults."""
+        """Open the cards, destroy MIG instances without a claim, and watch for faults."""
         try:
             self.hardware.open()
         except HardwareError as error:
@@ -112,14 +112,14 @@ class GpuDriver(Driver):
         self._watcher.start()
 
     def stop(self) -> None:
-        """Let go of the cards."""
+        """Close the cards."""
         self._stopped.set()
         self.hardware.close()
         if self._watcher is not None:
             self._watcher.join(_WATCH_S)
 
     def rebooted(self, claims: tuple[PreparedClaim, ...]) -> None:
-        """Real cards have forgotten by themselves; simulated ones are told."""
+        """Real cards reset by themselves; simulated ones are reset here."""
         restart = getattr(self.hardware, "restart", None)
         if claims and restart is not None:
             self.hardware.open()
@@ -154,7 +154,7 @@ class GpuDriver(Driver):
         return pool(self.node.name, self._offers(gpus), gpus)
 
     def _offers(self, gpus: Iterable[Gpu]) -> Iterator[Offer]:
-        """Everything that is published; what has not changed about a card is not worked out again."""
+        """All published devices; those of unchanged cards are cached."""
         names = [name for held in tuple(self._held.values()) for name in held]
         for gpu in gpus:
             view = gpu
@@ -184,7 +184,7 @@ class GpuDriver(Driver):
     # --- preparing ---
 
     async def prepare(self, claim: Claim) -> Preparation:
-        """Make instances, set sharing, and say what containers get."""
+        """Create instances, set sharing, and return the containers' edits."""
         preparation, mps = await asyncio.to_thread(self._prepare, claim)
         if mps is not None and self._shows_mps:
             await self._mps_pods.start(mps.id, commands(mps))
@@ -222,7 +222,7 @@ class GpuDriver(Driver):
         for device in claim.devices:
             offer = offered.get(device.name)
             if offer is None:
-                raise PrepareError(f"device {device.name}: there is no such device on this node")
+                raise PrepareError(f"device {device.name}: does not exist on this node")
             _check_kinds(device, offer)
             gpu = by_uuid[offer.gpu_uuid]
             if offer.type == VFIO:
@@ -294,7 +294,7 @@ class GpuDriver(Driver):
     # --- unpreparing ---
 
     async def unprepare(self, claim: PreparedClaim) -> None:
-        """Undo whatever may have been done, the last thing first."""
+        """Undo everything that may have been done, in reverse order."""
         undo = _undo_of(claim)
         if undo.mps and self._shows_mps:
             await self._mps_pods.stop(undo.mps)
@@ -304,7 +304,7 @@ class GpuDriver(Driver):
         try:
             if undo.mps:
                 self.hardware.stop_mps(undo.mps)
-            # A card that is lost has lost its settings and instances, too.
+            # A lost card has also lost its settings and instances.
             gpus = {gpu.uuid: gpu for gpu in self.hardware.gpus() if not is_lost(gpu)}
             for id_ in undo.shared_gpus:
                 if id_ in gpus:
@@ -324,7 +324,7 @@ class GpuDriver(Driver):
         self._hold(claim.uid, ())
 
     def _destroy(self, gpu: Gpu, instance: MigInstance) -> None:
-        """Destroy an instance, and turn MIG off with the last one so that the card can be had whole."""
+        """Destroy an instance, and disable MIG with the last one so that the whole card is available."""
         self.hardware.destroy_instance(gpu.uuid, instance)
         now = next((each for each in self.hardware.gpus() if each.uuid == gpu.uuid), None)
         if now is not None and now.mig_mode and not now.mig_instances and not now.mig_mode_needs_reset:
@@ -332,7 +332,7 @@ class GpuDriver(Driver):
 
 
 def _check_kinds(device: AllocatedDevice, offer: Offer) -> None:
-    """Parameters for all requests apply where they fit; those for this request have to."""
+    """Parameters for all requests apply if they fit; those for this request must fit."""
     fitting = _KINDS_OF_TYPES[offer.type]
     for each in device.configs:
         if each.requests and not isinstance(each.value, fitting):
@@ -361,7 +361,7 @@ def _by_parameters(served: Iterable[_Wanted]) -> list[tuple[MpsConfig, list[_Wan
 
 
 def _mps_settings(id_: str, wanted: Sequence[_Wanted], instances: dict[str, MigInstance]) -> MpsSettings | None:
-    """Those of the daemon of a claim that shares devices by MPS."""
+    """The settings of a claim's MPS daemon."""
     served = [each for each in wanted if each.sharing.strategy is Strategy.MPS]
     if not served:
         return None

@@ -1,4 +1,4 @@
-"""What of an installed NVIDIA driver a container needs: libraries, programs, device files.
+"""The files of an installed NVIDIA driver that a container needs: libraries, programs, device files.
 
 Libraries are found by the version in their names, where distributions and the driver's own container put them.
 """

@@ -1,6 +1,6 @@
-"""Faults of cards as taints and health: which errors are the program's own, and which ones the card's.
+"""Faults of cards as taints and health: separates application errors from hardware errors.
 
-XID numbers are from NVIDIA's catalogue. Errors that a program causes itself say nothing about the card: their taint has no
+XID numbers are from NVIDIA's catalogue. Application errors do not concern the card: their taint has no
 effect, and the card stays healthy.
 """
 
@@ -49,7 +49,7 @@ def describe(fault: Fault) -> str:
 
 
 def is_harmless(fault: Fault) -> bool:
-    """Whether the card can go on being used."""
+    """Whether the card can continue being used."""
     return fault.kind is FaultKind.UNMONITORED or (fault.kind is FaultKind.XID and fault.xid in IGNORED_XIDS)
 
 

@@ -1,4 +1,4 @@
-"""Tells when small files change: one thread looks at all of them, so a thousand simulated nodes cost one thread that wakes up."""
+"""Watches small files for changes: one thread checks all of them, so a thousand simulated nodes need one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature gates of the driver, by NVIDIA's names. Here everything that does not change what is published is on from the start."""
+"""Feature gates of the driver, by NVIDIA's names. Gates that do not change what is published are enabled by default."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_gates(text: str) -> Gates:
 
 
 def gates_of(given: Mapping[str, bool]) -> Gates:
-    """Gates by name, the others as they are from the start; GateError."""
+    """Gates by name, with defaults for the others; GateError."""
     for name in given:
         _check_name(name)
     gates = msgspec.convert(given, Gates)

@@ -1,6 +1,6 @@
-"""What the driver needs of GPUs, whoever they are made of: NVML and its tools, or a simulation.
+"""The driver's port to GPUs: NVML and its tools, or a simulation.
 
-Calls may block and are made from threads. HardwareError says what a card would not do.
+Calls may block and run in threads. HardwareError reports failures of a card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allot.driver import Edits
 
 
 class HardwareError(Exception):
-    """A card cannot do what it was asked, in the words of whoever refused."""
+    """A card operation failed, with the message of the tool that refused."""
 
 
 class FaultKind(StrEnum):
@@ -50,7 +50,7 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A card as it is now."""
+    """The current state of a card."""
 
     minor: int
     uuid: str
@@ -62,7 +62,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     cuda_driver_version: str
     memory_mib: int
     pci_address: str
-    # Empty if the system does not say.
+    # Empty if unknown.
     pcie_root: str = ""
     addressing_mode: str = ""
     pci_device_id: str = ""
@@ -78,14 +78,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComputeMode(StrEnum):
-    """Who may use a card at a time, in nvidia-smi's words."""
+    """The compute mode, in nvidia-smi's words."""
 
     DEFAULT = "DEFAULT"
     EXCLUSIVE_PROCESS = "EXCLUSIVE_PROCESS"
 
 
 class MpsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an MPS control daemon is told. Limits in MiB, by UUID."""
+    """Settings of an MPS control daemon. Limits in MiB, by UUID."""
 
     id: str
     uuids: tuple[str, ...]
@@ -105,13 +105,13 @@ class Hardware(Protocol):
     """The cards of a machine."""
 
     def open(self) -> None:
-        """Get hold of the cards. HardwareError if there is no way to them."""
+        """Open the cards. HardwareError if that is impossible."""
 
     def close(self) -> None:
-        """Let go; everything stays as it is."""
+        """Close; everything stays as it is."""
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """All cards as they are now."""
+        """The current state of all cards."""
 
     def wait_for_change(self, seconds: float) -> bool:
         """Wait until a card may have changed by itself, at most so long; whether it may."""
@@ -120,25 +120,25 @@ class Hardware(Protocol):
         """Turn MIG on or off."""
 
     def create_instance(self, gpu_uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
-        """Make a MIG instance at this place; the one that is there already if it is the same."""
+        """Create a MIG instance at this place; returns an existing equal one."""
 
     def destroy_instance(self, gpu_uuid: str, instance: MigInstance) -> None:
         """Destroy a MIG instance; none there is fine."""
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
-        """Let one or many programs use the card."""
+        """Set whether one or many programs may use the card."""
 
     def set_time_slice(self, gpu_uuid: str, interval: int) -> None:
         """How long a program has the card before the next one: 0 (the card's own choice) to 3 (long)."""
 
     def start_mps(self, settings: MpsSettings) -> MpsFolders:
-        """Start a control daemon that is ready afterwards; one that runs already is kept."""
+        """Start a control daemon and wait until it is ready; a running one is kept."""
 
     def stop_mps(self, id_: str) -> None:
         """End a control daemon; none there is fine."""
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
-        """Take a card from its driver and give it to a virtual machine monitor; what its container gets."""
+        """Move a card from its driver to a virtual machine monitor; returns the container's edits."""
 
     def take_back(self, gpu: Gpu) -> None:
         """Give a card back to its driver; one that has it is fine."""

@@ -1,8 +1,7 @@
-"""What is published about cards: names, attributes, capacities and counters as NVIDIA's driver publishes them.
+"""The published devices of cards: names, attributes, capacities and counters as in NVIDIA's driver.
 
-A card is a whole device, or MIG instances that exist, or (dynamic MIG) everything it could be cut into: then all of these share
-the counters of the card, so that the scheduler can only choose what fits. A card without MIG is published whole whatever the
-others can do.
+A card is a whole device, or its existing MIG instances, or (dynamic MIG) all its possible instances: then all of these share
+the counters of the card, so that the scheduler can only choose what fits. A card without MIG is always published whole.
 """
 
 from __future__ import annotations

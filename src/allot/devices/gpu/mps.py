@@ -1,6 +1,6 @@
 """The MPS control daemon of real cards: one per claim that shares its devices by MPS.
 
-It runs as a process beside the driver, in a session of its own, so that it outlives a restart of the driver; its pid is in its
+It runs as a process beside the driver, in its own session, so that it outlives a restart of the driver; its pid is in its
 folder. NVIDIA's driver runs it in a Deployment of its own image instead; the folders and what containers get are the same.
 """
 
@@ -127,7 +127,7 @@ class MpsDaemons:
 
 
 def commands(settings: MpsSettings) -> list[str]:
-    """What the daemon is told, in its own language."""
+    """The daemon's commands."""
     told = []
     if settings.active_thread_percentage is not None:
         told.append(f"set_default_active_thread_percentage {settings.active_thread_percentage}")

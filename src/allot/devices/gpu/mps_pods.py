@@ -1,7 +1,7 @@
 """The MPS control daemons of simulated GPUs as Deployments on their nodes, as NVIDIA's driver runs real ones.
 
-What clients of a daemon have to keep is written elsewhere (`simulated`); the Deployment is there to be seen, and what its pod logs is what a real daemon
-would have been told. It belongs to the node, so that it does not outlive it.
+The limits of a daemon's clients are in `simulated`; the Deployment is only for display, and its pod logs the commands that a real daemon
+would get. It belongs to the node, so that it does not outlive it.
 """
 
 from __future__ import annotations

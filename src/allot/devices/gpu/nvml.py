@@ -1,6 +1,6 @@
 """NVML, the library that every NVIDIA driver installs: the few functions that are needed, called through ctypes.
 
-Structures are those of nvml.h (CUDA 12 and later). Knows nothing of Kubernetes; `nvml_hardware` makes cards of it.
+Structures are those of nvml.h (CUDA 12 and later). Knows nothing about Kubernetes; `nvml_hardware` builds on it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Nvml:
         self._call("nvmlInit_v2")
 
     def close(self) -> None:
-        """Let go."""
+        """Close."""
         self._call("nvmlShutdown")
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -234,7 +234,7 @@ class Nvml:
         return int(mode.value)
 
     def set_compute_mode(self, device: int, mode: int) -> None:
-        """Who may use it at a time."""
+        """The compute mode."""
         self._call("nvmlDeviceSetComputeMode", c_void_p(device), c_int(mode))
 
     # --- MIG ---
@@ -260,7 +260,7 @@ class Nvml:
         return info
 
     def possible_placements(self, device: int, profile_id: int) -> list[tuple[int, int]]:
-        """Where an instance could lie: (start, size)."""
+        """Possible placements of an instance: (start, size)."""
         places, count = (InstancePlacement * _INSTANCES_MAX)(), c_uint(_INSTANCES_MAX)
         self._call(
             "nvmlDeviceGetGpuInstancePossiblePlacements_v2", c_void_p(device), c_uint(profile_id), places, byref(count)
@@ -280,7 +280,7 @@ class Nvml:
         return info
 
     def create_instance(self, device: int, profile_id: int, start: int, size: int) -> int:
-        """Make an instance at a place; its handle."""
+        """Create an instance at a place; returns its handle."""
         handle, placement = c_void_p(), InstancePlacement(start, size)
         self._call(
             "nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -305,7 +305,7 @@ class Nvml:
         return int(info.id)
 
     def create_compute_instance(self, instance: int, profile_id: int) -> int:
-        """Make a compute instance; its handle."""
+        """Create a compute instance; returns its handle."""
         handle = c_void_p()
         self._call("nvmlGpuInstanceCreateComputeInstance", c_void_p(instance), c_uint(profile_id), byref(handle))
         return handle.value or 0

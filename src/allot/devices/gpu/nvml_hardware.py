@@ -1,4 +1,4 @@
-"""Cards of this machine: read and changed through NVML, nvidia-smi (time slices, which NVML cannot set) and the MPS daemon."""
+"""The cards of this machine, through NVML, nvidia-smi (time slices, which NVML cannot set) and the MPS daemon."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class NvmlHardware:
         self._nvml: Nvml | None = None
         self._event_set = 0
         self._handles: dict[str, int] = {}
-        # What has happened since the driver started, by UUID; and cards as they were last seen, for those that are lost.
+        # Events since the driver started, by UUID; and the last known state of cards, for lost ones.
         self._faults: dict[str, tuple[Fault, ...]] = {}
         self._seen: dict[str, Gpu] = {}
         self._lock = threading.RLock()
@@ -75,7 +75,7 @@ class NvmlHardware:
     # --- life ---
 
     def open(self) -> None:
-        """Open NVML and ask for events."""
+        """Open NVML and subscribe to events."""
         try:
             self._nvml = Nvml(self._library)
         except OSError as error:
@@ -119,7 +119,7 @@ class NvmlHardware:
     # --- what there is ---
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """All cards; one that does not answer any more as it was, and lost."""
+        """All cards; one that no longer answers with its last state, marked as lost."""
         with self._lock:
             versions = (self._asked(self._open.driver_version), self._asked(self._open.cuda_driver_version))
             found = []
@@ -149,7 +149,7 @@ class NvmlHardware:
         addressing = _optional(library.addressing_mode, device)
         profiles: tuple[MigProfile, ...] = ()
         if mig_mode is not None:
-            # They are the card's for good, and asking for each takes a while.
+            # They never change, and reading each is slow.
             known = self._seen.get(id_)
             profiles = known.mig_profiles if known is not None else self._profiles(device)
         return Gpu(
@@ -238,7 +238,7 @@ class NvmlHardware:
         except NvmlError as error:
             if error.code != api.ERROR_GPU_IS_LOST:
                 raise HardwareError(str(error)) from error
-            # It is not said which one: asking each of them tells.
+            # The event does not name the card, so check each of them.
             return True
         if event is None:
             return False
@@ -262,7 +262,7 @@ class NvmlHardware:
             self._open.set_mig_mode(self._device(gpu_uuid), is_on)
 
     def create_instance(self, gpu_uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
-        """Make a GPU instance and the compute instance that fills it."""
+        """Create a GPU instance and the compute instance that fills it."""
         with self._lock, _Named(f"create MIG instance {profile.name} on {gpu_uuid}"):
             device = self._device(gpu_uuid)
             handle = self._find(device, profile, placement)
@@ -274,7 +274,7 @@ class NvmlHardware:
             for instance in self._instances(gpu_uuid, device, (profile,)):
                 if instance.placement == placement:
                     return instance
-        raise HardwareError(f"create MIG instance {profile.name} on {gpu_uuid}: it was made and is not there")
+        raise HardwareError(f"create MIG instance {profile.name} on {gpu_uuid}: it was created but does not exist")
 
     def destroy_instance(self, gpu_uuid: str, instance: MigInstance) -> None:
         """Destroy the compute instance, then the GPU instance."""
@@ -299,7 +299,7 @@ class NvmlHardware:
         return self._handles[gpu_uuid]
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
-        """Let one or many programs use the card."""
+        """Set whether one or many programs may use the card."""
         is_exclusive = mode is ComputeMode.EXCLUSIVE_PROCESS
         code = api.COMPUTE_MODE_EXCLUSIVE_PROCESS if is_exclusive else api.COMPUTE_MODE_DEFAULT
         with self._lock, _Named(f"set compute mode of {gpu_uuid}"):

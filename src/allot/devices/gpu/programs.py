@@ -1,4 +1,4 @@
-"""What containers see of simulated cards: a folder per card, and programs that read it.
+"""What containers see of simulated cards: a directory per card, and programs that read it.
 
 A card's folder is mounted into each container that was given the card. `info` says what it is, in words that a shell can read;
 below `memory` each program that uses the card has a file, so that all containers count the same memory.
@@ -20,7 +20,7 @@ _SOURCE = Path(__file__).parent / "container_programs"
 
 
 def write_programs(folder: Path) -> None:
-    """Put the programs where they can be mounted from."""
+    """Write the programs to where they can be mounted from."""
     container_programs.write_programs(_SOURCE, PROGRAMS, folder)
 
 
@@ -95,7 +95,7 @@ def _instance_information(instance: MigInstance) -> dict[str, str]:
 
 
 def write_card(folder: Path, information: Mapping[str, str]) -> None:
-    """Make or bring up to date the folder of a card. Programs of any user may count in it."""
+    """Create or update the directory of a card. Programs of any user may write to it."""
     memory = folder / "memory"
     if not memory.is_dir():
         memory.mkdir(parents=True, exist_ok=True)
@@ -107,5 +107,5 @@ def write_card(folder: Path, information: Mapping[str, str]) -> None:
 
 
 def remove_card(folder: Path) -> None:
-    """Remove the folder of a card that is there no more."""
+    """Remove the directory of a removed card."""
     remove_folder(folder)

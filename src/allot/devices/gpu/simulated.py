@@ -1,4 +1,4 @@
-"""Cards that exist only here: a machine shape with a state on disk, which outlives the driver as that of real cards does.
+"""Simulated cards: a machine shape with a state on disk, which outlives the driver as with real cards.
 
 The state folder holds `state.json` (MIG mode and instances, compute mode, time slice of each card), `faults.json` (what has
 been injected, written by `inject`), and what containers see (`programs`). MPS is a folder with the limits that its clients keep.
@@ -39,7 +39,7 @@ _IOMMU_GROUP_FIRST = 10
 _XID_MAX = 999
 _FAULT_FILES = FileWatcher()
 
-# Which profiles each card is cut into from the start, by its number; an empty list turns MIG on and makes none.
+# The initial MIG profiles of each card, by its number; an empty list enables MIG without instances.
 MigLayout = Mapping[int, Sequence[str]]
 
 
@@ -58,7 +58,7 @@ class _Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedHardware:
-    """The cards of a machine shape. seed: what makes the UUIDs of this node its own."""
+    """The cards of a machine shape. seed: makes the UUIDs of this node unique."""
 
     def __init__(self, machine: Machine, state: Path, seed: str, mig_layout: MigLayout | None = None) -> None:
         self.machine = machine
@@ -69,7 +69,7 @@ class SimulatedHardware:
         self._cards: dict[str, _Card] = {}
         self._faults: dict[str, tuple[Fault, ...]] = {}
         self._stamp: Stamp = None
-        # Settings come from the threads of prepare, questions from those of devices and health.
+        # Threads of prepare write, those of devices and health read.
         self._lock = threading.RLock()
         self._is_closed = False
         self._faults_changed = threading.Event()
@@ -77,7 +77,7 @@ class SimulatedHardware:
     # --- life ---
 
     def open(self) -> None:
-        """Read the state, or begin with a machine that has just been started."""
+        """Read the state, or start with a freshly booted machine."""
         with self._lock:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / "state.json"
@@ -104,13 +104,13 @@ class SimulatedHardware:
             replace_file(path, msgspec.json.encode(states))
 
     def close(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiters."""
         self._is_closed = True
         self._faults_changed.set()
         _FAULT_FILES.forget(self._faults_changed)
 
     def restart(self) -> None:
-        """What starting the machine again does: instances and settings are gone, MIG mode stays."""
+        """Simulate a reboot: instances and settings are gone, MIG mode stays."""
         with self._lock:
             for id_, card in self._cards.items():
                 self._cards[id_] = _Card(mig_mode=card.mig_mode and self._by_uuid[id_].model.mig_mode_needs_reset)
@@ -220,7 +220,7 @@ class SimulatedHardware:
     # --- what can be done ---
 
     def set_mig_mode(self, gpu_uuid: str, is_on: bool) -> None:
-        """Turn MIG on or off. Instances have to be gone before."""
+        """Enable or disable MIG. There must be no instances."""
         with self._lock:
             card = self._present(gpu_uuid)
             model = self._by_uuid[gpu_uuid].model
@@ -233,7 +233,7 @@ class SimulatedHardware:
             self._change(gpu_uuid, msgspec.structs.replace(card, mig_mode=is_on))
 
     def create_instance(self, gpu_uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
-        """Make a MIG instance."""
+        """Create a MIG instance."""
         with self._lock:
             card = self._present(gpu_uuid)
             if not card.mig_mode:
@@ -257,7 +257,7 @@ class SimulatedHardware:
             programs.remove_card(self._folder / "cards" / instance.uuid)
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
-        """Let one or many programs use the card."""
+        """Set whether one or many programs may use the card."""
         with self._lock:
             self._change(gpu_uuid, msgspec.structs.replace(self._present(gpu_uuid), compute_mode=mode))
 
@@ -267,7 +267,7 @@ class SimulatedHardware:
             self._change(gpu_uuid, msgspec.structs.replace(self._present(gpu_uuid), time_slice=interval))
 
     def start_mps(self, settings: MpsSettings) -> MpsFolders:
-        """A folder as a control daemon would make it, with the limits that its clients have to keep."""
+        """A directory as of a control daemon, with the limits of its clients."""
         folders = self._mps_folders(settings.id)
         for folder in (folders.pipe, folders.shm, folders.log):
             folder.mkdir(parents=True, exist_ok=True)
@@ -294,7 +294,7 @@ class SimulatedHardware:
         return MpsFolders(pipe=root / "pipe", shm=root / "shm", log=root / "log")
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
-        """Files in the place of the kernel's device files."""
+        """Files instead of the kernel's device files."""
         self._present(gpu.uuid)
         if iommu_fd:
             paths = [f"/dev/vfio/devices/vfio{gpu.minor}", *(["/dev/iommu"] if api_device else [])]
@@ -392,7 +392,7 @@ def parse_fault(text: str) -> Fault:
 
 
 def inject(state: Path, gpu: str, faults: Sequence[Fault]) -> None:
-    """Give a card (its UUID or number) these faults instead of those it has; a running driver notices within a second."""
+    """Set the faults of a card (by UUID or number); a running driver notices within a second."""
     path = state / "state.json"
     try:
         uuids = list(msgspec.json.decode(path.read_bytes(), type=dict[str, _Card]))

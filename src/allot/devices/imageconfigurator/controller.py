@@ -1,4 +1,4 @@
-"""The controller: waits for claims that hold our device, sets the images of the pod, and then the condition for which the scheduler waits.
+"""The controller: waits for claims that hold its device, sets the images of the pod, and then the condition that the scheduler waits for.
 
 All state is in the API: a controller that ends between two steps does the rest when it starts again.
 """
@@ -84,7 +84,7 @@ class ImageConfigurator:
                 await self._clock.sleep(_PUBLISH_S)
 
     async def _publish(self) -> None:
-        """The device and its class, unless they are there."""
+        """Create the device and its class, unless they exist."""
         pool = published_pool()
         slice_ = ResourceSlice(
             metadata=ObjectMeta(name=f"{DRIVER}-{pool.name}"),
@@ -125,7 +125,7 @@ class ImageConfigurator:
             return
         pod = await self._pod_of(claim)
         if pod is None:
-            # Who waits for the condition has reserved the claim; it will be seen.
+            # A pod that waits for the condition has reserved the claim, which will be reported.
             return
         try:
             await self._set_images(pod, wanted_images(self._claims_of(pod)))
@@ -152,7 +152,7 @@ class ImageConfigurator:
         return [claim for claim in found if claim is not None]
 
     async def _set_images(self, pod: Pod, images: Mapping[str, str]) -> None:
-        """ConfigProblem names a container that is not there."""
+        """ConfigProblem names a container that does not exist."""
         present = {each.name: each.image for each in pod.spec.containers}
         unknown = sorted(set(images) - set(present))
         if unknown:

@@ -1,4 +1,4 @@
-"""Which images the containers of a pod are to have, by the parameters that came with the devices of its claims."""
+"""Which images the containers of a pod get, from the parameters of its claims' devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPDATED, FAILED = f"{DRIVER}/image-updated", f"{DRIVER}/image-update-failed"
 
 
 class ConfigProblem(ValueError):
-    """Parameters that say nothing that could be done."""
+    """Invalid parameters."""
 
 
 class ImageConfig(
@@ -31,7 +31,7 @@ class ImageConfig(
 
 
 def published_pool() -> Pool:
-    """One device for everybody."""
+    """One device for all pods."""
     device = Device(
         name="image-configurator",
         allow_multiple_allocations=True,
@@ -43,7 +43,7 @@ def published_pool() -> Pool:
 
 
 def pending(claim: ResourceClaim) -> tuple[tuple[str, str, str], ...]:
-    """Pool, name and share of each of our devices in a claim that somebody waits for."""
+    """Pool, name and share of each of our devices in a claim that a pod waits for."""
     allocation = claim.status.allocation
     if allocation is None:
         return ()
@@ -74,7 +74,7 @@ def wanted_images(claims: Iterable[ResourceClaim]) -> Mapping[str, str]:
             if found.setdefault(wanted.container_name, wanted.image) != wanted.image:
                 first = found[wanted.container_name]
                 raise ConfigProblem(
-                    f"{where}: container {wanted.container_name!r} is to have image {first!r} and image {wanted.image!r}"
+                    f"{where}: container {wanted.container_name!r} has two images: {first!r} and {wanted.image!r}"
                 )
     if not found:
         raise ConfigProblem(f"no {KIND} for the devices that were chosen")

@@ -1,4 +1,4 @@
-"""The device classes that go with the driver."""
+"""The driver's device classes."""
 
 from __future__ import annotations
 

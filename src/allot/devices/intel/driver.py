@@ -1,4 +1,4 @@
-"""The driver: publishes cards and virtual functions, and gives a claim their device files, or in a simulation a program that shows them."""
+"""The driver: publishes cards and virtual functions, and gives claims their device files, or a simulated program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class IntelDriver(Driver):
         return [as_device(gpu, self._health(name, ill), ill.get(name, ())) for name, gpu in self._present().items()]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """Of simulated cards what their files say; the kernel tells nothing."""
+        """For simulated cards from their files; the kernel reports nothing."""
         ill = read_ill(self._folder)
         known = {HEALTHY: Health.HEALTHY, UNHEALTHY: Health.UNHEALTHY, UNKNOWN: Health.UNKNOWN}
         return [
@@ -62,7 +62,7 @@ class IntelDriver(Driver):
 
     @property
     def reports_health(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to report."""
         return self._folder is not None
 
     def edits_for_all(self) -> Edits:
@@ -71,13 +71,13 @@ class IntelDriver(Driver):
         return Edits(mounts=mounts)
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """Device files; nothing is changed about a card, nor about who drives it."""
+        """Device files; neither the card nor its kernel driver is changed."""
         gpus = self._present()
         prepared = []
         for each in claim.devices:
             gpu = gpus.get(each.name)
             if gpu is None:
-                raise PrepareError(f"device {each.name} is no longer there")
+                raise PrepareError(f"device {each.name} no longer exists")
             _check_kernel_driver(gpu, _class_of(claim, each))
             prepared.append(Prepared(each, self._edits(gpu, each)))
         return prepared
@@ -101,7 +101,7 @@ class IntelDriver(Driver):
 
 
 def _class_of(claim: Claim, device: AllocatedDevice) -> str:
-    """The class by which a device was requested."""
+    """The class of a device's request."""
     base, _, alternative = device.request.partition("/")
     for request in claim.object.spec.devices.requests:
         if request.name == base:
@@ -113,7 +113,7 @@ def _class_of(claim: Claim, device: AllocatedDevice) -> str:
 
 
 def _check_kernel_driver(gpu: Gpu, class_name: str) -> None:
-    """A class of users' own says nothing; PrepareError if Intel's say something else than how the GPU is driven."""
+    """PrepareError if one of Intel's classes does not match the GPU's kernel driver; other classes are not checked."""
     wanted = {DRIVER_NAME: DRM_DRIVERS, VFIO_CLASS: VFIO_DRIVERS}.get(class_name, (*DRM_DRIVERS, *VFIO_DRIVERS))
     if gpu.kernel_driver not in wanted:
         bound = (

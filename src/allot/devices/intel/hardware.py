@@ -1,4 +1,4 @@
-"""Intel GPUs: what the kernel tells through sysfs and DRM, or what a machine profile says.
+"""Intel GPUs: from the kernel (sysfs and DRM), or from a machine profile.
 
 A GPU is a PCI function of Intel's with a display class; so is a virtual function of one, which has a link to its physical function. Which
 kernel driver is bound decides what a container can have of it: files of DRM, or of VFIO for virtual machines.
@@ -77,7 +77,7 @@ class KernelGpus:
         self._sys = sys_root
         self._dev = dev_root
         self._ask_memory = ask_memory
-        # Asked once for each card: it does not change, and asking wakes a card that sleeps.
+        # Read once for each card: it does not change, and reading wakes a sleeping card.
         self._memory: dict[tuple[str, int], int] = {}
 
     def read(self) -> tuple[Gpu, ...]:

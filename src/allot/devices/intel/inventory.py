@@ -1,4 +1,4 @@
-"""What is published about Intel GPUs. Names and values as in Intel's driver."""
+"""The published devices of Intel GPUs. Names and values as in Intel's driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpu_name(gpu: Gpu) -> str:
 
 
 def as_device(gpu: Gpu, health: str = UNKNOWN, issues: Sequence[str] = ()) -> Device:
-    """A card or virtual function as it is published. issues: categories of what is wrong with it, if it is unhealthy."""
+    """A published card or virtual function. issues: categories of its problems, if it is unhealthy."""
     attributes: dict[str, AttributeValue] = {
         "model": gpu.model,
         "family": gpu.family,

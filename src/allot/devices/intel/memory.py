@@ -1,4 +1,4 @@
-"""How much memory of its own a GPU has, asked of the kernel's graphics drivers.
+"""The local memory of a GPU, from the kernel's graphics drivers.
 
 Both answer a query in two steps, first how long the answer is, then the answer: memory regions, of which those of the device count. Numbers
 and layouts are those of the kernel's user API (drm-i915-uapi and drm-xe-uapi in the kernel's documentation, 6.8).
@@ -20,13 +20,13 @@ _I915_MEMORY_REGIONS = 4
 _XE_REGION, _XE_REGIONS = struct.Struct("=HHIQ72x"), struct.Struct("=I4x")
 _I915_REGION, _I915_REGIONS = struct.Struct("=HHIQ72x"), struct.Struct("=I12x")
 _OF_THE_DEVICE = 1
-# More than any driver has to say.
+# Larger than any answer.
 _ANSWER_MAX = 1 << 16
 _MIB = 2**20
 
 
 def memory_mib(device_file: Path, kernel_driver: str) -> int:
-    """Of a card; 0 if it has none, or if nobody may ask."""
+    """The memory of a card; 0 if it has none, or without permission."""
     ask, head, region = {
         "i915": (_ask_i915, _I915_REGIONS, _I915_REGION),
         "xe": (_ask_xe, _XE_REGIONS, _XE_REGION),

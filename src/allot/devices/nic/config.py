@@ -17,7 +17,7 @@ _SCOPE_UNIVERSE, _SCOPE_LINK = 0, 253
 
 
 class ParametersError(ValueError):
-    """Parameters whose values make no sense."""
+    """Parameters with invalid values."""
 
 
 class _Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class RuleConfig(_Parameters, frozen=True, kw_only=True):
 
 
 class NeighborConfig(_Parameters, frozen=True, kw_only=True):
-    """A neighbour that need not be asked for."""
+    """A static neighbour entry."""
 
     destination: str = ""
     hardware_addr: str = ""
@@ -86,7 +86,7 @@ KINDS = (ConfigKind("", "", NetworkConfig),)
 
 
 def check_config(config: NetworkConfig) -> None:
-    """ParametersError names everything that makes no sense."""
+    """ParametersError names every invalid value."""
     found = [
         *_check_interface(config.interface),
         *(text for index, route in enumerate(config.routes) for text in _check_route(route, f"routes[{index}]")),

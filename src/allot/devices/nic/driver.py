@@ -1,7 +1,7 @@
-"""The driver: publishes interfaces, gives claims theirs or a part of their bandwidth, and writes what they got into the claim.
+"""The driver: publishes interfaces, gives claims an interface or a part of its bandwidth, and reports it in the claim's status.
 
-It does not set addresses or routes: it checks them, tells containers and the claim's status, and where a runtime can move an
-interface (CDI 1.1) it says so. On a real interface the condition NetworkReady is False while something asked for was not done.
+It does not set addresses or routes: it checks them, passes them to containers and the claim's status, and if a runtime can move an
+interface (CDI 1.1) it requests that. On a real interface the condition NetworkReady is False while something requested is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from allot.driver import (
 
 
 class NicDriver(Driver):
-    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is somebody's alone. sysfs: where to
+    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is someone's alone. sysfs: where to
     write what containers find below `/sys/class/net` of simulated interfaces; not all runtimes can mount something there."""
 
     name = DRIVER_NAME
@@ -51,14 +51,14 @@ class NicDriver(Driver):
         self._shares_bandwidth = shares_bandwidth
         self._moves_interfaces = moves_interfaces
         self._sysfs = sysfs
-        # All that were ever seen, so that one that is gone is told to be unhealthy.
+        # All interfaces ever seen, so that a missing one is reported as unhealthy.
         self._seen: dict[str, Interface] = {}
 
     def _read(self) -> dict[str, Interface]:
         found = {device_name(each): each for each in self._interfaces.read()}
         self._seen |= found
         if self._moves_interfaces:
-            # What is in a container is no longer on the host, and is still there.
+            # An interface in a container is no longer on the host but still exists.
             held = {device.name for claim in self.node.prepared() for device in claim.devices}
             found |= {name: each for name, each in self._seen.items() if name in held and name not in found}
         return found
@@ -68,7 +68,7 @@ class NicDriver(Driver):
         return [declared(each, self._shares_bandwidth) for each in self._read().values()]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """An interface is well as long as it is there."""
+        """An interface is healthy while it exists."""
         present = self._read()
         for name, interface in self._seen.items():
             if name in present:
@@ -78,7 +78,7 @@ class NicDriver(Driver):
                 yield DeviceHealth(name=name, health=Health.UNHEALTHY, message=message)
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """Check what is asked for, and tell containers and the claim."""
+        """Check the request, and report to containers and the claim."""
         present = self._read()
         prepared = []
         names: set[str] = set()
@@ -133,7 +133,7 @@ def conditions(interface: Interface, config: NetworkConfig, moves: bool) -> tupl
 
 
 def _left_out(interface: Interface, config: NetworkConfig, moves: bool) -> list[str]:
-    """What is asked for besides what a runtime does."""
+    """Requested settings that a runtime does not apply."""
     wanted = config.interface
     asked = {
         "interface.name": bool(wanted.name) and wanted.name != interface.name and not moves,

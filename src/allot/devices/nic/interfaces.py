@@ -1,4 +1,4 @@
-"""Network interfaces: what the kernel tells under `/sys` and `/proc`, or what a machine profile says."""
+"""Network interfaces: from the kernel's `/sys` and `/proc`, or from a machine profile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Interfaces(Protocol):
     """Where interfaces come from."""
 
     def read(self) -> tuple[Interface, ...]:
-        """Those that claims may have."""
+        """The interfaces for claims."""
 
 
 class KernelInterfaces:
@@ -73,7 +73,7 @@ class KernelInterfaces:
         self._read_ipv4 = read_ipv4 or ask_ipv4
 
     def read(self) -> tuple[Interface, ...]:
-        """What the kernel tells."""
+        """The kernel's interfaces."""
         uplinks = default_route_interfaces(
             read_line(self._proc_root / "net" / "route"), read_line(self._proc_root / "net" / "ipv6_route")
         )
@@ -209,7 +209,7 @@ class SimulatedInterfaces:
 
 
 def _hardware_address(node: str, interface: str) -> str:
-    # 02: an address that nobody sold.
+    # 02: a locally administered address.
     return ":".join(["02", *(f"{each:02x}" for each in uuid.uuid5(_NAMESPACE, f"{node}/{interface}").bytes[:5])])
 
 

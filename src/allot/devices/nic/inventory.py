@@ -1,4 +1,4 @@
-"""What is published about interfaces, what containers get, and what a claim's status says. Attributes as dranet's."""
+"""Published interfaces, the containers' edits, and the claim's status. Attributes as in dranet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def declared(interface: Interface, shares_bandwidth: bool) -> Device:
     capacity = {}
     if interface.speed_mbps:
         whole = quantity(f"{interface.speed_mbps}M")
-        # Who does not say how much gets all.
+        # The default is the whole bandwidth.
         policy = CapacityRequestPolicy(
             default=whole, valid_range=CapacityRequestPolicyRange(min=_STEP, max=whole, step=_STEP)
         )
@@ -95,7 +95,7 @@ def _attributes(interface: Interface) -> dict[str, AttributeValue]:
 
 
 def network_data(interface: Interface, config: NetworkConfig) -> NetworkDeviceData:
-    """What the claim's status says: the interface as the pod sees it."""
+    """The claim's status: the interface as the pod sees it."""
     return NetworkDeviceData(
         interface_name=config.interface.name or interface.name,
         ips=config.interface.addresses or (*interface.ipv4, *interface.ipv6),
@@ -104,7 +104,7 @@ def network_data(interface: Interface, config: NetworkConfig) -> NetworkDeviceDa
 
 
 def edits(interface: Interface, config: NetworkConfig, share_bps: int | None, moves: bool) -> Edits:
-    """What a container gets. share_bps: its part of the bandwidth; moves: the interface itself goes into the container."""
+    """The container's edits. share_bps: its part of the bandwidth; moves: the interface itself moves into the container."""
     seen = network_data(interface, config)
     name = re.sub(r"[^A-Z0-9]", "_", device_name(interface).upper())
     env = {f"NET_DEVICE_{name}": seen.interface_name}

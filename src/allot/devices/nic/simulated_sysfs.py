@@ -1,4 +1,4 @@
-"""What programs in a container look for below `/sys/class/net`, for interfaces that the kernel does not have."""
+"""A simulated `/sys/class/net` for containers with simulated interfaces."""
 
 from __future__ import annotations
 

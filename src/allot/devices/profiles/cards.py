@@ -1,4 +1,4 @@
-"""Machines with accelerators of one model, found by name: a cloud's, `<model>x<count>` or `<model>`. What the tables of several vendors share."""
+"""Machines with accelerators of one model, by name: a cloud's, `<model>x<count>` or `<model>`. Shared by the tables of several vendors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnknownCardMachine(LookupError):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model, as far as all vendors have the same."""
+    """A model: the fields that all vendors share."""
 
     key: str
     product_name: str
@@ -51,7 +51,7 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CardTables(msgspec.Struct, Generic[Model], frozen=True, forbid_unknown_fields=True):
-    """A vendor's models, and machines that have them and a name of their own."""
+    """A vendor's models, and its named machines."""
 
     models: tuple[Model, ...]
     machines: Mapping[str, _Shape]
@@ -61,7 +61,7 @@ class CardTables(msgspec.Struct, Generic[Model], frozen=True, forbid_unknown_fie
         return {model.key: model for model in self.models}
 
     def names(self) -> tuple[str, ...]:
-        """All machines that have a name of their own, and models, which stand for a machine with one card."""
+        """All named machines, and models, which mean a machine with one card."""
         return (*self.by_key(), *self.machines)
 
     def find(self, name: str) -> CardMachine[Model]:

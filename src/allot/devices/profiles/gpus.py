@@ -1,4 +1,4 @@
-"""GPU models (gpus.yaml): what NVML says about each."""
+"""GPU models (gpus.yaml), with the facts that NVML reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     addressing_mode: str = "None"
     # How it can be cut into instances, by the name of a table in mig.yaml; empty if the card has no MIG.
     mig_table: str = ""
-    # Ampere has to be reset to turn MIG on or off, so its mode is what it was when the machine started.
+    # Ampere needs a reset to change MIG mode, so the mode stays as it was at boot.
     mig_mode_needs_reset: bool = False
     # How GKE labels nodes with such cards; empty if it has none.
     gke_accelerator: str = ""

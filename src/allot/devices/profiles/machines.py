@@ -105,7 +105,7 @@ _FIRST_BUSES = (0x8C, 0xC1, 0x10, 0x50)
 
 
 def machine_names() -> tuple[str, ...]:
-    """All shapes that have a name of their own."""
+    """All named shapes."""
     return tuple(_tables().machines)
 
 

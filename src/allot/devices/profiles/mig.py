@@ -1,4 +1,4 @@
-"""MIG: how a GPU can be cut into instances (mig.yaml), and where in its memory each instance can lie."""
+"""MIG: the possible instances of a GPU (mig.yaml), and their possible placements in its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMORY_SLICES = 8
 
 
 class MigProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of GPU instance: what it has, and where it can lie."""
+    """A kind of GPU instance: its resources and placements."""
 
     name: str
     id: int
@@ -31,7 +31,7 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_media_extensions(self) -> bool:
-        """Whether it is one of the profiles of which a GPU has only one."""
+        """Whether a GPU can have only one instance of this profile."""
         return self.name.endswith("+me")
 
 
@@ -48,7 +48,7 @@ class Placement(msgspec.Struct, frozen=True, order=True):
 
 
 def placements(profile: MigProfile) -> Iterator[Placement]:
-    """Everywhere an instance of the profile can lie."""
+    """All placements of an instance of the profile."""
     for start in profile.starts:
         yield Placement(start, profile.memory_slices)
 

@@ -1,4 +1,4 @@
-"""Which simulated machines are joined by NVLink: racks, numbered through the nodes of a set."""
+"""NVLink racks of simulated machines, numbered through the nodes of a set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLIQUE_ID = 32766
 
 
 def clique_of_rack(set_name: str, rack: int) -> str:
-    """What nodes of a rack are labelled with. The UUID stands for the rack and is the same at each start."""
+    """The label of a rack's nodes. The UUID identifies the rack and is the same at each start."""
     return f"{uuid.uuid5(uuid.NAMESPACE_OID, f'nvlink/{set_name}/{rack}')}.{_CLIQUE_ID}"
 
 

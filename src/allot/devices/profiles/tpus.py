@@ -71,7 +71,7 @@ def generations() -> Mapping[str, Generation]:
 
 
 def tpu_machine_names() -> tuple[str, ...]:
-    """All machines that have a name of their own."""
+    """All named machines."""
     return tuple(_tables().machines)
 
 

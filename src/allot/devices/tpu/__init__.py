@@ -1,10 +1,10 @@
 """The TPU driver `tpu.google.com`: all chips of a machine for one claim, with the environment that TPU programs read.
 
-Knows Google's TPU chips, real ones from the kernel and simulated ones from `allot.devices.profiles`. Written with `allot.driver` as
-an outside author would; does not know the node agent, the scheduler or slices of several hosts beyond their topology.
+Knows Google's TPU chips, real ones from the kernel and simulated ones from `allot.devices.profiles`. Written with the public SDK
+`allot.driver`; does not know the node agent, the scheduler or slices of several hosts beyond their topology.
 
-    chips       what the kernel says of the chips, and the chips of a machine profile
+    chips       chips from the kernel or from a machine profile
     topology    pure: grids of chips and hosts
     inventory   pure: what is published, what containers get
-    driver      puts it together
+    driver      combines these
 """

@@ -1,4 +1,4 @@
-"""TPU chips: what the kernel tells under `/sys` and `/dev`, or what a machine profile says."""
+"""TPU chips: from the kernel's `/sys` and `/dev`, or from a machine profile."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class KernelChips:
 
 
 class SimulatedChips:
-    """The chips of a machine profile. A file `lost` in the folder names those that are gone, a name in each line."""
+    """The chips of a machine profile. A file `lost` in the directory names missing ones, one per line."""
 
     def __init__(self, machine: TpuMachine, folder: Path | None = None) -> None:
         self.machine = machine

@@ -1,4 +1,4 @@
-"""The driver: publishes chips, gives a claim all of them, and clears what a program left behind."""
+"""The driver: publishes chips, gives a claim all of them, and cleans up after programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TpuDriver(Driver):
         self._chips = chips
         self._slice = part_of or Slice()
         self._logs = logs
-        # All that were ever seen, so that one that is gone is told to be unhealthy.
+        # All chips ever seen, so that a missing one is reported as unhealthy.
         self._seen: dict[str, Chip] = {}
 
     def _read(self) -> tuple[Chip, ...]:
@@ -48,7 +48,7 @@ class TpuDriver(Driver):
         return found
 
     def start(self) -> None:
-        """Make the folder that containers get."""
+        """Create the directory for containers."""
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
             os.close(self._open_logs())
@@ -56,7 +56,7 @@ class TpuDriver(Driver):
             raise DriverFailed(f"driver {self.name}: {self._logs}: {(error.strerror or str(error)).lower()}") from error
 
     def _open_logs(self) -> int:
-        """The folder is where everybody can make one, and everything in it will be removed: it must be ours."""
+        """The directory is in a world-writable place, and its contents will be removed: it must be ours."""
         handle = os.open(self._logs, FOLDER)
         if os.fstat(handle).st_uid != os.geteuid():
             os.close(handle)
@@ -64,7 +64,7 @@ class TpuDriver(Driver):
         return handle
 
     def devices(self) -> Iterable[Device]:
-        """The chips that are there."""
+        """The existing chips."""
         return devices(self._read(), self.node.name, self._slice)
 
     def health(self) -> Iterable[DeviceHealth]:
@@ -93,7 +93,7 @@ class TpuDriver(Driver):
         return [Prepared(device, chip_edits(chips[device.name], claim.uid)) for device in claim.devices]
 
     def unprepare(self, claim: PreparedClaim) -> None:
-        """The next claim starts with no logs. An administrator's claim does not end anybody's work."""
+        """Remove logs for the next claim. Releasing admin access removes nothing."""
         if all(device.admin_access for device in claim.devices):
             return
         try:
@@ -105,6 +105,6 @@ class TpuDriver(Driver):
             try:
                 remove_entry(folder, name)
             except OSError as error:
-                # Of another user, say; the claim ends all the same.
+                # For example of another user; the claim still ends.
                 _log.warning("logs of claim %s/%s: %s", claim.namespace, claim.name, error)
         os.close(folder)

@@ -1,4 +1,4 @@
-"""What is published about chips, and what the containers of a claim get. Names and values as in Google's driver."""
+"""Published chips, and the containers' edits. Names and values as in Google's driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, DRIVER_NAME)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine is told of the slice that it is part of; a machine by itself is told nothing."""
+    """A machine's environment about its slice; empty for a single machine."""
 
     topology: str = ""
     accelerator: str = ""
@@ -31,7 +31,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 def devices(chips: Sequence[Chip], node: str, part_of: Slice) -> tuple[Device, ...]:
     """A device for each chip that is there."""
     topology = part_of.topology or single_host_topology(len(chips))
-    # The chips of a machine are one thing; they share what names them.
+    # The chips of a machine share their name.
     identity = f"tpu-{uuid.uuid5(_NAMESPACE, node)}"
     return tuple(_device(chip, len(chips), identity, topology, part_of) for chip in chips if chip.is_present)
 

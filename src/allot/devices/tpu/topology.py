@@ -1,4 +1,4 @@
-"""Grids of chips: what a machine has of a slice, and how many hosts the slice has in each direction."""
+"""Grids of chips: a machine's part of a slice, and the number of hosts in each dimension."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_topology(text: str) -> Grid:
 
 
 def chips_per_host(chips: int) -> Grid:
-    """How the chips of a machine lie; TopologyError."""
+    """The grid of a machine's chips; TopologyError."""
     try:
         return _PER_HOST[chips]
     except KeyError:

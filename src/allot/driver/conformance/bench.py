@@ -1,4 +1,4 @@
-"""The place where a driver is examined: a node, an API server, a kubelet's folders, claims as a scheduler leaves them."""
+"""The test bench of a driver: a node, an API server, a kubelet's directories, claims as allocated by a scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CheckFailed(Exception):
 
 
 class Skipped(Exception):
-    """A check that says nothing about this driver."""
+    """A check that does not apply to this driver."""
 
 
 class PublishedDevice(msgspec.Struct, frozen=True):
@@ -306,7 +306,7 @@ class Bench:
         return {**result, **fields}
 
     async def release(self, claim: ClaimRef) -> None:
-        """Take the allocation away, as if the pod had been deleted by force."""
+        """Remove the allocation, as after a forced deletion of the pod."""
         made = await self.claims.get(claim.name, claim.namespace)
         await self.claims.update_status({**made, "status": {}}, claim.namespace)
 
@@ -349,7 +349,7 @@ class Bench:
     # --- waiting ---
 
     async def until(self, ask: Callable[[], Awaitable[bool]], what: str, seconds: float = WAIT_S) -> None:
-        """Wait until something is so; CheckFailed if it does not come to be."""
+        """Wait for a condition; CheckFailed on timeout."""
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             try:
@@ -364,7 +364,7 @@ class Bench:
 
 
 def _replaced(value: Any, words: Mapping[str, str]) -> Any:
-    """The value with words in the place of others, wherever they are the whole text."""
+    """The value with replacements for strings that match completely."""
     match value:
         case str():
             return words.get(value, value)

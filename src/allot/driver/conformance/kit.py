@@ -1,4 +1,4 @@
-"""Runs the checks, one after the other, each with a driver that runs and no claims of others."""
+"""Runs the checks one by one, each with a running driver and no leftover claims."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a check."""
+    """The result of a check."""
 
     group: str
     name: str

@@ -1,4 +1,4 @@
-"""The kubelet as a driver meets it: finds its socket, registers it, asks it to prepare claims, listens to its health.
+"""The kubelet from a driver's point of view: finds its socket, registers it, asks it to prepare claims, watches its health.
 
 Speaks the real gRPC over the real sockets. Does not run pods.
 """
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a driver says of itself."""
+    """A driver's registration info."""
 
     type: str
     name: str
@@ -88,7 +88,7 @@ async def get_info(socket: Path, timeout_s: float = GET_INFO_TIMEOUT_S) -> Info:
 
 
 async def notify(socket: Path, is_registered: bool, error: str = "") -> None:
-    """Tell at a registration socket how the registration went."""
+    """Report the registration result at a registration socket."""
     messages = plugin_registration_pb2
     async with _channel(socket) as channel:
         method = channel.unary_unary(
@@ -138,7 +138,7 @@ class DriverConnection:
         )
 
     async def prepare(self, claims: Iterable[ClaimRef], timeout_s: float = CALL_TIMEOUT_S) -> dict[str, Entry]:
-        """Ask to prepare; by UID what came back. KubeletError if the answer is not one entry for each claim."""
+        """Ask to prepare; returns the answers by UID. KubeletError if the answer is not one entry for each claim."""
         wanted = tuple(claims)
         request = self._messages.NodePrepareResourcesRequest(claims=self._named(wanted))
         answer = await _call("NodePrepareResources", self._prepare(request, timeout=timeout_s))
@@ -150,7 +150,7 @@ class DriverConnection:
         return entries
 
     async def unprepare(self, claims: Iterable[ClaimRef], timeout_s: float = CALL_TIMEOUT_S) -> dict[str, str]:
-        """Ask to unprepare; by UID the error, empty for none."""
+        """Ask to unprepare; returns the error by UID, empty for none."""
         wanted = tuple(claims)
         request = self._messages.NodeUnprepareResourcesRequest(claims=self._named(wanted))
         answer = await _call("NodeUnprepareResources", self._unprepare(request, timeout=timeout_s))
@@ -159,7 +159,7 @@ class DriverConnection:
         return entries
 
     async def send_garbage(self) -> grpc.StatusCode:
-        """Send what is no message; the code of the answer."""
+        """Send invalid bytes; returns the code of the answer."""
         service, _ = _SERVICES[self.version]
         method: Any = self.channel.unary_unary(f"/{service}/NodePrepareResources")
         try:

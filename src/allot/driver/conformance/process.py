@@ -1,4 +1,4 @@
-"""A driver in a process of its own, started as its author would, and ended in every way that a process can end."""
+"""A driver in its own process, started as its author would, and ended in every possible way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command_of(module: str) -> tuple[str, ...]:
 
 
 async def describe(command: Sequence[str]) -> Description:
-    """What a driver says of itself; ProcessError if it says nothing of use."""
+    """A driver's description; ProcessError if it is not valid."""
     process = await asyncio.create_subprocess_exec(
         *command, "--describe", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -75,7 +75,7 @@ class DriverProcess:
             )
 
     async def until_ready(self, registry: Path, count: int = 1) -> tuple[Path, ...]:
-        """Wait for its registration socket to answer; ProcessError tells what its log says."""
+        """Wait for its registration socket to answer; ProcessError includes its log."""
         deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A driver to begin with: code that works, its test, an image, and the manifests that run it in a cluster.
+"""The skeleton of a new driver: working code, its test, an image, and manifests.
 
 Knows which files there are; their texts are in `files`, with the driver's names left open. `with_controller` has those that are other or
 more for a driver whose devices are attached to nodes by a controller.
@@ -23,12 +23,12 @@ class SkeletonError(ValueError):
 
 
 def write_skeleton(name: str, directory: Path, *, with_controller: bool = False) -> tuple[Path, ...]:
-    """Write a driver of that name; the files. SkeletonError if the name is no driver name or something is there."""
+    """Write a driver of that name; returns the files. SkeletonError if the name is invalid or files exist."""
     problems = check_driver_name(name, "name")
     if problems:
         raise SkeletonError(f"driver {problems[0].error}")
     if name != name.lower():
-        # The API would take it as a driver's name, but not as the name of a namespace or a device.
+        # The API would accept it as a driver's name, but not as the name of a namespace or a device.
         raise SkeletonError(f"driver name {name!r}: expected lower-case letters, digits, '-' and '.'")
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

@@ -1,7 +1,7 @@
-"""What the agent must not forget: the claims that are used on this node, and how their devices are.
+"""The agent's checkpoints: the claims in use on this node, and the health of their devices.
 
 Both files are the kubelet's (1.37): `dra_manager_state`, whose inner JSON text carries a CRC-32, and `dra_health_state`. A node can
-so be handed from one to the other. A file is replaced at once and forced to the disk, so that a power cut or kill -9 leaves
+so move from one to the other. A file is replaced atomically and flushed, so that a power failure or kill -9 leaves
 either the old or the new one.
 """
 
@@ -30,7 +30,9 @@ class CheckpointCorrupt(Exception):
     """The record of prepared claims cannot be read. hint: what to do about it."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path}: checkpoint is corrupted: {why}; which claims are prepared on this node is not known")
+        super().__init__(
+            f"{path}: checkpoint is corrupted: {why}; the claims that are prepared on this node are unknown"
+        )
         self.hint = (
             f"drain the node, make sure that its drivers hold no claims, remove {path} and start the agent again"
         )
@@ -227,7 +229,7 @@ class StateFile:
     async def write(self) -> None:
         """Return when the state as of now is on the disk; OSError if that fails. It is written even if the caller gives up."""
         if self._next is None:
-            # Not in a task group: nobody owns it, all who wait for it hear what became of it.
+            # Not in a task group: it has no owner, and all waiters get its result.
             self._next = asyncio.get_running_loop().create_task(self._write_after(self._writing))
             self._next.add_done_callback(_look_at)
         await asyncio.shield(self._next)
@@ -247,7 +249,7 @@ class StateFile:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Who waited has heard of a failure; if nobody did, that is not reported a second time."""
+    """Waiters have received a failure; without waiters, it is not reported again."""
     if not task.cancelled():
         task.exception()
 

@@ -1,8 +1,8 @@
-"""Makes the claims of pods ready on this node and gives them back: the one thing of this package that the agent calls.
+"""Prepares and unprepares the claims of pods on this node: the entry point of this package.
 
-Order is what makes it safe to be killed at any moment: everything is checked before anything is recorded; a claim is recorded on
-disk before its driver is asked for the first time, and forgotten on disk after the driver has given it back. Whether a claim is
-prepared is known for this run only: after a restart drivers are asked again, which they have to bear.
+The order of steps makes it safe to be killed at any moment: everything is checked before anything is recorded; a claim is recorded on
+disk before its driver is first called, and removed after the driver has unprepared it. Whether a claim is
+prepared is known for this run only: after a restart drivers are called again, which must be idempotent.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ClaimPreparer:
             look_s=periods.look_s,
         )
         self._has_new_driver = False
-        # By pod; a lock that nobody holds or waits for goes by itself.
+        # By pod; an unused lock is dropped automatically.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: asyncio.TaskGroup | None = None
         self._plugin_tasks: dict[Plugin, list[asyncio.Task[None]]] = {}
@@ -152,13 +152,13 @@ class ClaimPreparer:
                 await self._prepare(pod)
 
     async def unprepare(self, pod: Pod) -> None:
-        """Give back what a pod had, after its containers have ended and before that is told; PrepareFailed. Can be repeated."""
+        """Unprepare a pod's claims, after its containers have ended and before that is reported; PrepareFailed. Can be repeated."""
         with self._operation("unprepare", "UnprepareResources"):
             async with self._alone(pod.metadata.uid):
                 await self._unprepare(pod.metadata.uid, claim_keys_of(self._records, pod))
 
     def _alone(self, pod_uid: str) -> asyncio.Lock:
-        """One thing at a time for a pod: a claim that was given back twice could be gone under its next user."""
+        """One operation at a time for a pod: unpreparing a claim twice could take it from its next user."""
         lock = self._locks.get(pod_uid)
         if lock is None:
             lock = self._locks[pod_uid] = asyncio.Lock()
@@ -205,7 +205,7 @@ class ClaimPreparer:
             yield await self._changes.get()
 
     async def run(self) -> None:
-        """Until cancelled: drivers come and go, what pods left behind is given back, slices without a driver are deleted."""
+        """Until cancelled: registers drivers, unprepares leftover claims, and deletes slices without a driver."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -263,7 +263,7 @@ class ClaimPreparer:
     def _known(self, key: str) -> ClaimRecord:
         record = self._records.get(key)
         if record is None:
-            # Given back in the meantime, because the pod was taken for gone.
+            # Unprepared meanwhile, because the pod seemed to be gone.
             raise Refused(f"internal error: unable to get claim info for ResourceClaim {key}")
         return record
 
@@ -299,7 +299,7 @@ class ClaimPreparer:
             await self._clock.sleep(self._periods.look_s)
 
     async def reconcile(self) -> None:
-        """Give back what pods have left that are gone without a word: force-deleted, or while no agent ran."""
+        """Unprepare claims of pods that disappeared: force-deleted, or deleted while no agent ran."""
         active = self._active_pods()
         if active is None:
             return
@@ -336,7 +336,7 @@ class ClaimPreparer:
         self._written = max(self._written, version)
 
     async def _in_parallel(self, plan: Plan, run: Callable[[str, Sequence[ClaimRecord]], Awaitable[None]]) -> None:
-        """All drivers at once. What one did stays done if another fails; the first failure by name is told."""
+        """All drivers at once. Successful ones stay if another fails; the first failure by name is reported."""
         if len(plan.batches) == 1:
             for driver, batch in plan.batches.items():
                 await run(driver, batch)
@@ -390,6 +390,6 @@ class ClaimPreparer:
     def _health_changed(self, pods: Sequence[str]) -> None:
         for uid in pods:
             if self._changes.full():
-                _log.warning("nobody asks for changes of health; that of pod %s is dropped", uid)
+                _log.warning("changes of health are not being read; that of pod %s is dropped", uid)
             else:
                 self._changes.put_nowait(uid)

@@ -1,6 +1,6 @@
-"""Listens to what drivers say about their devices and keeps it, also on disk; tells which pods are concerned when it changes.
+"""Watches and stores drivers' device health reports, also on disk; reports which pods a change affects.
 
-Reports that are too old count as Unknown. Nothing is done about an unhealthy device here: its pods' status says so, no more.
+Outdated reports count as Unknown. An unhealthy device is only reported in the status of its pods.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HealthBook:
         return container_health(self._records(), self._health, pod, now, with_message=self._with_message)
 
     async def run(self) -> None:
-        """Tell of devices of which nothing has been heard for too long, until cancelled."""
+        """Report devices without a recent health report, until cancelled."""
         before = self._clock.seconds()
         while True:
             await self._clock.sleep(self._look_s)
@@ -112,7 +112,7 @@ class HealthBook:
             await self._write()
 
     def _ended(self, driver: str) -> None:
-        """What a driver said is worth nothing when it is gone, unless another instance of it goes on."""
+        """A driver's reports are void when it is gone, unless another instance continues."""
         self._streams[driver] -= 1
         if not self._streams[driver]:
             del self._streams[driver]

@@ -1,7 +1,7 @@
-"""ResourceSlices of this node that nobody stands for any more are deleted: all when the agent starts, since no driver has
-registered then, and those of a driver that has been away for a while.
+"""Deletes ResourceSlices of this node without a driver: all when the agent starts, since no driver has
+registered yet, and those of a driver that has been unregistered for a while.
 
-Only slices with this node's name are touched. Drivers publish theirs again when they see that they have gone.
+Touches only slices with this node's name. Drivers publish theirs again when they notice.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SliceWiper:
         if driver:
             selector += f",spec.driver={driver}"
         backoff = Backoff(self._clock, self._ids, first_s=PAUSE_FIRST_S, max_s=PAUSE_MAX_S, jitter=0.2)
-        # A driver that came back while the server was away has published anew.
+        # A driver that came back while the server was away has published again.
         while driver not in self._usable:
             try:
                 await self._slices.delete_collection(field_selector=selector)

@@ -1,4 +1,4 @@
-"""What a placeholder answers on its ports: HTTP that says what it stands for. One request per connection."""
+"""The HTTP answers of placeholders on their ports, which name the pod. One request per connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlaceholderFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     devices: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """For people."""
+        """The readable answer."""
         lines = [
             self.placeholder,
             f"pod: {self.namespace}/{self.pod}",
@@ -57,7 +57,7 @@ async def answer_once(connection: socket.socket, facts: PlaceholderFacts) -> Non
             while left > 0 and (piece := await reader.read(64 * 1024)):
                 left -= len(piece)
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # whoever came did not want to know
+        pass  # the client has gone
     finally:
         writer.close()
 

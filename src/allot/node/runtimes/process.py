@@ -1,10 +1,10 @@
 """The runtime `process`: containers are processes of this machine.
 
 Images are not pulled: a command runs if this machine has it. Containers run in a sandbox: they see the machine's programs
-(`machine_view`), a layer of their own to write to (`container_root`), their volumes and devices, and no process but their own; they are
-nobody on this machine. Where the kernel allows no sandbox they do not run, unless the agent was told to run them on the machine itself.
+(`machine_view`), their own writable layer (`container_root`), their volumes and devices, and only their own processes; they are
+the user `nobody` on this machine. Without sandbox support in the kernel they do not run, unless the agent may run them on the machine itself.
 A shim beside each container (`shim`) keeps it running when the agent ends, and everything that is known is in files, so that the next
-agent goes on with it.
+agent continues with it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class ProcessRuntime:
     ) -> None:
         """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have. host_commands:
         whether containers run on the machine itself. masked: what they never see of it otherwise. network: where pods have
-        addresses of their own; without, they share the machine's. no_network: why that is, if it should be otherwise."""
+        their own addresses; without, they share the machine's. no_network: why that is, if it should be otherwise."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock
@@ -240,7 +240,7 @@ class ProcessRuntime:
                 _log.warning("pod %s/%s: %s", file.spec.pod.namespace, file.spec.pod.name, error)
 
     async def _adopt(self, held: _Held) -> None:
-        """Go on with a container of an earlier agent."""
+        """Continue with a container of an earlier agent."""
         held.ran = _read(held.folder / "run.json", _Ran)
         held.ended = _read(held.folder / "exit.json", _Ended)
         if held.ended is not None:
@@ -256,7 +256,7 @@ class ProcessRuntime:
             await self._clock.sleep(0.02)
         held.ended = _read(held.folder / "exit.json", _Ended)
         if held.ended is None and held.ran is not None:
-            # Its shim was killed, or the machine started anew.
+            # Its shim was killed, or the machine rebooted.
             _kill(held.ran)
             held.ended = _Ended(
                 code=137,
@@ -302,7 +302,7 @@ class ProcessRuntime:
             ).id
             await self._launch(await self._create(sandbox, ContainerSpec(pod=pod, name="probe", command=("true",))))
         except RuntimeFailure as error:
-            # A machine without that command has a sandbox all the same.
+            # A machine without that command still has a sandbox.
             if not str(error).startswith("exec: "):
                 return _refused(str(error))
         finally:
@@ -312,7 +312,7 @@ class ProcessRuntime:
         return Isolation(
             is_on=True,
             reason="Namespaces",
-            message="containers see this machine's programs, and write to a layer of their own",
+            message="containers see this machine's programs, and write to their own layer",
         )
 
     async def ensure_image(
@@ -390,11 +390,11 @@ class ProcessRuntime:
     async def _create(self, sandbox_id: str, spec: ContainerSpec) -> _Held:
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None or not sandbox.sandbox.ready:
-            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} is not there")
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} does not exist")
         if sandbox.holder is not None and not sandbox.holder.is_there:
             await self.stop_sandbox(sandbox_id)
             self._changed.put_nowait(spec.pod.uid)
-            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} was ended by somebody")
+            raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} was ended externally")
         if not spec.command:
             text = f'container "{spec.name}" has no command and image "{spec.image}" is not read: {_HINT}'
             raise RuntimeFailure("CreateContainerError", text)
@@ -428,7 +428,7 @@ class ProcessRuntime:
     def _start_file(
         self, sandbox: _SandboxFile, spec: ContainerSpec, edits: Edits, folder: Path, group: Group
     ) -> dict[str, Any]:
-        """What the shim is told."""
+        """The shim's configuration."""
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
             {
@@ -500,14 +500,14 @@ class ProcessRuntime:
         """Start the shim and wait for its word."""
         held = self._containers.get(container_id)
         if held is None:
-            raise RuntimeFailure("RunContainerError", f"container {container_id} is not there")
+            raise RuntimeFailure("RunContainerError", f"container {container_id} does not exist")
         await self._run_hooks(held, BEFORE, "creating")
         await self._launch(held)
         self._changed.put_nowait(held.file.spec.pod.uid)
         try:
             await self._run_hooks(held, AFTER_START, "running")
         except RuntimeFailure as error:
-            # As OCI has it: what fails after the start is told and changes nothing.
+            # As in OCI: failures after the start are reported and change nothing.
             _log.warning("container %s: %s", held.file.spec.name, error)
 
     async def _launch(self, held: _Held) -> None:
@@ -563,7 +563,7 @@ class ProcessRuntime:
 
     def _ended(self, held: _Held) -> None:
         held.gone.set()
-        # The trial of a sandbox is nobody's pod.
+        # The trial of a sandbox is no one's pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
 
@@ -677,7 +677,7 @@ class ProcessRuntime:
         """A connection to a port of the pod; of this machine, if the pod has its network."""
         file = self._sandboxes.get(sandbox_id)
         if file is None:
-            raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} is not there")
+            raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} does not exist")
         return await self._network.connect(file.sandbox.ips, file.holder.pid if file.holder is not None else 0, port)
 
     async def usage(self) -> Sequence[ContainerUsage]:
@@ -743,7 +743,7 @@ def _check_sysctls(spec: SandboxSpec, *, has_namespaces: bool, has_network: bool
     """RuntimeFailure if a setting of a pod would be one of the machine."""
     for name in spec.sysctls:
         if not has_namespaces or (name.startswith("net.") and not has_network):
-            text = f'sysctl "{name}": the pod has no namespace of its own for that on this node'
+            text = f'sysctl "{name}": the pod has no separate namespace for that on this node'
             raise RuntimeFailure("CreatePodSandboxError", text)
 
 
@@ -766,7 +766,7 @@ def _home(user: int) -> str:
 
 
 def _make_work(folder: Path, user: int | None) -> None:
-    """Where a container is if it does not say: a folder for nobody else."""
+    """Where a container is if it does not say: a folder for no one else."""
     folder.mkdir(mode=0o700)
     if user is not None and os.geteuid() == 0:
         os.chown(folder, user, -1)

@@ -1,7 +1,7 @@
 """CDI devices for processes: what a device adds to a container, as far as a process can have it, and the hooks of its life.
 
 Device nodes are the machine's own, so they are looked for and shown under another path if the device wants that; they are not
-made. Hooks are programs on this machine that are told about the container as an OCI runtime would tell them.
+created. Hooks are programs on this machine that get the container's state as from an OCI runtime.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _nodes(merged: Merged, is_sandboxed: bool) -> list[dict[str, Any]]:
     made = []
     for node in merged.device_nodes:
         if not Path(node.source).exists():
-            text = f"failed to inject CDI devices: device node {node.source} is not there"
+            text = f"failed to inject CDI devices: device node {node.source} does not exist"
             raise RuntimeFailure("CreateContainerError", text)
         if is_sandboxed or node.source != node.path:
             made.append({"host_path": node.source, "container_path": node.path, "read_only": False})
@@ -71,7 +71,7 @@ def _mounts(merged: Merged, folder: Path) -> list[dict[str, Any]]:
             made.append({"host_path": source, "container_path": mount.container_path, "memory": True})
             continue
         if not Path(source).exists():
-            text = f"failed to inject CDI devices: {source}, to be mounted at {mount.container_path}, is not there"
+            text = f"failed to inject CDI devices: {source}, to be mounted at {mount.container_path}, does not exist"
             raise RuntimeFailure("CreateContainerError", text)
         made.append({"host_path": source, "container_path": mount.container_path, "read_only": "ro" in mount.options})
     return made

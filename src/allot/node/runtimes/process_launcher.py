@@ -1,4 +1,4 @@
-"""The agent's side of the `launcher`: has holders and shims started, and hears what became of them."""
+"""The agent's client of the `launcher`: starts holders and shims, and receives their results."""
 
 from __future__ import annotations
 

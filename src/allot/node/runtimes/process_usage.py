@@ -1,4 +1,4 @@
-"""What the processes of a container use, from the kernel's process table."""
+"""Resource usage of a container's processes, from the kernel's process table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask the agent: client certificates of the cluster's authority and tokens, and what the API server says they may do."""
+"""Authorization of the agent's clients: certificates of the cluster's authority and tokens, with access reviews by the API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUBRESOURCES = (
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The client."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Authorization:
         return known[1]
 
     def _refusal(self, request: Request) -> str:
-        """Why nobody is known."""
+        """Why the client is unknown."""
         if request.header("authorization"):
             return "expected a bearer token that the API server knows"
         self._refusals.without_certificate(f"{request.method} {request.path}")

@@ -1,4 +1,4 @@
-"""The certificate with which the agent serves: self-signed, made once and kept, as the kubelet's is by default."""
+"""The agent's serving certificate: self-signed, created once and kept, like the kubelet's default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies in Kubernetes' protobuf format, read into the JSON values that they stand for.
+"""Decodes request bodies in Kubernetes' protobuf format to JSON values.
 
 Typed clients of client-go since 1.32, kubectl among them, and Kubernetes' components send protobuf unless told otherwise, and
 take JSON for an answer. Nothing is written in this format.

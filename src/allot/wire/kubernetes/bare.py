@@ -1,4 +1,4 @@
-"""Objects as bare messages, without the envelope that says what they are: as protocols beside the API carry them.
+"""Objects as bare messages without the envelope, as in protocols besides the API.
 
 Written are the fields of Nodes and slices that there are; times are left out, and fields that the table does not know are an error.
 """

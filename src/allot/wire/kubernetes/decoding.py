@@ -1,7 +1,7 @@
 """Messages to JSON values, by the table.
 
 The value is what Go's JSON encoder would have written for the same object: a field without pointer that is zero is left out
-where JSON says omitempty, and a list that is not there is null where it does not. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
+where JSON says omitempty, and a list that does not exist is null where it does not. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
 it is empty the body is refused, as it is for fields of the wrong wire type and for single fields that come twice.
 """
 
@@ -75,7 +75,7 @@ def _check_says_nothing(message: Message, number: int, form: int, first: int, se
     """Fields that Kubernetes once had are still sent by older clients; empty ones can be left out without a loss."""
     if first != (0 if form == VARINT else second):
         short = message.name.rpartition(".")[2]
-        raise Malformed(f"field {number} of {short} is not known in the version of Kubernetes that is served")
+        raise Malformed(f"field {number} of {short} is unknown in the version of Kubernetes that is served")
 
 
 def _put(told: Object, field: Field, wire: Wire, form: int, first: int, second: int, depth: int) -> None:

@@ -90,7 +90,7 @@ def test_old_and_mistaken_forms_are_rewritten_where_they_stand(text: str, driver
             "attribute 'index' is not published by driver gpu.nvidia.com, which offers: type,",
         ),
         ('attributes.float["x"] == 1.0', GPU, "attributes.float did not exist in 1.30 either"),
-        ('attributes.string["x"] == "y"', None, "attribute 'x' belongs to a driver that is not known"),
+        ('attributes.string["x"] == "y"', None, "attribute 'x' belongs to an unknown driver"),
         ("attributes.string.size() > 0", GPU, "uses the map `attributes` of 1.30 as a whole"),
         ('device.capacity["gpu.nvidia.com"].memory > 16', GPU, "is compared with 16: write a unit, such as 16Gi"),
         ('device.capacity["gpu.nvidia.com"].memory > "much"', GPU, "'much' is not a quantity"),

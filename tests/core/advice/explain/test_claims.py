@@ -101,7 +101,7 @@ def test_a_claim_that_a_controller_has_to_allocate() -> None:
     classic["metadata"]["annotations"] = {"allot.dev/allocation-controller": "slots.example.com"}
     found = explained(GPU_NODE, classic, wanting("train", "slots"))
     assert found.reason is Reason.CLAIM_CONTROLLER
-    assert "has to be allocated by controller slots.example.com, which has not done so" in found.cause
+    assert "must be allocated by controller slots.example.com, which has not done so yet" in found.cause
     assert "DRAControlPlaneController" in found.changes[1].text
     allocated = {**classic, "status": holding("n", "gpu-0")}
     assert explained(GPU_NODE, allocated, wanting("train", "slots")).reason is Reason.FITS
@@ -138,7 +138,7 @@ def test_admin_access_needs_a_label() -> None:
 def test_a_claim_that_the_controller_has_not_made_yet() -> None:
     found = explained(GPU_NODE, template("single", asks()), from_template("train", "single"))
     assert found.reason is Reason.CLAIM_NOT_CREATED
-    assert "has not been created yet" in found.cause
+    assert "has not created its claim gpu from ResourceClaimTemplate default/single yet" in found.cause
 
 
 def test_a_class_that_does_not_exist() -> None:
@@ -179,7 +179,7 @@ def test_devices_that_are_not_ready_yet() -> None:
         ),
         (
             "Failed to prepare dynamic resources: unknown GPU sharing strategy: TimeSlicing",
-            "the driver's feature gate TimeSlicingSettings is off",
+            "the driver's feature gate TimeSlicingSettings is disabled",
         ),
         (
             'Failed to prepare dynamic resources: strict decoding error: unknown field "sharing.strategyy"',

@@ -54,8 +54,8 @@ def failed(message: str) -> Object:
 @pytest.mark.parametrize(
     ("labels", "more", "why"),
     [
-        ({}, [], "driver compute-domain.nvidia.com has not brought the node into the domain yet"),
-        ({LABEL: "other"}, [], "the node is in another ComputeDomain (other), and can be in one at a time"),
+        ({}, [], "driver compute-domain.nvidia.com has not added the node to the domain yet"),
+        ({LABEL: "other"}, [], "the node is in another ComputeDomain (other), and a node can be in only one at a time"),
         ({LABEL: UID}, [], "its daemon does not run there yet"),
         ({LABEL: UID}, [daemon()], f"its daemon there, pod {DRIVERS}/daemon, is not ready: it is starting"),
         (

@@ -96,7 +96,7 @@ def test_a_claim_that_nobody_uses_can_be_deleted() -> None:
         templated("train", asks()),
     )
     assert "which no pod uses" in found.cause
-    assert found.changes[0].text == "delete claim default/idle, which nobody uses now"
+    assert found.changes[0].text == "delete claim default/idle, which no pod uses now"
 
 
 def test_more_devices_than_any_node_has_can_be_lowered_to_what_there_is() -> None:
@@ -318,7 +318,7 @@ def test_a_pod_of_a_node_that_is_gone_is_deleted_by_force_and_the_risk_is_told()
     found = held_on("lost")
     assert "in use by pod default/old of node lost, which no longer exists" in found.cause
     assert found.changes[0].text == (
-        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nothing is left to end it; be "
+        "force the deletion of pod default/old (kubectl delete --force): node lost no longer exists, so nothing can stop it; make "
         "sure that the machine is off, or its containers keep running with their devices"
     )
     assert found.changes[0].node == "n"
@@ -335,13 +335,13 @@ def test_a_pod_that_should_have_ended_long_ago_is_not_waited_for() -> None:
     found = held_on("n", terminating("2027-01-15T07:00:00Z"))
     assert not found.changes[0].waits
     assert found.changes[0].text == (
-        "find out why pod default/old on node n hangs, which should have been gone 1h ago: allot explain old -n default"
+        "find out why pod default/old on node n, which should have been gone 1h ago, hangs: allot explain old -n default"
     )
 
 
 def test_a_finalizer_is_seen_to() -> None:
     found = held_on("n", terminating("2027-01-15T07:00:00Z", finalizers=["a.io/b"]))
-    assert found.changes[0].text == "see to finalizer a.io/b, which keeps pod default/old on node n"
+    assert found.changes[0].text == "check finalizer a.io/b, which keeps pod default/old on node n"
 
 
 def test_values_that_a_constraint_compares_are_told_of_each_node() -> None:
@@ -388,8 +388,8 @@ def test_a_driver_that_selects_no_node_is_told_with_the_label() -> None:
     found = explained(
         node("n"), plugin_set(nodeSelector={"nvidia.com/dra": "true"}), device_class(), templated("train", asks())
     )
-    assert "DaemonSet default/nvidia-dra-driver-kubelet-plugin leaves out every node" in found.cause
-    assert "without label nvidia.com/dra=true" in found.cause
+    assert "DaemonSet default/nvidia-dra-driver-kubelet-plugin skips every node" in found.cause
+    assert "lacks label nvidia.com/dra=true" in found.cause
     assert found.changes[0].text == "label the nodes that have the hardware with nvidia.com/dra=true"
 
 

@@ -235,13 +235,17 @@ def test_a_scheduler_that_refuses_what_fits_seems_to_lack_a_feature() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "remedy"),
     [
-        ("node.cloudprovider.kubernetes.io/uninitialized", "has not been initialized by its cloud", "cloud controller"),
+        (
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "has not been initialized by its cloud provider",
+            "cloud controller",
+        ),
         (
             "node.cilium.io/agent-not-ready",
-            "has no Cilium agent that is ready",
+            "has no ready Cilium agent",
             "check that Cilium's agent runs on node gpu",
         ),
-        ("ebs.csi.aws.com/agent-not-ready", "has no agent of ebs.csi.aws.com that is ready", "ebs.csi.aws.com runs on"),
+        ("ebs.csi.aws.com/agent-not-ready", "has no ready agent of ebs.csi.aws.com", "ebs.csi.aws.com runs on"),
         ("readiness.k8s.io/network", "is not ready for network", "NodeReadinessRule network"),
         ("ToBeDeletedByClusterAutoscaler", "is about to be removed by the cluster autoscaler", "add one node like gpu"),
     ],

@@ -79,7 +79,7 @@ def test_a_pod_over_the_limit_of_an_ancestor_names_it_and_what_helps() -> None:
         queue("all", quota=4, limit=1), queue("team", "all", quota=4), runs("a", "team", "gpu-0"), waits("b", "team")
     ).pod("default", "b")
     assert found.reason is Reason.QUEUE_LIMIT
-    assert "queue all above queue team may have 1 GPU at most (its limit), has 1 GPU" in found.cause
+    assert "the limit of queue all above queue team is 1 GPU, it uses 1 GPU" in found.cause
     (change,) = [change for change in found.changes if change.verified]
     assert change.text == "raise the limit of queue all to 2 GPUs"
     (patch,) = change.patches
@@ -100,7 +100,7 @@ def test_a_gang_over_its_limit_is_told_how_many_would_start() -> None:
         members += [template, made, body]
     found = explainer(queue("team", quota=4, limit=2), group, members).group("default", "gang")
     assert found.reason is Reason.QUEUE_LIMIT
-    assert "gang default/gang is pending because queue team may have 2 GPUs at most" in found.cause
+    assert "gang default/gang is pending because the limit of queue team is 2 GPUs" in found.cause
     assert "and default/gang wants 3 GPUs more" in found.cause
     texts = [change.text for change in found.changes if change.verified]
     assert texts == ["raise the limit of queue team to 3 GPUs", "lower minMember of PodGroup gang to 2"]
@@ -168,7 +168,7 @@ def test_a_queue_that_has_its_share_has_no_right_to_more() -> None:
     owned = [part for number in (2, 3) for part in runs(f"o-{number}", "owner", f"gpu-{number}")]
     found = explainer(*_asking(*TEAMS, *GUEST_HAS_ALL[:4], *owned, *waits("more", "owner"))).pod("default", "more")
     assert found.reason is Reason.QUEUE_SHARE
-    assert "queue owner has no right to it: queue owner would exceed its fair share of gpu" in found.cause
+    assert "queue owner is not entitled to it: queue owner would exceed its fair share of gpu" in found.cause
     assert "uses 2 GPUs, deserves 2 GPUs, fair share 2 GPUs" in found.cause
     # Guest holds what it deserves, so that a higher quota of owner would not help; the devices and who holds them are told.
     assert not any("quota" in change.text for change in found.changes)
@@ -196,7 +196,7 @@ def test_pods_that_may_still_run_are_named_with_the_time_that_is_left() -> None:
     assert "in 8m default/mine reclaims from default/guest-3" in found.cause
     assert "reclaimMinRuntime of queue guest" in found.cause
     assert [change.text for change in found.changes if change.verified] == [
-        "set reclaimMinRuntime of queue guest to 0s, so that pods go at once; then default/guest-3 has to make room"
+        "set reclaimMinRuntime of queue guest to 0s, so that their pods can be preempted at once; then default/guest-3 has to make room"
     ]
 
 

@@ -156,7 +156,7 @@ ASKED = {
     "probe of another port": Asked(
         "pod/app",
         probed(REFUSED_PORT),
-        r"asks port 8080, where nothing listens.*declares port 8000 \(http\)",
+        r"connects to port 8080, where nothing listens.*declares port 8000 \(http\)",
         "to 8000",
     ),
     "probe of a path": Asked(
@@ -176,7 +176,7 @@ ASKED = {
         "pod/app", (crashing(1, "exec /a: exec format error"),), "another CPU architecture", "use an image"
     ),
     "killed without a limit": Asked(
-        "pod/app", (crashing(137, "", "OOMKilled"),), "OOMKilled", "a memory request and limit"
+        "pod/app", (crashing(137, "", "OOMKilled"),), "OOMKilled", "memory request and limit"
     ),
     "a container that has ended": Asked(
         "pod/app",
@@ -197,7 +197,7 @@ ASKED = {
         "pod/app", (leaving(finalizers=["a.b/c"]),), "terminating since.*kept by finalizer a.b/c", "check finalizer"
     ),
     "overdue": Asked(
-        "pod/app", (leaving(),), r"should have been gone .* ago, and its containers still run", "see the kubelet"
+        "pod/app", (leaving(),), r"should have been gone .* ago, and its containers still run", "check the kubelet"
     ),
     "evicted": Asked(
         "pod/app",
@@ -243,7 +243,7 @@ ASKED = {
             *queued({}),
             queued_workload(spec={"active": False}, conditions=[evicted("exceeded the maximum number of retries")]),
         ),
-        r"its Workload default/job-sft is switched off \(spec.active: false\): exceeded the maximum number of retries",
+        r"its Workload default/job-sft is deactivated \(spec.active: false\): exceeded the maximum number of retries",
         "kubectl patch workloads.kueue.x-k8s.io job-sft",
     ),
     "check of a workload": Asked(
@@ -264,8 +264,8 @@ ASKED = {
                 requeueState={"requeueAt": "2026-09-14T09:05:00Z"},
             ),
         ),
-        "it was evicted: exceeded the PodsReady timeout, and is tried again at 2026-09-14T09:05:00Z",
-        "see why its pods",
+        "it was evicted: exceeded the PodsReady timeout, and is retried at 2026-09-14T09:05:00Z",
+        "check why its pods",
     ),
     "volume of a claim that is gone": Asked(
         "pvc/data",
@@ -337,6 +337,16 @@ ASKED = {
     "registry limits pulls": Asked(
         "pod/app", (waiting("ErrImagePull", "429 Too Many Requests: toomanyrequests"),), "toomanyrequests", "mirror"
     ),
+    "pull secret of another namespace": Asked(
+        "pod/app",
+        (
+            (made := waiting("ImagePullBackOff", "pull access denied, 403 Forbidden")),
+            event(made, "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (regcred)"),
+            thing("v1", "Secret", "regcred", "tools"),
+        ),
+        r"its imagePullSecret regcred does not exist in namespace default \(there is one in namespace tools\)",
+        "copy Secret tools/regcred to namespace default",
+    ),
     "pull secret that is not there": Asked(
         "pod/app",
         (
@@ -374,7 +384,7 @@ ASKED = {
     "resize that does not fit": Asked(
         "pod/app",
         (bound(ready=True, conditions=[resize("Infeasible", "Node didn't have enough capacity: cpu")]),),
-        r"but its new resources are not in force \(Infeasible\): Node didn't have enough capacity: cpu",
+        r"but its new resources have not taken effect \(Infeasible\): Node didn't have enough capacity: cpu",
         "no more than node n1 has",
     ),
     "resize that waits": Asked(
@@ -435,7 +445,7 @@ ASKED = {
             template_of("gpu", devices_of(request())),
             lease("kube-controller-manager", "2026-09-14T07:00:00.000000Z"),
         ),
-        "has not been created yet.*kube-controller-manager has not renewed its Lease",
+        "kube-controller-manager has not renewed its Lease.*so its claim gpu has not been created from",
         "start kube-controller-manager",
     ),
     "nobody looks at it": Asked(

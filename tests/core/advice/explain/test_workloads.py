@@ -174,7 +174,7 @@ def test_an_ordered_set_waits_for_its_first_broken_pod() -> None:
     found = why("sts", "web", objects)
     assert found.reason is Reason.ORDERED
     assert "has 1 of 4 pods ready: pod web-1 is not running because container main crashes" in found.cause
-    assert "OrderedReady" in found.cause and "2 pods after it are not made" in found.cause
+    assert "OrderedReady" in found.cause and "2 pods after it are not created" in found.cause
     assert "kubectl delete pod web-1 -n default" in found.changes[0].text
 
 
@@ -183,8 +183,8 @@ def test_a_daemon_set_that_no_node_matches_says_why_node_by_node() -> None:
     tainted = node("b", labels={"gpu": "yes"}, taints=[{"key": "special", "effect": "NoSchedule"}])
     found = why("ds", "agent", node("a"), tainted, set_of("DaemonSet", "agent", 1, template))
     assert found.reason is Reason.NO_NODE_MATCHES
-    assert "1 node (a) without label gpu=yes of its nodeSelector" in found.cause
-    assert "1 node (b) with taint special:NoSchedule that it does not tolerate" in found.cause
+    assert "1 node (a) lacks label gpu=yes of its nodeSelector" in found.cause
+    assert "1 node (b) has taint special:NoSchedule that it does not tolerate" in found.cause
     assert found.changes[0].text == "tolerate taint special:NoSchedule in the template of DaemonSet agent"
 
 

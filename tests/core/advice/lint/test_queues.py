@@ -40,7 +40,7 @@ def test_children_that_add_up_to_more_than_their_parent() -> None:
 
 def test_a_limit_below_what_is_deserved() -> None:
     found = the(queue("a", "{quota: 4, limit: 2}"), "queue-limit")
-    assert found.message.startswith("the queue deserves 4 GPUs and may have 2 GPUs at most")
+    assert found.message.startswith("the queue deserves 4 GPUs but its limit is 2 GPUs")
     assert found.severity is Severity.WARNING
 
 
@@ -51,7 +51,7 @@ def test_volcano_queues_are_checked_in_their_fields() -> None:
     )
     found = the(text, "queue-limit")
     assert found.field == "spec.capability.cpu"
-    assert "deserves 4 cores and may have 2 cores at most" in found.message
+    assert "deserves 4 cores but its limit is 2 cores" in found.message
 
 
 def test_a_misspelt_queue_is_told_with_the_right_one() -> None:

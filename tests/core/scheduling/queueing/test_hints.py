@@ -13,6 +13,8 @@ from allot.core.model.resource_v1 import DeviceClass, DeviceClassSpec, ResourceS
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.quantity import Quantity
 from allot.core.scheduling.queueing.hints import RULES, ClusterEvent, EventResource, helps, may_help
+from allot.core.scheduling.settings import AddedAffinity
+from allot.core.selectors import node_matcher
 
 
 class Facts:
@@ -23,6 +25,13 @@ class Facts:
 
     def requests(self, pod: core.Pod) -> Mapping[str, Quantity]:
         return pod.spec.overhead
+
+    def added_affinity(self, pod: core.Pod) -> AddedAffinity | None:
+        terms = (
+            core.NodeSelectorTerm(match_expressions=(core.NodeSelectorRequirement(key="own", operator="Exists"),)),
+        )
+        own = AddedAffinity(required=node_matcher(core.NodeSelector(node_selector_terms=terms)))
+        return own if "added" in pod.metadata.labels else None
 
 
 def said(plugin: str, resource: EventResource, pod: core.Pod, *, old: Any = None, new: Any = None) -> bool:
@@ -113,6 +122,10 @@ def test_node_affinity_hopes_for_labels() -> None:
         node_affinity=core.NodeAffinity(required_during_scheduling_ignored_during_execution=required)
     )
     assert said("NodeAffinity", EventResource.NODE, pod(affinity=affinity), new=node({"zone": "c"}))
+    # What the profile asks for all pods.
+    told = pod(labels={"added": "yes"})
+    assert said("NodeAffinity", EventResource.NODE, told, old=node({"zone": "c"}), new=node({"own": ""}))
+    assert not said("NodeAffinity", EventResource.NODE, told, old=node({"zone": "c"}), new=node({"zone": "d"}))
     assert not said("NodeAffinity", EventResource.NODE, pod(affinity=affinity), new=node({"zone": "a"}))
 
 

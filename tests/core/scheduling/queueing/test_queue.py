@@ -37,7 +37,9 @@ class World:
 
     def __init__(self) -> None:
         self.claims: set[str] = set()
-        self.queue = Queue(self.gate, lambda plugin, event, pod: helps(plugin, event, pod, self))
+        # How often a pod was asked for what it lacks.
+        self.asked = 0
+        self.queue = Queue(self, lambda plugin, event, pod: helps(plugin, event, pod, self))
 
     def claims_are_usable(self, pod: Pod) -> bool:
         return self._missing(pod) is None
@@ -45,16 +47,21 @@ class World:
     def requests(self, pod: Pod) -> Mapping[str, Quantity]:
         return pod.spec.overhead
 
-    def gate(self, unit: Unit, group: str) -> Closed | None:
-        if group and (unit.group is None or len(unit.pods) < _minimum(unit.group)):
-            return _closed("GangScheduling", "waiting for minCount pods from a gang to appear in scheduling queue")
-        for pod in unit.pods:
-            if pod.spec.scheduling_gates:
-                return _closed("SchedulingGates", "waiting for scheduling gates")
-            missing = self._missing(pod)
-            if missing is not None:
-                return _closed("DynamicResources", missing)
+    def added_affinity(self, pod: Pod) -> None:  # noqa: ARG002
         return None
+
+    def closed_to_unit(self, unit: Unit, group: str) -> Closed | None:
+        if group and (unit.group is None or len(unit.pods) < _minimum(unit.group)):
+            text = "waiting for minCount pods from a gang to appear in scheduling queue"
+            return Closed(_closed("GangScheduling", text))
+        return None
+
+    def closed_to(self, pod: Pod) -> Status | None:
+        self.asked += 1
+        if pod.spec.scheduling_gates:
+            return _closed("SchedulingGates", "waiting for scheduling gates")
+        missing = self._missing(pod)
+        return _closed("DynamicResources", missing) if missing is not None else None
 
     def _missing(self, pod: Pod) -> str | None:
         for entry in pod.spec.resource_claims:
@@ -68,8 +75,8 @@ def _minimum(group: PodGroup) -> int:
     return gang.min_count if gang is not None else 1
 
 
-def _closed(plugin: str, reason: str) -> Closed:
-    return Closed(Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(reason,)))
+def _closed(plugin: str, reason: str) -> Status:
+    return Status(verdict=Verdict.UNRESOLVABLE, plugin=plugin, reasons=(reason,))
 
 
 def pod(
@@ -291,18 +298,18 @@ def test_a_missing_claim_gates_its_pod_until_it_comes_and_is_told_once() -> None
 
 
 def test_a_claim_made_from_a_template_opens_the_gate_when_the_pod_names_it() -> None:
-    world = World()
-    world.claims = set()
     before = pod("a", claim="made")
     template = PodResourceClaim(name="c", resource_claim_template_name="t")
     spec = PodSpec(resource_claims=(template,))
     waiting = Pod(metadata=before.metadata, spec=spec)
     made = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="c", resource_claim_name="made"),))
+
     # The gate of these tests knows only names in the spec; what matters is that the change is looked at.
-    queue = Queue(
-        lambda unit, _: None if unit.pods[0].status.resource_claim_statuses else _closed("DynamicResources", "no"),
-        lambda *_: False,
-    )
+    class Made(World):
+        def closed_to(self, pod: Pod) -> Status | None:
+            return None if pod.status.resource_claim_statuses else _closed("DynamicResources", "no")
+
+    queue = Made().queue
     queue.put_pod(waiting, 0)
     assert queue.place("ns/a") is Place.GATED
     queue.put_pod(Pod(metadata=before.metadata, spec=spec, status=made), 1)
@@ -416,6 +423,27 @@ def test_a_group_whose_gate_closes_while_it_is_active_is_gated_when_its_turn_com
     world.claims.add("ns/c")
     world.queue.tell(claim_event("c", old=None, new=False), 3)
     assert names(world.queue.pop(3)) == ["a"]
+
+
+def test_what_pods_of_a_group_need_is_asked_once_for_each_change_and_for_all_when_it_is_taken() -> None:
+    world = World()
+    world.queue.put_group(gang("g", 1), 0)
+    for number in range(50):
+        world.queue.put_pod(pod(f"p{number}", claim=f"c{number}", group="g"), 0)
+    assert (world.queue.place("ns/p0"), world.asked) == (Place.GATED, 50)
+    world.asked = 0
+    for number in range(50):
+        world.claims.add(f"ns/c{number}")
+        world.queue.tell(claim_event(f"c{number}", old=None, new=False), 0)
+    # Who was asked and has what it needs, and the next one in the way.
+    assert (world.queue.place("ns/p0"), world.asked) == (Place.ACTIVE, 99)
+    world.asked = 0
+    world.claims.add("ns/more")
+    world.queue.put_pod(pod("more", claim="more", group="g"), 0)
+    assert (world.queue.place("ns/p0"), world.asked) == (Place.ACTIVE, 1)
+    attempt = world.queue.pop(0)
+    assert attempt is not None and len(attempt.unit.pods) == 51
+    assert world.asked == 52
 
 
 def test_pauses_of_groups_grow_with_the_root_of_their_size() -> None:

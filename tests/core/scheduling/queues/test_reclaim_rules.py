@@ -11,10 +11,12 @@ from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.reclaim_rules import (
     Reclaimer,
     exceeds_fair_share,
+    fits_deserved,
     guarantees_deserved,
     is_worth_trying,
     may_try,
     objection,
+    parted,
 )
 
 from .vector_queues import amounts, cases, tree
@@ -43,7 +45,9 @@ def answer(case: dict[str, Any]) -> bool:
     if question == "mayTry":
         return not may_try(reclaimer)
     if question == "victimQueueWorthTrying":
-        return is_worth_trying(reclaimer, queues[case["victimQueue"]])
+        mine, theirs = parted(reclaimer.queue, queues[case["victimQueue"]])
+        is_deserved = fits_deserved(mine, reclaimer.request)
+        return is_worth_trying(reclaimer.request, theirs, is_deserved=is_deserved)
     assert question == "reclaimable", question
     losses = {name: [amounts(unit) for unit in units] for name, units in case["victims"].items()}
     return not objection(reclaimer, losses, queues, Fraction(str(case["multiplier"])))

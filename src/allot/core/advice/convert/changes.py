@@ -1,4 +1,4 @@
-"""What a conversion did and could not do, with the field it is about: paths are those of the document as it was given."""
+"""What a conversion changed and could not change, with fields as paths in the original document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN_TEXT = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 
 
 class Confidence(StrEnum):
-    """How sure it is that the new form means what the old one meant."""
+    """How certain it is that the new form means the same as the old one."""
 
     # The old form is documented and the new one means the same.
     CERTAIN = "certain"
@@ -27,19 +27,19 @@ class Confidence(StrEnum):
 
     @property
     def doubt(self) -> int:
-        """The higher, the less sure."""
+        """The higher, the less certain."""
         return tuple(Confidence).index(self)
 
 
 class Severity(StrEnum):
-    """Whether the result can be used in spite of a problem."""
+    """Whether the result is usable despite a problem."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. Texts of what is there before and after are for people; an empty one stands for nothing."""
+    """One change, with readable texts of the old and new form; an empty text means absent."""
 
     rule: str
     document: int
@@ -51,7 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that has no new form."""
+    """Something without a new form."""
 
     rule: str
     document: int
@@ -62,7 +62,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notes:
-    """Everything that is noted while converting."""
+    """All notes of a conversion."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -70,7 +70,7 @@ class Notes:
 
 
 class Notebook:
-    """Notes about one object, which may be a member of a document's list."""
+    """Notes about one object, which may be an item of a document's list."""
 
     def __init__(self, notes: Notes, document: int, prefix: Path) -> None:
         self._notes = notes
@@ -101,11 +101,11 @@ class Notebook:
         )
 
     def error(self, path: Path, message: str, *, rule: str, hint: str = "") -> None:
-        """Notes that there is no result."""
+        """Notes that there is no usable result."""
         self._problem(path, Severity.ERROR, message, rule, hint)
 
     def warning(self, path: Path, message: str, *, rule: str, hint: str = "") -> None:
-        """Notes something that the author should know."""
+        """Notes a warning for the author."""
         self._problem(path, Severity.WARNING, message, rule, hint)
 
     def _problem(self, path: Path, severity: Severity, message: str, rule: str, hint: str) -> None:
@@ -121,7 +121,7 @@ class Notebook:
 
 
 def shown(value: Any) -> str:
-    """A value on one line as YAML would have it: texts as they are, None as nothing."""
+    """A value as one line of YAML: strings unquoted, None as an empty string."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -73,7 +73,7 @@ def _with_status(value: dict[str, Any], found: Object) -> dict[str, Any]:
 
 
 class _Claim:
-    """The conversion of one claim's spec. Paths in notes are below the spec as it was given."""
+    """The conversion of one claim's spec. Paths in notes are relative to the original spec."""
 
     def __init__(self, found: Object, around: Surroundings, path: Path, of_template: bool) -> None:
         self.found = found
@@ -83,7 +83,7 @@ class _Claim:
         self.of_template = of_template
 
     def convert(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The spec as it is now."""
+        """The converted spec."""
         devices = spec.get("devices", {})
         if not isinstance(devices, dict):
             return spec
@@ -96,7 +96,7 @@ class _Claim:
         if "resourceClassName" in spec or "deviceClassName" in spec:
             devices = self._classic(spec, devices)
         self._others(spec)
-        # Order is for readers: what is wanted, then how it belongs together, then how it is set up.
+        # In reading order: requests, constraints, configuration.
         ordered = {key: devices[key] for key in ("requests", "constraints", "config") if key in devices}
         return {"devices": ordered | devices} if devices or "devices" in spec else {}
 
@@ -104,7 +104,7 @@ class _Claim:
         return (*self.path, "requests") if "requests" in spec else (*self.path, "devices", "requests")
 
     def _misplaced(self, spec: dict[str, Any], devices: dict[str, Any]) -> dict[str, Any]:
-        """`requests` and `config` that belong into `devices`."""
+        """`requests` and `config` that belong in `devices`."""
         moved: dict[str, Any] = {}
         for key in ("requests", "config"):
             if key in spec and key not in devices:
@@ -196,11 +196,11 @@ class _Claim:
             exactly = {**requests[0]["exactly"], **fields}
             requests[0]["exactly"] = {**exactly, **self._selectors(exactly, self.path)}
         if not requests and spec.get("parametersRef") is not None:
-            # What it refers to is missing, or asks for nothing; the former was reported.
+            # Its reference is missing, which was reported, or asks for nothing.
             return {**devices, "requests": requests}
         why = "a claim asks for devices in requests, each of a device class"
         sure = Confidence.CERTAIN if key == "resourceClassName" else Confidence.LIKELY
-        # What the parameters add to it is noted with them.
+        # The parameters' own notes cover what they add.
         classes = [
             {"name": request["name"], "exactly": {"deviceClassName": request["exactly"]["deviceClassName"]}}
             for request in requests
@@ -212,7 +212,7 @@ class _Claim:
         return devices
 
     def _asked_for(self, spec: dict[str, Any], class_name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The requests and configuration that the parameters mean."""
+        """The requests and configuration for the parameters."""
         requests: list[dict[str, Any]] = []
         configs: list[dict[str, Any]] = []
         inline, reference = spec.get("parameters"), spec.get("parametersRef")
@@ -249,7 +249,7 @@ class _Claim:
     def _no_driver(self, path: Path, class_name: str) -> None:
         self.book.error(
             (*self.path, *path),
-            f"the driver of class {class_name} is not known, so its parameters cannot be interpreted",
+            f"the driver of class {class_name} is unknown, so its parameters cannot be interpreted",
             rule=RULE,
             hint="add the file with the class",
         )
@@ -284,7 +284,7 @@ class _Claim:
         self._add(self._with_driver(asked, driver), class_name, requests, configs)
 
     def _passed_on(self, values: dict[str, Any], inner: Path, parameters: Object) -> Wanted:
-        """Parameters of a driver that is not known: all that can be done is to hand them to it."""
+        """Parameters of an unknown driver: they can only be passed on to it."""
         own = without(values, "apiVersion", "kind", "metadata")
         config = {"apiVersion": parameters.api_version, "kind": parameters.kind, **own}
         why = "the driver may read its parameters from config[].opaque"
@@ -356,7 +356,7 @@ class _Claim:
     # --- fields of the spec that are gone ---
 
     def _constraints(self, spec: dict[str, Any], devices: dict[str, Any]) -> dict[str, Any]:
-        """Constraints in either place; nodes among them are for pods to ask for."""
+        """Constraints in either place; node constraints move to pods."""
         kept: list[Any] = []
         for path, given in (
             (("constraints",), spec.get("constraints")),
@@ -405,7 +405,7 @@ class _Claim:
         )
 
     def _others(self, spec: dict[str, Any]) -> None:
-        """What is left of the spec: each field is converted, dropped with a reason, or an error."""
+        """The remaining fields of the spec: each is converted, dropped with a reason, or an error."""
         known = {
             "devices",
             "requests",

@@ -61,7 +61,7 @@ class _Class:
         self.driver = class_driver(found.given)
 
     def run(self) -> None:
-        """Every field that today's class does not have, then the ones that it has."""
+        """First the fields that a class no longer has, then the others."""
         self.spec["selectors"] = self._selectors()
         for path, key, value in self.fields:
             self._field(path, key, value)
@@ -115,7 +115,7 @@ class _Class:
         )
 
     def _structured(self, path: Path, value: Any) -> None:
-        """A boolean in 1.30; some authors nest what belongs elsewhere in it."""
+        """A boolean in 1.30; some authors nest unrelated fields in it."""
         if isinstance(value, bool) or value is None:
             why = "the scheduler always allocates; drivers publish ResourceSlices"
             self.book.change(path, f"structuredParameters: {shown(value)}", None, why, rule=RULE)
@@ -150,7 +150,7 @@ class _Class:
         )
 
     def _has_controller(self) -> bool:
-        """Whether a driver's controller allocates claims of the class. Before 1.31 that was so unless the class had structured
+        """Whether a driver's controller allocates claims of the class. Before 1.31 it did unless the class had structured
         parameters; in 1.31 the claims say it."""
         if self.found.kind == "ResourceClass":
             return not any(key == "structuredParameters" and value is True for _, key, value in self.fields)
@@ -183,7 +183,7 @@ class _Class:
                 self._vendor_field(key, value, parameters)
 
     def _inline(self, path: Path, value: dict[str, Any]) -> None:
-        """Parameters that an author wrote into the class: what they ask for, every device of the class has."""
+        """Parameters that an author wrote into the class: they become selectors of the class."""
         driver = driver_named(self.driver)
         values, inner = parameters_of(value)
         asked = wanted(values, driver, (*path, *inner), self.book, of_template=True)
@@ -212,7 +212,7 @@ class _Class:
                 self.spec["selectors"].append({"cel": {"expression": f'device.driver != "{driver}" || ({new})'}})
 
     def _vendor_field(self, key: str, value: Any, parameters: Object) -> None:
-        """Fields of vendors' own class parameters: that claims can be shared is always so, anything else is unknown."""
+        """Fields of vendors' class parameters: sharing is always allowed now, anything else is unknown."""
         spec = mapping(value) if key == "spec" else {key: value}
         for name, item in spec.items():
             path = (key, name) if key == "spec" else (key,)
@@ -223,7 +223,7 @@ class _Class:
 
 
 def class_expression(driver: Driver, class_name: str) -> str:
-    """What a class of a driver selects by. Classes of NVIDIA's driver stood for whole GPUs unless parameters said MIG."""
+    """The selectors of a driver's class. Classes of NVIDIA's driver meant whole GPUs unless parameters said MIG."""
     return (
         driver.class_expression
         if driver.class_name and "mig" not in class_name
@@ -232,7 +232,7 @@ def class_expression(driver: Driver, class_name: str) -> str:
 
 
 def convert_selector(selector: Any, path: Path, driver: str | None, book: Notebook) -> Any:
-    """One selector, its expression in the language of today."""
+    """One selector, with its expression in current CEL."""
     if isinstance(selector, str):
         why = "a selector has its expression in cel.expression"
         book.change(path, selector, {"cel": {"expression": selector}}, why, rule=RULE, confidence=Confidence.LIKELY)
@@ -246,7 +246,7 @@ def convert_selector(selector: Any, path: Path, driver: str | None, book: Notebo
 
 
 def translated(expression: str, driver: str | None, path: Path, book: Notebook, *, was_1_30: bool = False) -> str:
-    """The expression in the language of today, with what was done noted."""
+    """The expression in current CEL, with notes about the changes."""
     result = translate(expression, driver, was_1_30=was_1_30)
     for problem in result.problems:
         book.error(path, f"{shown(expression)}: {problem}", rule="cel-expression")

@@ -1,4 +1,4 @@
-"""Opaque configuration: sharing as NVIDIA's driver took it before it settled on `resource.nvidia.com/v1beta1`."""
+"""Opaque configuration: sharing in the forms that NVIDIA's driver accepted before `resource.nvidia.com/v1beta1`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KINDS = frozenset(("GpuConfig", "MigDeviceConfig"))
 
 
 def sharing_config(value: Any, driver: Driver, *, is_mig: bool) -> tuple[dict[str, Any] | None, str]:
-    """Parameters for the driver that share a device as asked; None and why there are none."""
+    """Driver parameters for the requested sharing; or None and the reason."""
     sharing = {"strategy": value} if isinstance(value, str) else value
     if not driver.config_api_version:
-        return None, f"the configuration of driver {driver.name} is not known"
+        return None, f"the configuration format of driver {driver.name} is unknown"
     if not isinstance(sharing, dict) or sharing.get("strategy") not in _STRATEGIES:
         return None, f"expected a strategy: {' or '.join(_STRATEGIES)}"
     unknown = sorted(set(sharing) - {"strategy", "timeSlicingConfig", "mpsConfig"})
@@ -39,7 +39,7 @@ def _with_interval(sharing: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_configs(value: Any, path: Path, book: Notebook) -> Any:
-    """The list `config` of a claim or class, with the parameters that a driver has renamed in today's form."""
+    """The list `config` of a claim or class, with renamed driver parameters updated."""
     if not isinstance(value, list):
         return value
     return [_converted(entry, (*path, index), book) for index, entry in enumerate(value)]

@@ -1,4 +1,4 @@
-"""The order of things: every object of the input, list members included, through the conversions that concern its kind."""
+"""The entry point: runs every object of the input, including list items, through the conversions for its kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VENDOR_PARAMETERS = ("ClaimParameters", "ClassParameters")
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is converted only when asked for, because it works as it is."""
+    """Optional conversions of forms that still work."""
 
     # Extended resources of device plugins to claims.
     migrate: bool = False
@@ -34,14 +34,14 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class ConvertedDocument(msgspec.Struct, frozen=True):
-    """A document of the result, and the one of the input (from 0) that it was; none if it is new."""
+    """A document of the result, and the index of its input document; none if it is new."""
 
     value: Any
     origin: int | None
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """The result in the order of the input, what was done and what could not be. New documents precede what needs them."""
+    """The result in input order, with changes and problems. New documents precede the documents that need them."""
 
     documents: tuple[ConvertedDocument, ...]
     changes: tuple[Change, ...]
@@ -54,7 +54,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 def convert(documents: Sequence[Any], options: Options = Options()) -> Converted:  # noqa: B008 - immutable
-    """Every document in the form of today. What is no object is left as it is."""
+    """Every document in its current form. Documents that are not objects stay unchanged."""
     notes = Notes()
     read = [_objects(value, index, notes) for index, value in enumerate(documents)]
     objects = [found for group in read for found in group]
@@ -79,7 +79,7 @@ def convert(documents: Sequence[Any], options: Options = Options()) -> Converted
 
 
 def _ordered(noted: list[Any]) -> list[Any]:
-    """By document, else in the order in which they were found."""
+    """By document, then in the order of discovery."""
     return sorted(noted, key=lambda note: note.document)
 
 
@@ -87,7 +87,7 @@ def _ordered(noted: list[Any]) -> list[Any]:
 
 
 def _objects(value: Any, document: int, notes: Notes) -> list[Object]:
-    """The object that a document is, or the members of the list that it is."""
+    """The object of a document, or the items of its list."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return []
     if not _is_list(value):
@@ -120,7 +120,7 @@ def _assembled(value: Any, index: int, objects: list[Object]) -> list[ConvertedD
         return [ConvertedDocument(value, index)]
     if not items:
         return []
-    # A typed list says what its members are; members of a plain one say it themselves.
+    # A typed list determines the kind of its items; items of a plain list have their own.
     head = (
         {"apiVersion": "v1", "kind": "List"} if text(value.get("apiVersion")).startswith(f"{RESOURCE_GROUP}/") else {}
     )
@@ -154,7 +154,7 @@ def _convert(found: Object, around: Surroundings) -> None:
 
 
 def _drop_folded(found: Object, around: Surroundings) -> None:
-    """Parameters that are part of claims and classes now."""
+    """Parameters, which are now part of claims and classes."""
     is_core = found.group == RESOURCE_GROUP and found.kind in (CLAIM_PARAMETERS, CLASS_PARAMETERS)
     if around.is_folded(found):
         why = "what it says is part of the claims and classes that referred to it"

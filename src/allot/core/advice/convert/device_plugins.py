@@ -1,8 +1,8 @@
-"""Pods that count devices of a device plugin (`nvidia.com/gpu: 2`), as pods that claim them.
+"""Converts pods that count device plugin devices (`nvidia.com/gpu: 2`) to pods with claims.
 
-Each container gets as many devices as it asked for, by a request of its own; the claims come from a template that is made for
-the pod. Labels of nodes that say what GPUs a node has become selectors. An init container's devices were lent from those of the
-pod's other containers by the kubelet; it names the claim of one that has enough.
+Each container gets as many devices as before, by its own request; the claims come from a template that is created for
+the pod. Node labels about GPUs become selectors. The kubelet lent an init container devices of the
+pod's other containers; it now names the claim of one that has enough.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RULE = "device-plugin"
 MIG_CLASS = "mig.nvidia.com"
 NAME_LENGTH_MAX = 63
 _NVIDIA = "gpu.nvidia.com"
-# Resources of other plugins for parts of the same devices: with them a count of devices means something else.
+# Resources of other plugins for parts of the same devices: they change the meaning of a device count.
 _PARTS = ("nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpu.shared", "nvidia.com/gpumem-percentage")
 
 
 class _Ask(msgspec.Struct, frozen=True):
-    """What one container asks for of one resource."""
+    """One container's request for one resource."""
 
     resource: str
     count: int
@@ -40,7 +40,7 @@ class _Ask(msgspec.Struct, frozen=True):
 
 
 def migrate(objects: Sequence[Object]) -> None:
-    """Every pod of the objects; templates that one needs are put before it."""
+    """Every pod of the objects, each preceded by the templates that it needs."""
     taken = {(found.namespace, found.name) for found in objects if found.kind == "ResourceClaimTemplate"}
     for found in objects:
         if found.value is not None:
@@ -59,7 +59,7 @@ def _migrate(found: Object, taken: set[tuple[str, str]]) -> None:
 
 
 def _name_remaining(found: Object, path: Path, spec: dict[str, Any]) -> None:
-    """Says which devices stay those of a device plugin."""
+    """Reports devices that still need a device plugin."""
     for key in CONTAINERS:
         for index, container in enumerate(members(spec.get(key))):
             resources = mapping(mapping(container).get("resources"))
@@ -77,7 +77,7 @@ def _name_remaining(found: Object, path: Path, spec: dict[str, Any]) -> None:
 
 
 def _is_plugin_resource(name: str) -> bool:
-    """Whether a resource has a name of its own domain, which only device plugins give."""
+    """Whether a resource name has a vendor domain, as only device plugins use."""
     domain, slash, _ = name.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
 
@@ -90,7 +90,7 @@ class _Migration:
         self.book = found.book
         self.path = path
         self.spec = spec
-        # Namespaces and names of templates that there are.
+        # Namespaces and names of existing templates.
         self.taken = taken
         self.templates: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ class _Migration:
         self.lendable: list[tuple[_Ask, str]] = []
 
     def run(self) -> dict[str, Any] | None:
-        """The spec with claims; None if there is nothing to do or it cannot be done."""
+        """The spec with claims; None if there is nothing to do or it is impossible."""
         asked = self._asked("containers"), self._asked("initContainers")
         if asked == ([], []) or self._is_refused(asked[0] + asked[1]):
             return None
@@ -138,7 +138,7 @@ class _Migration:
         return found
 
     def _is_refused(self, asked: list[tuple[int, _Ask]]) -> bool:
-        """Whether there are resources that change what the counts mean."""
+        """Whether other resources change the meaning of the counts."""
         refused = False
         for key in ("containers", "initContainers"):
             for index, container in enumerate(members(self.spec.get(key))):
@@ -156,7 +156,7 @@ class _Migration:
     # --- claims ---
 
     def _claim(self, ask: _Ask, container: str, selectors: list[str], *, is_init: bool) -> str | None:
-        """The name of the pod's claim that the container is to name; none for no devices at all."""
+        """The name of the pod's claim for the container; none if it needs no devices."""
         if ask.count == 0:
             return None
         if is_init:
@@ -221,7 +221,7 @@ class _Migration:
     # --- labels of nodes ---
 
     def _node_labels(self, asked: list[tuple[int, _Ask]]) -> tuple[list[str], dict[str, Any]]:
-        """Selectors that stand for labels about GPUs, and the labels that are left."""
+        """Selectors for labels about GPUs, and the remaining labels."""
         given = mapping(self.spec.get("nodeSelector"))
         if {ask.driver.name for _, ask in asked} != {_NVIDIA}:
             return [], given
@@ -249,7 +249,7 @@ def _claim_name(container: str, resource: str) -> str:
 
 
 def _count(value: Any) -> int | None:
-    """A number of devices; None if it is none."""
+    """A number of devices; None if it is not a number."""
     try:
         quantity = Quantity.parse(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
     except QuantityError:
@@ -260,12 +260,12 @@ def _count(value: Any) -> int | None:
 
 
 def _mig_profile(variant: str) -> str:
-    """`1g.5gb.me` as the driver has it: a plus is not allowed in names of resources."""
+    """`1g.5gb.me` in the driver's form: a plus is not allowed in resource names."""
     return re.sub(r"\.me$", "+me", variant)
 
 
 def _label_selector(key: str, value: Any) -> str | None:
-    """What a label of GPU feature discovery says, about the device itself. Labels have hyphens for spaces."""
+    """What a label of GPU feature discovery says about the device. Labels have hyphens instead of spaces."""
     if not isinstance(value, str):
         return None
     if key == "nvidia.com/gpu.product" and not re.search(r"-(SHARED|MIG-\S+)$", value):

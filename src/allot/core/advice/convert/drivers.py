@@ -1,8 +1,8 @@
-"""What well-known drivers publish and take, as far as old manifests speak of it.
+"""What well-known drivers publish and accept, as far as old manifests refer to it.
 
-A table, not a description of hardware: names of attributes and capacities with their types, the names that older versions of a
+A table of names, not of hardware: attributes and capacities with their types, the names that older versions of a
 driver and authors used for them, device classes, parameter groups of the time before 1.31, and the extended resources of device
-plugins that the driver replaces. Drivers that are not here can still be converted for, with fewer checks.
+plugins that the driver replaces. Manifests for other drivers can be converted with fewer checks.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     attributes: Mapping[str, Type] = {}
     capacities: tuple[str, ...] = ()
-    # Whether there are no attributes and capacities but these.
+    # Whether these are all its attributes and capacities.
     is_complete: bool = False
     # What authors and older versions of the driver call an attribute or capacity, in lower case without - and _.
     aliases: Mapping[str, str] = {}
-    # The class of whole devices, and what its devices are besides being the driver's.
+    # The class of whole devices, and its condition besides the driver.
     class_name: str = ""
     class_condition: str = ""
     # Groups of the parameter kinds of the time before 1.31.
     parameter_groups: tuple[str, ...] = ()
-    # The unit of a memory without one in those parameters.
+    # The unit of a memory amount without one in those parameters.
     memory_unit: str = ""
     # The group and version of its configuration now.
     config_api_version: str = ""
-    # Extended resources of device plugins: the name, or its beginning with a star for what follows it.
+    # Extended resources of device plugins: the name, or a prefix followed by a star.
     extended_resources: tuple[str, ...] = ()
 
     def attribute_named(self, written: str) -> str | None:
-        """The name that the driver publishes for what an author wrote; None if it publishes no such thing."""
+        """The driver's name for what an author wrote; None if it publishes nothing like it."""
         if written in self.attributes or written in self.capacities:
             return written
         plain = re.sub(r"[-_.]", "", written).lower()
@@ -62,13 +62,13 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def offers(self) -> str:
-        """The names of everything it publishes, for messages."""
+        """The names of everything that it publishes, for messages."""
         return ", ".join([*self.attributes, *(f"{name} (capacity)" for name in self.capacities)])
 
     @property
     def class_expression(self) -> str:
-        """What its class of whole devices selects by."""
-        # In the very words of the charts, so that nothing changes where their class is installed already.
+        """The selector of its class of whole devices."""
+        # Exactly as in the charts, so that nothing changes if their class is already installed.
         own = f"device.driver == '{self.name}'" if self.class_condition else f'device.driver == "{self.name}"'
         return f"{own} && {self.class_condition}" if self.class_condition else own
 
@@ -182,7 +182,7 @@ DRIVERS: tuple[Driver, ...] = (
 
 _BY_NAME = {driver.name: driver for driver in DRIVERS}
 _BY_GROUP = {group: driver for driver in DRIVERS for group in driver.parameter_groups}
-# Classes that charts of known drivers install besides the one of whole devices.
+# Classes that charts of known drivers install besides the class of whole devices.
 _OTHER_CLASSES = {
     "mig.nvidia.com": _NVIDIA,
     "vfio.gpu.nvidia.com": _NVIDIA,
@@ -192,7 +192,7 @@ _BY_CLASS = {driver.class_name: driver for driver in DRIVERS if driver.class_nam
 
 
 def driver_named(name: str) -> Driver:
-    """What is known about a driver; of most, only the name."""
+    """What is known about a driver; for most, only the name."""
     return _BY_NAME.get(name) or Driver(name=name)
 
 
@@ -218,7 +218,7 @@ def driver_of_extended_resource(name: str) -> tuple[Driver, str] | None:
 
 
 def identifier(name: str) -> str:
-    """An attribute name of 1.30, a DNS subdomain, as the identifier that it has to be now."""
+    """An attribute name of 1.30, a DNS subdomain, as the identifier that is now required."""
     changed = _NOT_IDENTIFIER.sub("_", name)
     changed = f"_{changed}" if changed[:1].isdigit() else changed
     return changed[:IDENTIFIER_LENGTH_MAX]

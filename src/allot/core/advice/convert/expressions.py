@@ -1,7 +1,7 @@
-"""CEL of selectors: of 1.30, where attributes were maps by type, and of authors who expect sizes and versions to compare.
+"""Converts CEL selectors: of 1.30, where attributes were maps by type, and of authors who compare sizes and versions as text.
 
-Works by edits of the text, so that an expression keeps its layout. What changes is known from the tree; whether the result
-compiles is checked in the end, and an expression that does not is reported, never written differently and left broken.
+Edits the text, so that an expression keeps its layout. The syntax tree determines the edits; the result must
+compile, and an expression that does not is reported and left unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allot.core.cel.syntax.parser import parse
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.semver import Semver, SemverError
 
-# Of every gate that widens the language.
+# With every gate that extends the language.
 _OPTIONS = EnvironmentOptions(list_type_attributes=True, consumable_capacity=True, stored=True)
 _RELATIONS = frozenset(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"))
 _ORDERED = _RELATIONS - {"_==_", "_!=_"}
@@ -32,14 +32,14 @@ _SMALLEST_BYTES = 1024 * 1024
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Why something was done to an expression, and how sure that is."""
+    """The reason for a change to an expression, and its confidence."""
 
     why: str
     confidence: Confidence
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """An expression as it should be, what was done to it, and what could not be."""
+    """A converted expression, its changes, and its problems."""
 
     text: str
     changes: tuple[Note, ...] = ()
@@ -47,7 +47,7 @@ class Translated(msgspec.Struct, frozen=True):
 
     @property
     def confidence(self) -> Confidence:
-        """How sure all changes together are."""
+        """The confidence of all changes together."""
         given = [note.confidence for note in self.changes]
         return max(given, key=lambda confidence: confidence.doubt, default=Confidence.CERTAIN)
 
@@ -58,7 +58,7 @@ class Translated(msgspec.Struct, frozen=True):
 
 
 def translate(text: str, driver_name: str | None, *, was_1_30: bool = False) -> Translated:
-    """An expression in the language of today. The driver is the one that unqualified names belong to, if known."""
+    """An expression in current CEL. driver: the owner of unqualified names, if known."""
     changes: list[Note] = []
     if has_typographic_quotes(text) and not _parses(text) and _parses(with_plain_quotes(text)):
         text = with_plain_quotes(text)
@@ -104,7 +104,7 @@ def member(driver: str, name: str, *, capacity: bool) -> str:
 
 
 def version_text(text: str) -> str | None:
-    """A version as `semver()` takes it, from one that may lack parts; None if it is no version."""
+    """A version as `semver()` accepts it, from one that may lack parts; None if it is not a version."""
     plain = text.strip().removeprefix("v")
     for candidate in (plain, f"{plain}.0", f"{plain}.0.0"):
         try:
@@ -187,7 +187,7 @@ class _Edits:
         return text
 
     def look_at(self, root: Expr) -> None:
-        """Gathers the edits; a node that is edited is not looked into."""
+        """Collects the edits; the children of an edited node are skipped."""
         pending = [root]
         while pending:
             node = pending.pop()
@@ -220,13 +220,13 @@ class _Edits:
         return True
 
     def _operand(self, access: _Access, literal: Literal) -> str | None:
-        """What to compare with by `compareTo`; None when the comparison is fine as it is."""
+        """The argument of `compareTo`; None if the comparison needs no change."""
         value = literal.value
         if access.type is Type.QUANTITY and isinstance(value, str):
             if not _is_quantity(value):
                 self.problems.append(f"{access.name} is a capacity, but {value!r} is not a quantity")
                 return None
-            # Between a capacity and a text there is no comparison that could have been meant instead.
+            # No other comparison between a capacity and a string makes sense.
             was_capacity = access.text == self.parsed.source[access.start : access.end]
             sure = Confidence.CERTAIN if was_capacity else Confidence.LIKELY
             self.notes.append(Note("CEL compares strings, not sizes; capacities are quantities", sure))
@@ -287,7 +287,7 @@ class _Edits:
         return driver_named(self.driver_name)
 
     def _access(self, node: Expr, compared: Literal | None) -> _Access | None:
-        """What an access should be; None for anything else, and for accesses that are right."""
+        """The corrected access; None for anything else, and for correct accesses."""
         inner, conversions = _without_conversions(node)
         found = self._of_1_30(inner) or self._unqualified(inner, conversions) or self._qualified(inner, compared)
         if found is None:
@@ -312,7 +312,7 @@ class _Edits:
         if published is None:
             return None
         self.notes.append(Note("attributes are no longer in maps by type (since 1.31)", Confidence.CERTAIN))
-        # In 1.30 a quantity could be compared with nothing but a quantity, and a version with a version.
+        # In 1.30 quantities compared only with quantities, and versions only with versions.
         return self._as_access(published, old_type == "quantity", None)
 
     def _unqualified(self, node: Expr, conversions: tuple[str, ...]) -> _Access | None:
@@ -365,14 +365,14 @@ class _Edits:
         return not driver.is_complete and isinstance(value, str) and _is_size(value)
 
     def _published(self, name: str, old_type: str | None) -> str | None:
-        """The name that the driver publishes; None, with a problem, when that cannot be said."""
+        """The name that the driver publishes; None, with a problem, if it is unknown."""
         if old_type is not None and old_type not in _OLD_TYPES:
             self.problems.append(
                 f"attributes.{old_type} did not exist in 1.30 either: expected {', '.join(sorted(_OLD_TYPES))}"
             )
             return None
         if self.driver_name is None:
-            self.problems.append(f"attribute {name!r} belongs to a driver that is not known")
+            self.problems.append(f"attribute {name!r} belongs to an unknown driver")
             return None
         published = self._driver.attribute_named(name)
         if published is None:
@@ -426,7 +426,7 @@ class _Edits:
 
 
 def _without_conversions(node: Expr) -> tuple[Expr, tuple[str, ...]]:
-    """What is left without `.quantity()`, `.value()` and the like, which no type has."""
+    """The expression without `.quantity()`, `.value()` and similar calls, which no type has."""
     names: list[str] = []
     while (
         isinstance(node, Call)
@@ -447,7 +447,7 @@ def _indexed(node: Expr) -> tuple[str | None, Expr]:
 
 
 def _old_map_type(node: Expr) -> str | None:
-    """The type of the map of 1.30 that a node is: `attributes.string`."""
+    """The type of a 1.30 attribute map: `attributes.string`."""
     if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == "attributes":
         return node.field
     return None
@@ -466,5 +466,5 @@ def _is_quantity(text: str) -> bool:
 
 
 def _is_size(text: str) -> bool:
-    """Whether a text is an amount with a unit of sizes."""
+    """Whether a text is an amount with a size unit."""
     return _is_quantity(text) and text[-1:] in "iKMGTPEk" and any(character.isdigit() for character in text)

@@ -1,7 +1,7 @@
 """Pod groups: earlier versions of scheduling.k8s.io, and the dialects of other schedulers.
 
-A group of another scheduler works where that scheduler runs, so it is converted only when asked for. What such a group says
-besides how many pods start together is named when it is left behind.
+A group of another scheduler works where that scheduler runs, so it is converted only on request. Fields without an
+equivalent are reported when they are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DISRUPTION: dict[str, dict[str, Any]] = {"Pod": {"single": {}}, "PodGroup": {"a
 
 
 class _Dialect(msgspec.Struct, frozen=True):
-    """Another scheduler's pod groups."""
+    """The pod groups of another scheduler."""
 
     scheduler: str
     # How pods name their group: a map of their metadata, and the key in it.
@@ -118,7 +118,7 @@ def _with_disruption(spec: dict[str, Any], path: Path, found: Object) -> dict[st
 
 
 def convert_gangs(objects: Sequence[Object], *, wanted: bool) -> None:
-    """Other schedulers' groups to scheduling.k8s.io, with the pods that name them; a warning when that is not wanted."""
+    """Other schedulers' groups to scheduling.k8s.io, with the pods that name them; just a warning if not requested."""
     groups = [
         found for found in objects if found.kind == "PodGroup" and found.group in _DIALECTS and found.value is not None
     ]
@@ -129,7 +129,7 @@ def convert_gangs(objects: Sequence[Object], *, wanted: bool) -> None:
         else:
             found.book.warning(
                 ("apiVersion",),
-                f"{found.api_version} PodGroup is of {dialect.scheduler}, and needs its definition and its scheduler",
+                f"{found.api_version} PodGroup is a group of {dialect.scheduler}, and needs its CRD and its scheduler",
                 rule=RULE,
                 hint="--gangs converts it to a PodGroup of scheduling.k8s.io, which Kubernetes' own scheduler and allot's support",
             )
@@ -162,7 +162,7 @@ def _convert_group(found: Object, dialect: _Dialect) -> None:
 
 
 def _share_priority(group: Object, objects: Sequence[Object]) -> None:
-    """The pods of a group have its priority, or it has theirs: scheduling.k8s.io schedules no group of which they differ."""
+    """Align the priorities of a group and its pods: scheduling.k8s.io refuses a group if they differ."""
     if group.api_version == API_VERSION or group.present.get("apiVersion") != API_VERSION:
         return
     pods = [
@@ -187,7 +187,7 @@ def _share_priority(group: Object, objects: Sequence[Object]) -> None:
 
 
 def _convert_members(found: Object) -> None:
-    """Pods that name their group by a label or annotation name it in their spec."""
+    """Pods that name their group in a label or annotation now name it in their spec."""
     for path in pod_spec_paths(found.present):
         if path[-1:] != ("spec",):
             continue

@@ -1,4 +1,4 @@
-"""Slips that can happen in any object: names beside `metadata`, and texts in the quotes of print."""
+"""Common mistakes in any object: names beside `metadata`, and strings in typographic quotes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from allot.core.advice.places import Path
 from allot.core.advice.typography import is_quoted_in_print, with_plain_quotes
 
 _METADATA = ("name", "generateName", "namespace", "labels", "annotations")
-# Groups of kinds that have nothing but these beside metadata; other kinds may have a name of their own there.
+# Groups whose kinds have only these fields beside metadata; other kinds may have a `name` there.
 _GROUPS = frozenset(("", "apps", "batch", "resource.k8s.io", "scheduling.k8s.io"))
 
 
 def move_names(found: Object) -> None:
-    """`name:` at the top belongs into metadata."""
+    """`name:` at the top level belongs in metadata."""
     if found.group not in _GROUPS:
         return
     value = dict(found.present)
@@ -33,7 +33,7 @@ def move_names(found: Object) -> None:
 
 
 def mend_quotes(found: Object) -> None:
-    """Texts that stand in quotes of print as a whole, which YAML takes for part of the text."""
+    """Strings entirely in typographic quotes, which YAML treats as part of the string."""
     found.value = _mended(found.present, (), found)
 
 
@@ -44,7 +44,7 @@ def _mended(value: Any, path: Path, found: Object) -> Any:
         return [_mended(item, (*path, index), found) for index, item in enumerate(value)]
     if not isinstance(value, str) or not is_quoted_in_print(value):
         return value
-    # Quotes inside stay as they are unless they are of print too, as in a quoted expression.
+    # Inner quotes stay unless they are typographic too, as in a quoted expression.
     new = with_plain_quotes(value)[1:-1]
     why = "typographic quotes are part of the text in YAML"
     found.book.change(path, value, new, why, rule="typographic-quotes", confidence=Confidence.LIKELY)

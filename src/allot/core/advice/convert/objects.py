@@ -1,6 +1,6 @@
-"""The objects of the input while they are converted, and the few steps that every conversion of JSON values needs.
+"""The objects of the input during conversion, and helpers for JSON values.
 
-Values of unexpected types are looked at as if they were absent and stay where they are: validation names them.
+Values of unexpected types count as absent and stay in place: validation reports them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ DEFAULT_NAMESPACE = "default"
 
 
 class Object:
-    """One object of the input: its value as converted so far, and the notes about it. None as value: it is gone."""
+    """One object of the input: its value as converted so far, and its notes. A value of None: it was dropped."""
 
     def __init__(self, value: dict[str, Any], book: Notebook) -> None:
         self.value: dict[str, Any] | None = value
         self.given = value
         self.book = book
-        # Objects that it needs and the input does not have; they come before it.
+        # New objects that it needs; they precede it.
         self.needs: list[dict[str, Any]] = []
 
     @property
     def present(self) -> dict[str, Any]:
-        """The value of an object that is not gone."""
+        """The value of an object that was not dropped."""
         assert self.value is not None, "asked for the value of an object that was dropped"
         return self.value
 
@@ -49,12 +49,12 @@ class Object:
 
     @property
     def name(self) -> str:
-        """The name, when the conversion has found it."""
+        """The name, if found."""
         return text(mapping(mapping(self.value or self.given).get("metadata")).get("name"))
 
     @property
     def namespace(self) -> str:
-        """The namespace; an object without one is in `default`, as far as names are matched."""
+        """The namespace; `default` for an object without one."""
         return text(mapping(mapping(self.value or self.given).get("metadata")).get("namespace")) or DEFAULT_NAMESPACE
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ def without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def at(value: Any, path: Path) -> Any:
-    """What is at the path; None if nothing is."""
+    """The value at the path; None if there is none."""
     for step in path:
         if isinstance(step, str):
             value = mapping(value).get(step)
@@ -93,7 +93,7 @@ def at(value: Any, path: Path) -> Any:
 
 
 def put(value: Any, path: Path, new: Any) -> Any:
-    """The value with something else at the path; what leads there is copied, and must be there but for the last key."""
+    """The value with a new value at the path; the parents are copied, and must exist except for the last key."""
     if not path:
         return new
     step = path[0]

@@ -1,4 +1,4 @@
-"""Parameters of claims before 1.31, by reference or (as authors have it) inline, as requests, selectors and configuration.
+"""Converts parameters of claims before 1.31, referenced or (as some authors write) inline, to requests, selectors and configuration.
 
 Only keys with a known meaning are converted. An unknown key is an error that names the key, its value and what the driver
 publishes: it may have restricted what a workload gets.
@@ -29,14 +29,14 @@ _OPERATORS = {
     "GreaterThan": ">",
     "GreaterThanOrEqualTo": ">=",
 }
-# Also as authors write them.
+# Including spellings that authors use.
 _JOINTS = {"andExpression": " && ", "andExpressions": " && ", "orExpression": " || ", "orExpressions": " || "}
 _NESTING_MAX = 20
 _SMALLEST_BYTES = 1024 * 1024
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What parameters ask for: devices of one request, and configuration for the driver."""
+    """The meaning of parameters: devices of one request, and configuration for the driver."""
 
     count: int | None = None
     class_name: str | None = None
@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(values: dict[str, Any], driver: Driver, path: Path, book: Notebook, *, of_template: bool) -> Wanted:
-    """What the keys of a parameters object or of inline parameters mean; problems are noted in the book."""
+    """The meaning of a parameters object or of inline parameters; problems are noted in the book."""
     reading = _Reading(driver, book, of_template)
     for key, value in values.items():
         if key not in ("apiVersion", "kind", "metadata"):
@@ -154,7 +154,7 @@ class _Reading:
         return bool(known) and self.driver.attribute_named(key) in known
 
     def _attribute(self, name: str, value: Any, path: Path, *, is_named: bool) -> None:
-        """`memory: 80Gi`, `productName: Tesla T4`: at least so much, the version or newer, the very text."""
+        """`memory: 80Gi`, `productName: Tesla T4`: at least this amount, this version or newer, exactly this text."""
         if name == "profile":
             self._profile(value, path)
             return
@@ -164,7 +164,7 @@ class _Reading:
             and isinstance(value, str)
             and "*" not in value
         ):
-            # `model: H100` is no product name, but part of one.
+            # `model: H100` is part of a product name.
             value = f"*{value}*"
         comparison = self._comparison(name, value, ">=", path)
         if comparison is not None:
@@ -209,7 +209,7 @@ class _Reading:
             else:
                 parts.append(self._property(key, value, (*path, key)))
         known = [part for part in parts if part is not None]
-        # A part that is missing was reported.
+        # A missing part was reported.
         return _all(known, " && ") if len(known) == len(parts) else None
 
     def _joined(self, key: str, value: Any, path: Path, depth: int) -> str | None:
@@ -265,7 +265,7 @@ def _quantity_text(value: Any, unit: str) -> str | None:
     text = f"{value}{unit}" if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         return None
-    # People write GB for what a quantity calls G.
+    # Users write GB where a quantity has G.
     text = re.sub(r"\s*([KMGT]i?)[Bb]$", r"\1", text.strip())
     try:
         Quantity.parse(text)
@@ -275,7 +275,7 @@ def _quantity_text(value: Any, unit: str) -> str | None:
 
 
 def _glob(access: str, pattern: str) -> str:
-    """A text that is compared without regard to case, in which a star stands for anything."""
+    """A case-insensitive pattern, in which a star matches anything."""
     lowered = pattern.lower()
     if "*" not in lowered:
         return f"{access}.lowerAscii() == {quoted(lowered)}"
@@ -290,7 +290,7 @@ def _all(parts: list[str], operator: str) -> str:
 
 
 def parameters_of(value: dict[str, Any]) -> tuple[dict[str, Any], Path]:
-    """The keys of a parameters object, which are in `spec` or, as authors have it, beside `kind`; and where."""
+    """The keys of a parameters object, which are in `spec` or, as some authors write, beside `kind`; and their path."""
     if "spec" in value:
         return mapping(value["spec"]), ("spec",)
     return value, ()

@@ -1,4 +1,4 @@
-"""Pods, wherever their spec is: how they name claims, and the nodes that claims and classes used to ask for."""
+"""Pods in any object: how they name claims, and node requirements that used to be in claims and classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.core.advice.places import Path
 from allot.core.advice.pod_templates import CONTAINERS, pod_spec_paths
 
 RULE = "pod-claims"
-# What the field is called, and what authors call it.
+# The field's name, and what authors write.
 _REFERENCES = {
     "resourceClaimName": "resourceClaimName",
     "resourceClaimTemplateName": "resourceClaimTemplateName",
@@ -20,7 +20,7 @@ _REFERENCES = {
     "resourceClaim": "resourceClaimName",
     "claimName": "resourceClaimName",
 }
-# Mappings around the reference that there were, and until when.
+# Former wrappers around the reference, and the version that removed them.
 _WRAPPERS = {"source": "1.31", "claim": "1.26"}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY: Path = ("affinity", "nodeAffinity", _REQUIRED)
@@ -62,7 +62,7 @@ def _with_claims(spec: dict[str, Any], path: Path, found: Object) -> dict[str, A
 
 
 def _entry(entry: dict[str, Any], path: Path, found: Object) -> dict[str, Any]:
-    """One of the pod's claims: without `source` around it, and with the right name of the field."""
+    """One of the pod's claims: without the `source` wrapper, and with the right field name."""
     result = entry
     for wrapper in _WRAPPERS:
         if wrapper not in entry:
@@ -113,7 +113,7 @@ def _container(container: dict[str, Any], path: Path, found: Object) -> dict[str
 
 
 def require_nodes(around: Surroundings) -> None:
-    """Pods ask for the nodes that their claims, or the classes of their claims, asked for."""
+    """Move node requirements of claims and classes to their pods."""
     for requirement in around.requirements:
         users = [
             (found, path)
@@ -184,7 +184,7 @@ def _require(requirement: NodeRequirement, found: Object, path: Path) -> None:
 
 
 def _with_labels(requirement: NodeRequirement, found: Object, spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The pod's node selector with the labels; None, with an error, if it asks for others."""
+    """The pod's node selector with the labels; None, with an error, if they conflict."""
     labels, selector = requirement.labels or {}, mapping(spec.get("nodeSelector"))
     for key, label in labels.items():
         if selector.get(key, label) != label:
@@ -198,7 +198,7 @@ def _with_labels(requirement: NodeRequirement, found: Object, spec: dict[str, An
 
 
 def _with_terms(requirement: NodeRequirement, found: Object, spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The pod's affinity with the terms; None, with an error, if it has terms of its own."""
+    """The pod's affinity with the terms; None, with an error, if it already has terms."""
     required = {"nodeSelectorTerms": requirement.terms}
     if at(spec, _AFFINITY) not in (None, required):
         requirement.owner.book.error(

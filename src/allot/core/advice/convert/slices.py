@@ -66,7 +66,7 @@ def _has_bare_capacity(device: Any) -> bool:
 
 
 def _device(device: Any, path: Path, found: Object) -> Any:
-    """A device in today's shape, but for capacities without `value` and mappings of 1.36."""
+    """A device in the current form, except for capacities without `value` and mappings of 1.36."""
     if not isinstance(device, dict):
         return device
     capacity = mapping(device.get("capacity"))

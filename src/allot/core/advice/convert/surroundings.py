@@ -1,5 +1,5 @@
-"""What the rest of the input says about an object: whose driver a class is of, which parameters a claim refers to, and which
-pods use a claim that used to restrict the nodes they run on."""
+"""What the rest of the input says about an object: the driver of a class, the parameters of a claim, and the
+pods of a claim that used to restrict nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Key = tuple[str, str, str, str]
 
 
 class NodeRequirement(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that an object which is no pod asked for; pods have to say it now."""
+    """A node requirement of an object other than a pod; it must move to pods."""
 
     owner: Object
     path: Path
     # One of the two: labels that a node has, or terms of a node selector.
     labels: dict[str, str] | None = None
     terms: list[Any] | None = None
-    # Whose pods: kind, namespace (none for classes) and name.
+    # The owner: kind, namespace (none for classes) and name.
     kind: str
     namespace: str
     name: str
@@ -53,7 +53,7 @@ class Surroundings:
             driver = class_driver(found.given)
             if driver:
                 self._drivers[found.name] = driver
-        # Any kind may be parameters; that one is, is known when something refers to it.
+        # Any kind may be parameters; a reference to it decides.
         self._parameters[found.group, found.kind, found.namespace, found.name] = found
         for path in (("spec",), ("spec", "spec")) if found.group == RESOURCE_GROUP else ():
             spec = mapping(at(found.given, path))
@@ -65,13 +65,13 @@ class Surroundings:
             self._generated[key] = found
 
     def driver_of(self, class_name: str) -> Driver | None:
-        """The driver of a class, from the input or because charts install it."""
+        """The driver of a class, from the input or from well-known charts."""
         if class_name in self._drivers:
             return driver_named(self._drivers[class_name])
         return driver_of_class(class_name)
 
     def referenced(self, reference: dict[str, Any], namespace: str) -> Object | None:
-        """The parameters that a reference leads to: core ones if some were generated, else the vendor's own."""
+        """The parameters behind a reference: generated core ones if there are any, else the vendor's."""
         key = _reference(reference, text(reference.get("namespace")) or namespace)
         own = self._parameters.get(key)
         generated = self._generated.get(key)
@@ -85,25 +85,25 @@ class Surroundings:
         return class_name in self._controlled
 
     def is_folded(self, found: Object) -> bool:
-        """Whether parameters became part of something."""
+        """Whether parameters were used."""
         return id(found) in self._folded
 
 
 def _given_classes(spec: dict[str, Any]) -> Iterable[str]:
-    """The classes that a claim of 1.31 or later names, in the form of any of these versions."""
+    """The classes that a claim of 1.31 or later names, in any of these versions."""
     for request in map(mapping, members(at(spec, ("devices", "requests")))):
         yield text(request.get("deviceClassName"))
     yield from classes_of(spec)
 
 
 def _reference(reference: dict[str, Any], namespace: str) -> _Key:
-    # Authors write apiVersion where the API had apiGroup, and versions where it had groups.
+    # Authors write apiVersion instead of apiGroup, and versions instead of groups.
     group = text(reference.get("apiGroup")) or text(reference.get("apiVersion"))
     return group.partition("/")[0], text(reference.get("kind")), namespace, text(reference.get("name"))
 
 
 def class_driver(value: dict[str, Any]) -> str:
-    """The driver of a class in any of its forms; empty when it does not say one."""
+    """The driver of a class in any of its forms; empty if it names none."""
     for path in (("driverName",), ("spec", "driverName"), ("structuredParameters", "generatedFrom", "driverName")):
         found = text(at(value, path))
         if found:
@@ -117,7 +117,7 @@ def class_driver(value: dict[str, Any]) -> str:
 
 
 def classes_of(spec: Any) -> Iterable[str]:
-    """The classes that a claim's requests name, in today's form."""
+    """The classes that a claim's requests name, in the current form."""
     for request in members(at(spec, ("devices", "requests"))):
         yield text(at(request, ("exactly", "deviceClassName")))
         for alternative in members(mapping(request).get("firstAvailable")):

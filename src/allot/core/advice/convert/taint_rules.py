@@ -1,4 +1,4 @@
-"""DeviceTaintRule: the same in all versions, but for selection by class and CEL, which 1.35 removed."""
+"""DeviceTaintRule: unchanged in all versions, except for selection by class and CEL, which 1.35 removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def convert_taint_rule(found: Object) -> None:
     selector = mapping(at(found.present, ("spec", "deviceSelector")))
     for name in ("deviceClassName", "selectors"):
         if selector.get(name):
-            # Without it, an empty selector may be left, which taints every device.
+            # Dropping it may leave an empty selector, which taints every device.
             found.book.error(
                 ("spec", "deviceSelector", name),
                 f"{name}: {shown(selector[name])} was removed in Kubernetes 1.35 and restricts which devices are tainted",

@@ -1,5 +1,5 @@
-"""What controllers do after a change: claims are made from templates, claims of pods that are gone go, devices that nobody uses
-become free. As much of it as decides whether a pod can be scheduled then.
+"""What controllers do after a change: they create claims from templates, delete claims of deleted pods and free devices without
+users. Only what decides whether a pod can then be scheduled.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Owner = core_v1.Pod | PodGroup
 
 
 def settle(what_if: WhatIfCluster, journal: Journal, pods: list[tuple[str, str]]) -> None:
-    """Do what follows from the changes in the journal. pods: those that are asked about, by namespace and name; only their
-    claims are made."""
+    """Do what follows from the changes in the journal. pods: those in question, by namespace and name; only their
+    claims are created."""
     changed = [key for key, _ in journal]
     before = {key: object_ for key, object_ in journal if object_ is not None}
     for (type_, namespace, name), object_ in list(before.items()):
@@ -72,7 +72,7 @@ def _pod_is_gone(what_if: WhatIfCluster, pod: core_v1.Pod, journal: Journal) -> 
 
 
 def make_claims(what_if: WhatIfCluster, pod: core_v1.Pod, journal: Journal) -> str:
-    """Make the claims of a pod, and of its group, that are not there yet; what is told if that fails."""
+    """Create the missing claims of a pod and of its group; returns the error if that fails."""
     group = what_if.claims.pod_group_of(pod)
     if group is not None:
         told = _made(what_if, group, journal)
@@ -93,7 +93,7 @@ def _made(what_if: WhatIfCluster, owner: Owner, journal: Journal) -> str:
         questions = [action for action in actions if isinstance(action, LookUp)]
         if not questions:
             break
-        # Nothing lags behind here: what is not known is not there.
+        # No cache lags behind here: an unknown object does not exist.
         answers = {**answers, **dict.fromkeys(questions)}
     names: dict[str, str] = {}
     for action in actions:
@@ -126,7 +126,7 @@ def _recorded(owner: Owner, names: dict[str, str]) -> Owner:
 
 
 def creation_refusal(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
-    """Why the API server would not take a new claim; empty if it would."""
+    """Why the API server would refuse a new claim; empty if it would accept it."""
     namespace = claim.metadata.namespace
     found = what_if.get(core_v1.Namespace, namespace)
     if found is not None:
@@ -144,7 +144,7 @@ def creation_refusal(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
 
 
 def _with_status(quota: observed_v1.ResourceQuota) -> dict[str, object]:
-    """A quota as it is once its controller has seen a change of its limits."""
+    """A quota after its controller has seen a change of its limits."""
     value = as_json(quota)
     hard = value.get("spec", {}).get("hard", {})
     used = value.get("status", {}).get("used", {})
@@ -152,7 +152,7 @@ def _with_status(quota: observed_v1.ResourceQuota) -> dict[str, object]:
 
 
 class _View:
-    """The cluster as the controller for claims sees it."""
+    """The cluster as the resource claim controller sees it."""
 
     def __init__(self, what_if: WhatIfCluster) -> None:
         self._what_if = what_if
@@ -174,7 +174,7 @@ class _View:
         return self._one(api.ResourceClaimTemplate, key)  # type: ignore[return-value]
 
     def claims_made_for(self, uid: str) -> Iterator[api.ResourceClaim]:
-        """The claims that were made for the pod or PodGroup with that uid."""
+        """The claims that were created for the pod or PodGroup with that uid."""
         for claim in self._what_if.all(api.ResourceClaim):
             if uid in owner_uids(claim):
                 yield claim

@@ -1,4 +1,4 @@
-"""The question and the answer: finds what is asked about in a snapshot and explains it."""
+"""Finds the object in question in a snapshot and explains it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import in_version
-from allot.core.advice.snapshot import Snapshot
+from allot.core.advice.snapshot import Snapshot, snapshot_kind
 from allot.core.advice.what_if import WhatIfCluster, full_name, meta
 from allot.core.autoscaling.pools import Pool
 from allot.core.features import DEFAULT_GATES, FeatureGates
@@ -28,22 +28,31 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, minimum_of
 
 _WITH_GANG = "waits with its gang: "
 _PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
 
 
 def _of_many(line: str) -> str:
-    """What is said of one pod, said of several."""
+    """A sentence about one pod, in the plural."""
     for one, many in _PLURALS:
         if line.startswith(one):
             return many + line.removeprefix(one)
     return line
 
 
+def _of_member(cause: str, group: PodGroup, pod: core_v1.Pod) -> str:
+    """Why a gang waits, said of one of its pods. A scheduler that makes a group for each pod names it after the pod: then the
+    pod stands for it."""
+    name, of_group = full_name(pod), full_name(group)
+    if minimum_of(group) <= 1 and pod.metadata.name in group.metadata.name:
+        return cause.replace(f"gang {of_group}", name).replace(of_group, name)
+    return f"{name} {_WITH_GANG}{cause}"
+
+
 class NotFound(Exception):
-    """What is asked about is not in the snapshot."""
+    """The object in question is not in the snapshot."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -52,7 +61,7 @@ class NotFound(Exception):
 
 
 class Explainer:
-    """A snapshot that questions are asked about."""
+    """A snapshot that answers questions."""
 
     def __init__(
         self,
@@ -61,8 +70,8 @@ class Explainer:
         *,
         pools: Sequence[Pool] = (),
     ) -> None:
-        """snapshot: or a cluster that was made of one, whose gates count then. pools: what an autoscaler could buy nodes of; without
-        them, what the cluster's own has said is told."""
+        """snapshot: or a cluster made from one, whose gates then count. pools: what an autoscaler could add nodes from; without
+        them, the last events of the cluster's own autoscaler are shown."""
         self._pools = pools
         self._what_if = snapshot if isinstance(snapshot, WhatIfCluster) else WhatIfCluster(snapshot, gates)
         self._scene = Scene(self._what_if, self._pod_of_workload)
@@ -77,14 +86,14 @@ class Explainer:
         waits = not pod.spec.node_name and pod.status.phase not in FINISHED
         if group is not None and waits and before_scheduling(what_if, pod) is None:
             found = explain_gang(what_if, group, briefly=briefly)
-            found = replace(found, kind="Pod", name=name, cause=f"{namespace}/{name} {_WITH_GANG}{found.cause}")
+            found = replace(found, kind="Pod", name=name, cause=_of_member(found.cause, group, pod))
         else:
             found = explain_pod(what_if, pod, briefly=briefly)
         if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):
             return self._served(found)
         supply = self._node_supply(pod)
         if not self._pools and not gets_node(supply):
-            found = at_maximum(found, supply)
+            found = at_maximum(self._what_if, found, supply)
         return self._served(replace(found, autoscaler=supply))
 
     def _served(self, found: Explanation) -> Explanation:
@@ -111,7 +120,7 @@ class Explainer:
         return self._served(explain_gang(self._what_if, group, briefly=False))
 
     def queue(self, name: str) -> Explanation:
-        """Why jobs of a queue wait, and who has to give back what."""
+        """Why jobs of a queue wait, and who must give back what."""
         tree = self._what_if.machine.book.tree
         self._what_if.machine.book.settle_total()
         queue = tree.get(name)
@@ -121,7 +130,7 @@ class Explainer:
         return explain_queue(self._what_if, queue, self.pod)
 
     def claim(self, namespace: str, name: str) -> Explanation:
-        """Why a claim has no devices, or which it has."""
+        """Why a claim has no devices, or which ones it has."""
         claim = self._what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
             raise self._not_found("claim", namespace, name, api.ResourceClaim)
@@ -143,13 +152,14 @@ class Explainer:
     def workload(self, word: str, namespace: str, name: str) -> Explanation:
         """Why a workload, a volume claim or a service is not as wanted. word: one of `workloads.answer.BY_WORD`."""
         kind = BY_WORD[word]
+        namespace = namespace if snapshot_kind(kind.type).namespaced else ""
         object_ = self._what_if.get(kind.type, name, namespace)
         if object_ is None:
             raise self._not_found(kind.words[0], namespace, name, kind.type)
         return explain_workload(self._scene, kind, object_, briefly=False)
 
     def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
-        """Every workload that is not as wanted, only its cause. None: of all namespaces."""
+        """Every workload that is not as wanted, with its cause only. None: all namespaces."""
         return wrong_workloads(self._scene, namespace)
 
     def _pod_of_workload(self, pod: core_v1.Pod, briefly: bool) -> Explanation:
@@ -163,8 +173,8 @@ class Explainer:
         return said("ResourceClaim", claim, State.PLACED, Reason.PLACED, cause)
 
     def overview(self, namespace: str | None) -> Iterator[str]:
-        """A line for every workload that is not as wanted, and for every pod of none that does not run; for all of a gang, or with
-        the same cause, one line with their names."""
+        """A line for every workload that is not as wanted, and for every other pod that does not run. Pods of one gang, or with
+        the same cause, share a line."""
         told = set()
         for found in self.wrong_workloads(namespace):
             told.add((found.kind, f"{found.namespace}/{found.name}"))
@@ -188,7 +198,7 @@ class Explainer:
             yield f"{listed(pods)} {_of_many(line) if len(pods) > 1 else line}"
 
     def pending(self, namespace: str | None) -> list[tuple[str, str]]:
-        """Pods that do not run, by namespace and name. None: of all namespaces."""
+        """Pods that do not run, by namespace and name. None: all namespaces."""
         return sorted(
             (pod.metadata.namespace, pod.metadata.name)
             for pod in self._what_if.all(core_v1.Pod)
@@ -206,4 +216,4 @@ class Explainer:
             hint = f"there is one in namespace {listed(elsewhere)}: -n {elsewhere[0]}"
         elif (meant := nearest(name, here)) is not None:
             hint = f"did you mean {meant}?"
-        return NotFound(f"{word} {namespace}/{name}: not found", hint)
+        return NotFound(f"{word} {f'{namespace}/' if namespace else ''}{name}: not found", hint)

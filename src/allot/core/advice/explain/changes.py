@@ -1,4 +1,4 @@
-"""Which candidates help: each is put into force, the decision is made again, and everything is taken back."""
+"""Which candidates help: each is applied, decided again, and reverted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 
 CHANGES_MAX = 4
-# Of changes of one kind.
+# For changes of one kind.
 _PER_RANK_MAX = 2
 _TRIES_MAX = 40
-# On a large cluster, or with many jobs in queues, a try takes long.
+# On a large cluster, or with many queued jobs, one attempt takes long.
 _LARGE_MIN = 500
 _LARGE_TRIES_MAX = 4
 _NEAR_MAX = 32
@@ -27,8 +27,8 @@ _NEAR_MAX = 32
 def helpful(
     what_if: WhatIfCluster, subject: Subject, diagnosis: Diagnosis, near: Sequence[str] = ()
 ) -> tuple[Change, ...]:
-    """Candidates that were tried and help, the smallest first; and advice that cannot be tried. near: the nodes that come
-    closest; on a large cluster only some of these are looked at, some others, and those that are changed."""
+    """Candidates that were tried and help, smallest first, and advice that cannot be tried. near: the nodes that come
+    closest; on a large cluster only some of these, some others, and the changed nodes are considered."""
     is_large = len(what_if.cluster.nodes) >= _LARGE_MIN or len(what_if.machine.jobs()) >= _LARGE_MIN
     tries = _LARGE_TRIES_MAX if is_large else _TRIES_MAX
     names = list(what_if.cluster.nodes)
@@ -36,6 +36,7 @@ def helpful(
     found: list[Change] = []
     tried: set[bytes] = set()
     helped: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
         key = msgspec.json.encode(candidate.patches)
         if (
@@ -46,12 +47,16 @@ def helpful(
             continue
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
+        if is_large and attempts.get(candidate.rank, 0) >= _PER_RANK_MAX:
+            # Few can be tried: not all of one kind.
+            continue
+        attempts[candidate.rank] = attempts.get(candidate.rank, 0) + 1
         tried.add(key)
         if any(
             set(map(msgspec.json.encode, less.patches)) < set(map(msgspec.json.encode, candidate.patches))
             for less in found
         ):
-            # A part of it is enough.
+            # Part of it is enough.
             continue
         among = {*some, *_touched(what_if, candidate.patches)} if is_large else None
         outcome = would_help(what_if, subject, candidate.patches, among)
@@ -78,7 +83,7 @@ def _goes(leaving: Sequence[str]) -> str:
 
 
 def _touched(what_if: WhatIfCluster, patches: Sequence[Patch]) -> Iterator[str]:
-    """Nodes that patches change, make, or take pods from."""
+    """Nodes that patches change, create, or remove pods from."""
     for patch in patches:
         if patch.object is not None and patch.object.get("kind") == "Node":
             yield str(patch.object["metadata"]["name"])

@@ -1,7 +1,7 @@
-"""What stands between the requests of a pod and the devices of the whole cluster.
+"""Why the devices of the whole cluster do not satisfy the requests of a pod.
 
-The allocator's own survey of a node is asked of every node; here its findings are added up, per request and per node, so that
-the whole cluster can be described in a few lines and the nearest node be found.
+Adds up the allocator's survey of every node, per request and per node, so that a few lines describe
+the whole cluster and the nearest node can be found.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from allot.core.selectors import nodes_named
 
 SHOWN_MAX = 3
 _HOLDERS_MAX = 5
-# Sorts behind every time.
+# Sorts after every time.
 _NEVER = "~"
-# Obstacles because of which a device does not count as one of the class on a node.
+# A device with one of these obstacles does not count as a device of the class on a node.
 OUTSIDE = (Obstacle.NOT_IN_CLASS, Obstacle.NOT_ON_NODE)
-# Obstacles that are there because others have something.
+# Obstacles caused by what others hold.
 TAKEN = (Obstacle.IN_USE, Obstacle.COUNTER, Obstacle.CAPACITY, Obstacle.COMPATIBILITY_GROUP)
 
 
 class Tally(msgspec.Struct):
-    """Devices with which the same is wrong."""
+    """Devices with the same obstacle."""
 
     reason: DeviceReason
     count: int = 0
@@ -99,7 +99,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The class that is asked for."""
+        """The requested class."""
         return self.leaf.request.device_class_name
 
 
@@ -143,7 +143,7 @@ class DeviceSurvey:
         return found
 
     def on_node(self, info: NodeInfo) -> tuple[RequestReason, ...]:
-        """Why the claims cannot be had on a node, by the allocator; empty if they can, or if it fails with an error."""
+        """The allocator's reasons why a node cannot satisfy the claims; empty if it can, or if the allocator fails with an error."""
         variant = self.fit.lacking(info)
         if not isinstance(variant, Variant) or not variant.claims:
             return ()
@@ -156,7 +156,7 @@ class DeviceSurvey:
     # --- for the report ---
 
     def reports(self, together: Mapping[str, str]) -> tuple[RequestReport, ...]:
-        """Each request in numbers. together: what keeps the free devices of a request apart, by its name."""
+        """Each request in numbers. together: why the free devices of a request cannot be combined, by request name."""
         return tuple(self._report(wanted, together.get(wanted.leaf.full_name, "")) for wanted in self.wanted)
 
     def _report(self, wanted: Wanted, together: str) -> RequestReport:
@@ -184,11 +184,11 @@ class DeviceSurvey:
         )
 
     def holders(self, wanted: Wanted) -> tuple[Holder, ...]:
-        """Who holds what the request could use, the longest first; those whose time is not known come last, and pods that are
-        only being tried out do not count."""
+        """Who holds what the request could use, longest first; unknown times come last, and pods that are
+        only being tried do not count."""
         held: dict[str, int] = {}
         for tally in wanted.found.of(*TAKEN):
-            # A device that draws on what others hold of it is none that they have.
+            # A device whose counters others hold is not itself held by them.
             has = tally.reason.obstacle is Obstacle.IN_USE
             for name, count in tally.claims.items():
                 held[name] = held.get(name, 0) + (count if has else 0)
@@ -230,7 +230,7 @@ class DeviceSurvey:
 
 
 def _is_gone(what_if: WhatIfCluster, claim: api.ResourceClaim, user: api.ResourceClaimConsumerReference) -> bool:
-    """Whether a pod for which a claim is reserved is not there any more."""
+    """Whether a pod that a claim is reserved for no longer exists."""
     namespace = claim.metadata.namespace
     if user.resource != "pods" or not what_if.has_pods_in(namespace):
         return False
@@ -293,13 +293,13 @@ def nodes_of(claim: api.ResourceClaim) -> tuple[str, ...]:
 
 
 def find_claim(what_if: WhatIfCluster, name: str) -> api.ResourceClaim | None:
-    """A claim by namespace and name in one text."""
+    """A claim by `namespace/name`."""
     namespace, _, short = name.partition("/")
     return what_if.get(api.ResourceClaim, short, namespace)
 
 
 def is_in_flight(what_if: WhatIfCluster, name: str) -> bool:
-    """Whether a claim, by namespace and name in one text, has its devices only because a decision is being tried out."""
+    """Whether a claim (`namespace/name`) has its devices only because a decision is being tried."""
     namespace, _, short = name.partition("/")
     return what_if.claims.in_flight(namespace, short)
 
@@ -321,7 +321,7 @@ def device_id(text: str) -> DeviceID:
 
 
 def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
-    """The drivers whose devices a class selects, as far as it says."""
+    """The drivers whose devices a class selects, as far as its selectors name them."""
     found: list[str] = []
     for selector in class_.spec.selectors if class_ is not None else ():
         reading = read_expression(selector.cel.expression) if selector.cel is not None else None

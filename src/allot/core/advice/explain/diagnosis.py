@@ -1,4 +1,4 @@
-"""What a cause consists of, and what could be done about it, before anything has been tried."""
+"""A cause and its possible remedies, before any of them has been tried."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allot.core.model import resource_v1 as api
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that may help. rank: smaller is tried and told first. waits: it happens by itself, and patches say what is different
+    """A change that may help. rank: smaller is tried and shown first. waits: it happens by itself, and patches say what is different
     then."""
 
     rank: int
@@ -26,7 +26,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rank:
-    """How near a change is to whoever asks, and how small."""
+    """How close a change is to the user's own objects, and how small it is."""
 
     FIX = 10
     CREATE = 20
@@ -42,18 +42,18 @@ class Rank:
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """Why. text: to be read behind "is pending because"."""
+    """Why a pod waits. text: phrased to follow "is pending because"."""
 
     reason: Reason
     text: str
     details: tuple[str, ...] = ()
     candidates: tuple[Candidate, ...] = ()
-    # Advice that cannot be tried out on a snapshot.
+    # Advice that cannot be tried on a snapshot.
     advice: tuple[str, ...] = ()
 
 
 class ClaimPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the spec of a claim can be changed: in the template that it was made from, or in the claim itself."""
+    """Where the spec of a claim can be changed: in its template, or in the claim itself."""
 
     kind: str
     namespace: str
@@ -100,7 +100,7 @@ def place_of_claim(what_if: WhatIfCluster, pod: core_v1.Pod | None, claim: api.R
 
 
 def request_path(spec: api.ResourceClaimSpec, full_name: str) -> str:
-    """The path of a request, or alternative of one, in a claim's spec."""
+    """The path of a request, or of one of its alternatives, in a claim's spec."""
     name, _, alternative = full_name.partition("/")
     for index, request in enumerate(spec.devices.requests):
         if request.name != name:
@@ -128,7 +128,7 @@ def delete_of(object_kind: str, name: str, namespace: str = "") -> Patch:
 
 
 def pointer(name: str) -> str:
-    """A member's name as a part of a JSON pointer."""
+    """A member's name as part of a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 

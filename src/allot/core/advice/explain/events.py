@@ -1,4 +1,4 @@
-"""What was reported about a pod."""
+"""Events about a pod."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from allot.core.model import core_v1, observed_v1
 
 
 def events_of(what_if: WhatIfCluster, pod: core_v1.Pod, *reasons: str) -> list[observed_v1.Event]:
-    """Events about a pod for some reasons, the newest first."""
+    """Events about a pod with the given reasons, newest first."""
     found = [
         event
         for event in what_if.all(observed_v1.Event)

@@ -1,4 +1,4 @@
-"""What selectors read and compare, with the nodes of their trees, and what devices publish at these places."""
+"""What selectors read and compare, as syntax tree nodes, and what devices publish at those places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Published:
-    """What devices publish, looked up as it is needed."""
+    """What devices publish, looked up on demand."""
 
     def __init__(self, slices: Sequence[api.ResourceSlice]) -> None:
         self._slices = slices
@@ -61,7 +61,7 @@ class Published:
 
     @property
     def places(self) -> set[Place]:
-        """Everything that is published, by the first and last device of each slice."""
+        """Everything published, by the first and last device of each slice."""
         if self._places is None:
             self._places = set()
             for slice_ in self._slices:

@@ -1,4 +1,4 @@
-"""Gangs: pods that start together or not at all."""
+"""Why a gang waits: pods that start together or not at all."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, comes_back
 from allot.core.advice.explain.moving import other_place
+from allot.core.advice.explain.remedies.nodes import is_given
 from allot.core.advice.explain.remedies.templates import in_template
-from allot.core.advice.explain.report import Explanation, Reason, State
+from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.trial import Subject, gang_subject, try_out
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import listed, named, same_letters
 from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, minimum_of, over_limit, topology_key
 
-# Of a gang with many pods and domains, some of the domains are tried: as many as make so many pods, but a few at least.
+# For a gang with many pods and domains, only some domains are tried: as many as add up to this many pods, but at least a few.
 _PODS_TRIED_MAX = 2000
 _DOMAINS_MIN = 4
 _OTHERS_MAX = 4
+_BARE_MAX = 16
 
 
 def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> Explanation:
@@ -51,7 +53,7 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
     for pod in unit.pods if unit is not None else waiting:
         early = before_scheduling(what_if, pod)
         if early is not None:
-            # What is wrong with the group is not one pod's fault.
+            # A problem of the group is not one pod's fault.
             whose = "" if early.text.startswith("PodGroup ") else f" of pod {pod.metadata.name}:"
             cause = f"gang {full_name(group)} is pending because{whose} {early.text}"
             first = _said(group, State.PENDING, early.reason, cause)
@@ -76,7 +78,7 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
         why = fits(f"gang {full_name(group)}", outcome.node_of(subject))
         return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
     if outcome.failure is not None and outcome.failure.early:
-        # No pod was looked at: something keeps out the gang as a whole.
+        # No pod was considered: something excludes the gang as a whole.
         closed = refused(what_if, unit.pods[0], outcome.failure)[0]
         cause = f"gang {full_name(group)} is pending because {closed.text}"
         first = _said(group, State.PENDING, closed.reason, cause)
@@ -98,7 +100,7 @@ def _refused_by_queue(
 
 
 def _within_limits(what_if: WhatIfCluster, job: Job) -> int:
-    """How many pods of a gang its queue's limits leave room for, those that have a node included."""
+    """How many pods of a gang its queue's limits allow, including those that have a node."""
     queue, tasks = what_if.machine.book.tree.get(job.queue), job.to_start()
     if queue is None:
         return 0
@@ -109,11 +111,12 @@ def _within_limits(what_if: WhatIfCluster, job: Job) -> int:
 def _explain_tree(
     what_if: WhatIfCluster, group: PodGroup, tree: Tree, pod: core_v1.Pod, *, briefly: bool
 ) -> Explanation:
-    """Why a group that is decided with others waits: what the scheduler says of all of them."""
+    """Why a group that is decided with others waits: what the scheduler reports for all of them."""
     early = before_scheduling(what_if, pod)
     if early is not None:
         cause = f"gang {full_name(group)} is pending because {early.text}"
-        return replace(_said(group, State.PENDING, early.reason, cause), details=early.details)
+        advice = tuple(Change(text=text) for text in early.advice)
+        return replace(_said(group, State.PENDING, early.reason, cause), details=early.details, changes=advice)
     parts = "groups of CompositePodGroup" if not isinstance(group, ForeignGroup) else "parts of PodGroup"
     whole = f"it is decided with the other {parts} {full_name(tree.group)}"
     asked = what_if.machine.ask(full_name(pod), what_if.now)
@@ -161,13 +164,13 @@ def _named(group: PodGroup | CompositePodGroup) -> str:
 
 
 class _Tried(NamedTuple):
-    """A pass over a gang's pods: how many have a node then, and what the first that has none says."""
+    """The result of one pass over a gang's pods: how many get a node, and why the first one without a node does not."""
 
     placed: int
     diagnosis: Diagnosis | None
     placing: Placing | None
     report: Explanation | None
-    # The only nodes that were looked at, if it was not all.
+    # The only nodes considered, if not all.
     among: tuple[str, ...] = ()
 
 
@@ -179,7 +182,7 @@ def _pass(
     *,
     briefly: bool = True,
 ) -> _Tried:
-    """As many pods as can be are placed; the first that cannot be tells why. among: the only nodes to look at."""
+    """Place as many pods as possible; the first failure gives the reason. among: the only nodes to consider."""
     diagnosis: Diagnosis | None = None
     placing: Placing | None = None
     report: Explanation | None = None
@@ -214,6 +217,11 @@ def _refused(
     if key:
         done, text = _in_one_domain(what_if, group, waiting, key)
         candidates = [_without_domain(group, key)]
+        left_out = _left_out(what_if, group, waiting, key, done)
+        if left_out:
+            verb = "has" if len(left_out) == 1 else "have"
+            text += f"; {named('node', left_out)}, which would do, {verb} no label {key} and so {'is' if verb == 'has' else 'are'} left out"
+            candidates += _labelled(what_if, key, left_out, done.among)
         candidates += [] if briefly else _cleared(what_if, group, waiting[0], done.among)
     else:
         done = _pass(what_if, group, waiting, briefly=briefly)
@@ -242,12 +250,12 @@ def _refused(
 
 
 def _for_all(candidate: Candidate) -> Candidate:
-    """Less for every pod of a gang changes what it computes: that a few others leave comes first."""
+    """Asking for less changes what a whole gang computes, so removing a few other pods comes first."""
     return replace(candidate, rank=Rank.OTHERS + 2) if candidate.rank == Rank.FEWER else candidate
 
 
 def _message(what_if: WhatIfCluster, subject: Subject) -> str:
-    """What the scheduler says of a gang each of whose pods has a place by itself."""
+    """What the scheduler reports for a gang whose pods each fit alone."""
     asked = what_if.machine.ask(subject.key, what_if.now)
     decision = asked.decision if asked is not None else None
     if decision is None:
@@ -256,7 +264,7 @@ def _message(what_if: WhatIfCluster, subject: Subject) -> str:
 
 
 def _proof(what_if: WhatIfCluster, subject: Subject) -> tuple[str, ...]:
-    """What the scheduler's search for all pods at once says: that there is no arrangement, or that it does not know."""
+    """The result of the scheduler's search for all pods at once: no arrangement exists, or it does not know."""
     asked = what_if.machine.ask(subject.key, what_if.now)
     if asked is None or asked.decision is None or asked.decision.group is None:
         return ()
@@ -266,7 +274,7 @@ def _proof(what_if: WhatIfCluster, subject: Subject) -> tuple[str, ...]:
 def _in_one_domain(
     what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], key: str
 ) -> tuple[_Tried, str]:
-    """A gang whose nodes must share a label: the pass in the domain that has most room."""
+    """A gang whose nodes must share a label: the pass in the domain with the most room."""
     domains: dict[str, list[str]] = {}
     for name, info in what_if.cluster.nodes.items():
         if key in info.labels:
@@ -277,7 +285,8 @@ def _in_one_domain(
     number = max(_DOMAINS_MIN, _PODS_TRIED_MAX // len(waiting))
     some = sorted(domains)[:number]
     passes = {value: _pass(what_if, group, waiting, frozenset(domains[value])) for value in some}
-    best = max(passes, key=lambda value: passes[value].placed)
+    bare = [name for name, info in what_if.cluster.nodes.items() if key not in info.labels]
+    best = max(passes, key=lambda value: (passes[value].placed, _likeness(bare, domains[value])))
     done = passes[best]
     return done._replace(among=tuple(domains[best])), (
         f"{rule}, and no value of it has room for {minimum_of(group)} of them: {best} has the most, for {done.placed} "
@@ -285,8 +294,49 @@ def _in_one_domain(
     )
 
 
+def _likeness(names: Sequence[str], others: Sequence[str]) -> int:
+    """How alike the names of nodes begin."""
+    if not others or len(names) > _BARE_MAX:
+        return 0
+    return max((same_letters(name, others[0]) for name in names), default=0)
+
+
+def _left_out(
+    what_if: WhatIfCluster, group: PodGroup, waiting: Sequence[core_v1.Pod], key: str, done: _Tried
+) -> list[str]:
+    """As few nodes as would be enough, beside those of the domain that has most room, if they had its label."""
+    nodes = what_if.cluster.nodes
+    bare = [name for name, info in nodes.items() if key not in info.labels]
+    if not done.among or done.placed >= minimum_of(group) or len(bare) > _BARE_MAX:
+        return []
+    # What stands together is often named alike.
+    like = nodes[done.among[0]].name
+    bare.sort(key=lambda name: -same_letters(name, like))
+    chosen: list[str] = []
+    most = done.placed
+    for name in bare:
+        placed = _pass(what_if, group, waiting, frozenset((*done.among, *chosen, name))).placed
+        if placed > most:
+            chosen, most = [*chosen, name], placed
+        if most >= minimum_of(group):
+            return chosen
+    return []
+
+
+def _labelled(what_if: WhatIfCluster, key: str, names: Sequence[str], among: Sequence[str]) -> Iterator[Candidate]:
+    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are no one's to set."""
+    if is_given(key):
+        return
+    value = what_if.cluster.nodes[among[0]].labels[key]
+    operation = {"op": "add", "path": f"/metadata/labels/{pointer(key)}", "value": value}
+    patches = tuple(patch_of("Node", name, operation) for name in names)
+    where = "if that is where it is" if len(names) == 1 else "if that is where they are"
+    text = f"label {named('node', names)} with {key}={value}, {where}"
+    yield Candidate(rank=Rank.FIX, text=text, patches=patches)
+
+
 def _cleared(what_if: WhatIfCluster, group: PodGroup, pod: core_v1.Pod, names: Collection[str]) -> Iterator[Candidate]:
-    """Pods of others in the domain that has most room, one at a time; those first that fit elsewhere, too."""
+    """Other pods in the domain with the most room, one at a time; those that also fit elsewhere come first."""
     own = pod.spec.priority or 0
     others = [
         each.pod
@@ -301,7 +351,7 @@ def _cleared(what_if: WhatIfCluster, group: PodGroup, pod: core_v1.Pod, names: C
     others.sort(key=lambda each: (each.spec.priority or 0, full_name(each)))
     for other in others[:_OTHERS_MAX]:
         place = other_place(what_if, other, names)
-        fits_too = f" (it fits on node {place}, too)" if place else ""
+        fits_too = f" (it also fits on node {place})" if place else ""
         yield Candidate(
             rank=Rank.OTHERS - 1 if place else Rank.ADMIN,
             text=f"delete pod {full_name(other)} on node {other.spec.node_name}{fits_too}, or wait until it ends",

@@ -1,4 +1,4 @@
-"""Who holds devices: pods that run, pods that have finished or are gone, or nobody; and who of them matters least."""
+"""Who holds devices: running, finished or deleted pods, or no pod at all; and which of them matters least."""
 
 from __future__ import annotations
 
@@ -17,48 +17,50 @@ from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 FINISHED = ("Succeeded", "Failed")
 _PODS = "pods"
 _SHOWN_MAX = 2
-# What kube-scheduler says of pods that want devices, whoever has them.
+# What kube-scheduler says for any pod that wants devices.
 NOT_FOR_DEVICES = "its scheduler does not preempt for devices"
 _NOT_PREEMPTED = "Preemption is not helpful for scheduling"
-# A kubelet may be slow; longer than this it hangs.
+# A kubelet may be slow; after this it counts as stuck.
 OVERDUE_MIN_S = 120
 # Below every priority that a pod can have.
 NOBODY = -(2**31) - 1
 
 
 class Possessor(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that has devices, and those for whom it is reserved."""
+    """A claim that has devices, and the pods that it is reserved for."""
 
     claim: api.ResourceClaim
     running: tuple[core_v1.Pod, ...] = ()
-    # Pods that are being deleted, but are still there.
+    # Pods that are terminating.
     ending: tuple[core_v1.Pod, ...] = ()
-    # Pods whose node is gone: nobody is left to end them.
+    # Pods whose node is gone: no kubelet can stop them.
     stranded: tuple[core_v1.Pod, ...] = ()
     finished: tuple[core_v1.Pod, ...] = ()
-    # Names of pods that do not exist any more.
+    # Names of pods that no longer exist.
     gone: tuple[str, ...] = ()
-    # Users that the snapshot does not tell about: of other kinds, or of namespaces without any pod in it.
+    # Users that the snapshot does not contain: of other kinds, or of namespaces without pods in it.
     unseen: tuple[str, ...] = ()
+    # Kinds of users other than pods, as `sessions.example.com`: Kubernetes never ends their reservations.
+    kinds: tuple[str, ...] = ()
 
     @property
     def priority(self) -> int:
-        """Of the most important pod; those that are going anyway are not important."""
+        """The priority of the most important pod; terminating pods do not count."""
         return max((pod.spec.priority or 0 for pod in self.running), default=0 if self.unseen else NOBODY)
 
     @property
     def pods(self) -> tuple[core_v1.Pod, ...]:
-        """Pods that are there, in whatever state."""
+        """Existing pods, in any state."""
         return (*self.running, *self.ending, *self.stranded, *self.finished)
 
     @property
     def is_idle(self) -> bool:
-        """Nobody would miss the devices."""
+        """Whether no pod needs the devices."""
         return not self.running and not self.ending and not self.stranded and not self.unseen
 
     @property
     def is_lost(self) -> bool:
-        """All that have the devices were on nodes that are gone."""
+        """Whether all holders were on nodes that are gone."""
         return bool(self.stranded) and not self.running and not self.ending and not self.unseen
 
     @property
@@ -94,11 +96,12 @@ def _ending_text(pod: core_v1.Pod) -> str:
 
 
 def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
-    """Who has the devices of a claim."""
+    """Who holds the devices of a claim."""
     namespace = claim.metadata.namespace
-    running, ending, stranded, finished, gone, unseen = [], [], [], [], [], []
+    running, ending, stranded, finished, gone, unseen, kinds = [], [], [], [], [], [], []
     for user in claim.status.reserved_for:
         if user.resource != _PODS:
+            kinds.append(f"{user.resource}.{user.api_group}" if user.api_group else user.resource)
             unseen.append(f"{user.resource.removesuffix('s')} {namespace}/{user.name}")
             continue
         pod = what_if.get(core_v1.Pod, user.name, namespace)
@@ -123,11 +126,12 @@ def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
         finished=tuple(finished),
         gone=tuple(gone),
         unseen=tuple(unseen),
+        kinds=tuple(kinds),
     )
 
 
 def is_stranded(what_if: WhatIfCluster, pod: core_v1.Pod) -> bool:
-    """Whether the node of a pod is gone, and with it the kubelet that should end it. Who may not list nodes does not know."""
+    """Whether the node of a pod, and with it its kubelet, is gone. Unknown, hence false, without permission to list nodes."""
     there = what_if.cluster.nodes
     name = pod.spec.node_name
     return bool(there and name) and name not in there and core_v1.Node not in what_if.unread
@@ -140,33 +144,33 @@ def _lost_nodes(pods: Sequence[core_v1.Pod], how: str) -> str:
 
 
 def force_text(pods: Sequence[core_v1.Pod]) -> str:
-    """How pods whose node is gone are made to go, and what is risked."""
+    """How to remove pods whose node is gone, and the risk."""
     it, its = ("it", "its") if len(pods) == 1 else ("them", "their")
     return (
         f"force the deletion of {named('pod', map(full_name, pods))} (kubectl delete --force): {_lost_nodes(pods, 'no longer')}, so "
-        f"nothing is left to end {it}; be sure that the machine is off, or {its} containers keep running with their devices"
+        f"nothing can stop {it}; make sure that the machine is off, or {its} containers keep running with their devices"
     )
 
 
 def overdue(what_if: WhatIfCluster, pod: core_v1.Pod) -> int:
-    """For how many seconds a pod should have been gone: its deletionTimestamp has its grace period in it."""
+    """For how many seconds a pod is overdue: its deletionTimestamp includes its grace period."""
     at = pod.metadata.deletion_timestamp
     return int(what_if.taken_at - seconds_of(at)) if at is not None and what_if.taken_at is not None else 0
 
 
 def controller_of(pod: core_v1.Pod) -> OwnerReference | None:
-    """Who made a pod, and makes another one if it goes; None if nobody does."""
+    """The controller that created a pod and recreates it; None if there is none."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def comes_back(pod: core_v1.Pod) -> bool:
-    """Whether a pod is made again on the same node at once if it goes."""
+    """Whether a deleted pod is recreated on the same node at once."""
     maker = controller_of(pod)
     return maker is not None and maker.kind == "DaemonSet"
 
 
 def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:
-    """Whether others, who are there, were all made by the controller of a pod: it would make them again."""
+    """Whether the other pods all belong to the controller of a pod, which would recreate them."""
     own = controller_of(pod)
     return (
         own is not None
@@ -176,24 +180,24 @@ def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:
 
 
 def importance(found: Possessor, devices: int, namespace: str) -> tuple[int, int, int, str]:
-    """A key that sorts those first who matter least to a pod of a namespace: of low priority, its own namespace's, with few
+    """A key that sorts first what matters least to a pod of a namespace: low priority, own namespace, few
     devices."""
     foreign = int(found.claim.metadata.namespace != namespace)
     return found.priority, foreign, devices, full_name(found.claim)
 
 
 def holders_text(found: Sequence[Possessor], more: int = 0) -> str:
-    """`pod default/a, pod default/b and 3 more`. more: those that are not in the list."""
+    """`pod default/a, pod default/b and 3 more`. more: how many are not in the list."""
     texts = list(dict.fromkeys(each.text for each in found))
     rest = len(texts) - _SHOWN_MAX + more
-    # One more needs no more room than its number.
+    # A single extra name is as short as "and 1 more".
     if (rest > 1 or more) and len(texts) >= _SHOWN_MAX:
         return joined([*texts[:_SHOWN_MAX], count(rest, "other")])
     return joined(texts)
 
 
 def priorities_text(pod: core_v1.Pod, group_policy: str, found: Iterable[Possessor]) -> str:
-    """What priorities have to do with it; empty if nothing."""
+    """How priorities matter; empty if they do not."""
     own = pod.spec.priority or 0
     held = [each.priority for each in found if each.running]
     if not held:

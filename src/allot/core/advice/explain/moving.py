@@ -1,4 +1,4 @@
-"""Pods that are somewhere and could be somewhere else as well."""
+"""Placed pods that would also fit elsewhere."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
-# In a larger cluster it takes long to ask.
+# In a larger cluster this takes too long.
 _NODES_MAX = 100
 
 
 def unplaced(pod: core_v1.Pod) -> Callable[[WhatIfCluster, Journal], None]:
-    """To be done to a cluster: a pod loses its node, and its claims the devices that nobody else uses."""
+    """A change to a cluster: a pod loses its node, and its claims lose the devices that no other pod uses."""
 
     def unplace(changed: WhatIfCluster, journal: Journal) -> None:
         changed.put(replace(pod, spec=replace(pod.spec, node_name="")), journal)
@@ -31,8 +31,8 @@ def unplaced(pod: core_v1.Pod) -> Callable[[WhatIfCluster, Journal], None]:
 
 
 def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = ()) -> str:
-    """Another node that would take a pod that has one; empty if there is none, or if that takes too long to ask. without: nodes
-    that it is to leave free."""
+    """Another node that a placed pod would fit on; empty if there is none, or if finding out takes too long. without: nodes
+    to leave free."""
     others = set(what_if.cluster.nodes) - {pod.spec.node_name, *without}
     if len(others) >= _NODES_MAX or not pod.spec.node_name or what_if.cluster.membership.of(pod) is not None:
         return ""

@@ -1,4 +1,4 @@
-"""Whether a node is coming for a pod that waits: what the autoscaler has told it, or what one would do with given pools."""
+"""Whether a node is coming for a waiting pod: what the autoscaler reported, or what one would do with given pools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import Expectation, plan_scale_up
 from allot.core.model import core_v1
 from allot.core.model.compute_classes import ComputeClass
+from allot.core.model.observed_v1 import ConfigMap
 
 TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
 _BOUGHT = "pod triggered scale-up: "
 _NONE = "pod didn't trigger scale-up: "
 _COMING = "a node is coming"
 _AT_MAXIMUM = "max node group size reached"
-# Where clouds and their tools write which group a node is of.
+# Labels in which clouds and their tools write a node's group.
 _GROUP_LABELS = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -34,11 +35,16 @@ _GROUP_LABELS = (
 )
 
 
+# What the autoscaler's own ConfigMap says of its groups, in the form that it has since 1.30 and in the older one.
+_BLOCK = re.compile(r"^\s*(?:-\s+name|Name):\s*", re.MULTILINE)
+_NAME = re.compile(r"(\S+)")
+_TARGET = re.compile(r"cloudProviderTarget[:=]\s*(\d+)")
+_MOST = re.compile(r"maxSize[:=]\s*(\d+)")
 _GROUP = re.compile(r"(?:^|/)node-?(?:group|pool)(?:-name)?$")
 
 
 def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
-    """What the cluster's autoscaler said last; nothing if there is none."""
+    """The last report of the cluster's autoscaler; empty if there is none."""
     events = events_of(what_if, pod, TRIGGERED, NOT_TRIGGERED)
     if not events:
         return ()
@@ -50,19 +56,33 @@ def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, .
 
 
 def gets_node(supply: Sequence[str]) -> bool:
-    """Whether what was told is that a node is coming."""
+    """Whether the report says that a node is coming."""
     return any(each.startswith(_COMING) for each in supply)
 
 
-def at_maximum(found: Explanation, supply: Sequence[str]) -> Explanation:
-    """The answer about a pod that one more node would help, where the autoscaler may not add one: that is what to change first."""
+def _full_group(what_if: WhatIfCluster) -> tuple[str, str]:
+    """The node group that its autoscaler says is as large as it may be, and that size; empty if it says so of none, or of several."""
+    text = next((each.autoscaler_status for each in what_if.all(ConfigMap) if each.autoscaler_status), "")
+    found = []
+    for block in _BLOCK.split(text)[1:]:
+        name, target, most = _NAME.match(block), _TARGET.search(block), _MOST.search(block)
+        if name is not None and target is not None and most is not None and int(target[1]) >= int(most[1]):
+            found.append((name[1], most[1]))
+    return found[0] if len(found) == 1 else ("", "")
+
+
+def at_maximum(what_if: WhatIfCluster, found: Explanation, supply: Sequence[str]) -> Explanation:
+    """The answer for a pod that one more node would help but the autoscaler may not add one: raise that limit first."""
     added = next((change for change in found.changes if any(map(_is_new_node, change.patches))), None)
     if added is None or not any(_AT_MAXIMUM in each for each in supply):
         return found
     labels = next(patch.object for patch in added.patches if _is_new_node(patch))["metadata"].get("labels", {})  # type: ignore[index]
     group = next((labels[label] for label in (*_GROUP_LABELS, *filter(_GROUP.search, labels)) if label in labels), "")
+    told, most = _full_group(what_if)
+    group = group or told
     which = f"node group {group}" if group else "the node group"
-    cause = f"{found.cause}; and the autoscaler adds no node, as {which} is at its maximum size"
+    size = f" of {most}" if most and group == told else ""
+    cause = f"{found.cause}; and the autoscaler adds no node, because {which} is at its maximum size{size}"
     raised = replace(added, text=f"raise the maximum size of {which}, so that the autoscaler adds a node")
     others = [change for change in found.changes if change is not added]
     return replace(found, cause=cause, changes=(raised, *others))
@@ -73,7 +93,7 @@ def _is_new_node(patch: Patch) -> bool:
 
 
 def expected_of_pools(what_if: WhatIfCluster, pools: Sequence[Pool], pod: core_v1.Pod) -> tuple[str, ...]:
-    """What an autoscaler that buys by price would do with these pools, all pods that wait considered."""
+    """What an autoscaler that chooses by price would do with these pools, for all waiting pods."""
     classes = classes_of(what_if.all(ComputeClass))
     ranked = classes.ranked(pools) if classes is not None else pools
     by_name = {pool.name: pool for pool in ranked}
@@ -83,12 +103,12 @@ def expected_of_pools(what_if: WhatIfCluster, pools: Sequence[Pool], pod: core_v
 
 
 def expectation_lines(expectation: Expectation, pools: dict[str, Pool]) -> Iterator[str]:
-    """What a unit can expect, for people."""
+    """What a unit can expect, in sentences."""
     for name, count in expectation.bought.items():
         nodes = "a node" if count == 1 else f"{count} nodes"
         standing = pools[name].standing
         why = f", {standing.text} of ComputeClass {standing.compute_class}" if standing is not None else ""
-        yield f"{nodes} of pool {name}{why} would be bought for it, at {price_text(pools[name].price)} per hour each"
+        yield f"{nodes} of pool {name}{why} would be added for it, at {price_text(pools[name].price)} per hour each"
     if expectation.reasons and expectation.compute_class:
         yield f"ComputeClass {expectation.compute_class} does not help:"
     for reason in expectation.reasons:

@@ -1,5 +1,5 @@
-"""What is wrong with each node for a pod: all that is, not only what a filter says first, so that the node which comes closest
-can be told. Every question is put to the scheduler's own filters.
+"""Everything that keeps a pod from each node, not only the first filter's answer, so that the nearest node can be
+named. Every answer comes from the scheduler's own filters.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from allot.core.selectors import SelectorError, matches, tolerates
 # What a cordon adds to a node besides spec.unschedulable.
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# What is the matter with a node that has a taint, and what to do about it. To tolerate such a taint is to run where that goes wrong.
+# The problem that a taint reports, and what to do about it. Tolerating such a taint would run the pod where it cannot work.
 _TROUBLE = {
     "node.kubernetes.io/disk-pressure": ("has disk pressure", "free disk space on node {}"),
     "node.kubernetes.io/memory-pressure": ("has memory pressure", "free memory on node {}"),
     "node.kubernetes.io/pid-pressure": ("has PID pressure", "end processes on node {}"),
     "node.kubernetes.io/network-unavailable": ("has no network", "set up the network of node {}"),
     "node.cloudprovider.kubernetes.io/uninitialized": (
-        "has not been initialized by its cloud",
+        "has not been initialized by its cloud provider",
         "check that the cloud controller manager runs: it initializes node {}",
     ),
     "node.cilium.io/agent-not-ready": (
-        "has no Cilium agent that is ready",
+        "has no ready Cilium agent",
         "check that Cilium's agent runs on node {}: it removes the taint",
     ),
     "karpenter.sh/unregistered": (
         "has not been registered by Karpenter",
-        "check that Karpenter runs, and what it says of node {}",
+        "check that Karpenter runs, and its log about node {}",
     ),
 }
 _AGENT_NOT_READY = "/agent-not-ready"
 _NODE_READINESS = "readiness.k8s.io/"
-# Nodes that are about to go: nothing should start there.
+# Nodes about to be removed: nothing should start there.
 _LEAVING = {
     "ToBeDeletedByClusterAutoscaler": "is about to be removed by the cluster autoscaler",
     "karpenter.sh/disrupted": "is about to be removed by Karpenter",
     "karpenter.sh/disruption": "is about to be removed by Karpenter",
-    "cloud.google.com/impending-node-termination": "is about to be taken back by its cloud",
+    "cloud.google.com/impending-node-termination": "is about to be reclaimed by its cloud provider",
     "node.kubernetes.io/out-of-service": "has been put out of service",
 }
 _SPOT = "aws-node-termination-handler/"
@@ -74,7 +74,7 @@ _SHOWN_MAX = 5
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Something that keeps a pod from a node. text: the same for nodes that are alike; is_leaving: because it is about to go."""
+    """Something that keeps a pod from a node. text: the same for similar nodes; is_leaving: the node is about to be removed."""
 
     reason: Reason
     text: str
@@ -88,7 +88,7 @@ class Shortage(msgspec.Struct, frozen=True):
     wanted: str
     free: str
     allocatable: str
-    # Even an empty node has not enough.
+    # Even an empty node does not have enough.
     never: bool
     # Less than half of what is wanted.
     much: bool
@@ -104,7 +104,7 @@ class NodeChecks:
         fit: ClaimFit | None,
         refusals: Mapping[str, Status] | None = None,
     ) -> None:
-        """refusals: what nodes have said already; of devices they need not be asked again."""
+        """refusals: answers that nodes have already given; they need not be asked about devices again."""
         self._what_if = what_if
         self._pod = pod
         self._fit = fit
@@ -127,7 +127,7 @@ class NodeChecks:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
             checks += _taint_checks(taints, info, profile)
-        if node_affinity.refusal(profile, info) is not None:
+        if node_affinity.refusal(profile, info, self._what_if.settings.added_affinity) is not None:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
             ports = sorted({port for _, _, port in profile.host_ports})
@@ -135,8 +135,8 @@ class NodeChecks:
         status = node_resources_fit.refusal(profile, info, self._what_if.settings, cluster.devices)
         if status is not None:
             lacking = " and ".join(reason.removeprefix("Insufficient ") for reason in status.reasons)
-            full = f"has all the pods that it takes ({len(info.pods)})"
-            text = full if lacking == "Too many pods" else f"has not enough {lacking}"
+            full = f"has reached its limit of pods ({len(info.pods)})"
+            text = full if lacking == "Too many pods" else f"does not have enough {lacking}"
             checks.append(Check(Reason.RESOURCES, text))
         if profile.volume_claims or profile.disks:
             status = cluster.volumes.refusal(profile, info, self._what_if.settings.disabled_filters)
@@ -153,7 +153,7 @@ class NodeChecks:
         return checks or self._refused(info)
 
     def _refused(self, info: NodeInfo) -> list[Check]:
-        """What the decision itself said of a node with which nothing else is wrong: rules that look at all nodes at once."""
+        """What the decision itself said about an otherwise suitable node: rules that consider all nodes at once."""
         status = self._refusals.get(info.name)
         if status is None:
             return []
@@ -161,22 +161,22 @@ class NodeChecks:
         return [Check(reason, f"was refused ({'; '.join(text.removeprefix('node(s) ') for text in status.reasons)})")]
 
     def _neighbours(self, status: Status) -> str:
-        """What other pods have to do with it, in the words of the rule that is broken."""
+        """How other pods are in the way, in the words of the violated rule."""
         texts = []
         for reason in status.reasons:
             if "topology spread" in reason:
                 shown = [f"on {each.topology_key} (maxSkew {each.max_skew})" for each in hard_spreads(self._pod)]
-                text = f"would break the pod's {named('topology spread constraint', shown)}"
+                text = f"would violate the pod's {named('topology spread constraint', shown)}"
                 texts.append(f"{text}, as it lacks that label" if "missing required label" in reason else text)
             elif "existing pods anti-affinity" in reason:
-                texts.append("would break the anti-affinity of pods that are there")
+                texts.append("would violate the anti-affinity of existing pods")
             elif "anti-affinity" in reason:
                 affinity = self._pod.spec.affinity
                 anti = affinity.pod_anti_affinity if affinity is not None else None
                 terms = anti.required_during_scheduling_ignored_during_execution if anti is not None else ()
-                texts.append(f"would break the pod's anti-affinity on {listed(term.topology_key for term in terms)}")
+                texts.append(f"would violate the pod's anti-affinity on {listed(term.topology_key for term in terms)}")
             elif "pod affinity" in reason:
-                texts.append("has none of the pods beside it that the pod's affinity requires")
+                texts.append("has none of the pods in its topology domain that the pod's affinity requires")
             else:
                 texts.append(reason.removeprefix("node(s) "))
         return "; ".join(texts)
@@ -191,39 +191,39 @@ class NodeChecks:
             return None
         reason = Reason.SELECTOR_ERROR if status.verdict is Verdict.ERROR else Reason.NO_DEVICES
         if status == NOT_AVAILABLE:
-            return Check(Reason.PINNED, "cannot use the devices that the pod's claims have")
+            return Check(Reason.PINNED, "cannot use the devices allocated to the pod's claims")
         if all(text.startswith(_INSUFFICIENT) for text in status.reasons):
-            # Node resources that devices stand for (DRANodeAllocatableResources).
+            # Node resources that devices provide (DRANodeAllocatableResources).
             lacking = " and ".join(text.removeprefix(_INSUFFICIENT) for text in status.reasons)
-            return Check(Reason.RESOURCES, f"has not enough {lacking} for the devices that the pod claims")
+            return Check(Reason.RESOURCES, f"does not have enough {lacking} for the devices that the pod claims")
         return Check(reason, "; ".join(status.reasons))
 
 
 class NodeTrouble(NamedTuple):
-    """What a taint says that somebody removes when all is well. remedy: empty for a node that is about to go."""
+    """A problem that a taint reports and some component removes when it is solved. remedy: empty for a node about to be removed."""
 
     text: str
     remedy: str
 
 
 def trouble_of(key: str, node: str) -> NodeTrouble | None:
-    """What is the matter with a node that has a taint; None if somebody keeps it for pods that tolerate the taint."""
+    """The problem of a tainted node; None if the taint reserves it for pods that tolerate it."""
     if key in _TROUBLE:
         text, remedy = _TROUBLE[key]
         return NodeTrouble(text, remedy.format(node))
     if key.endswith(_AGENT_NOT_READY):
         who = key.removesuffix(_AGENT_NOT_READY)
-        return NodeTrouble(f"has no agent of {who} that is ready", f"check that the agent of {who} runs on node {node}")
+        return NodeTrouble(f"has no ready agent of {who}", f"check that the agent of {who} runs on node {node}")
     if key.startswith(_NODE_READINESS):
         what = key.removeprefix(_NODE_READINESS)
-        return NodeTrouble(f"is not ready for {what}", f"see what node {node} lacks for NodeReadinessRule {what}")
+        return NodeTrouble(f"is not ready for {what}", f"check what node {node} lacks for NodeReadinessRule {what}")
     if key in _LEAVING or key.startswith(_SPOT):
-        return NodeTrouble(_LEAVING.get(key, "is about to be taken back by its cloud"), "")
+        return NodeTrouble(_LEAVING.get(key, "is about to be reclaimed by its cloud provider"), "")
     return None
 
 
 def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
-    """What of a taint the pod tolerates in another form."""
+    """A near miss: the value or effect that the pod tolerates instead."""
     for taint in taints:
         for each in profile.tolerations:
             if each.key != taint.key:
@@ -236,7 +236,7 @@ def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
 
 
 def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Profile) -> list[Check]:
-    """Taints of nodes that do not report, of nodes that are short of something, and those that somebody has set."""
+    """Taints of unready nodes, of nodes short of a resource, and those set by someone."""
     checks = []
     away = [taint for taint in taints if taint.key in NOT_READY]
     if away:
@@ -272,7 +272,7 @@ def untolerated(profile: Profile, info: NodeInfo) -> list[core_v1.Taint]:
 
 
 def selects_node(selector: core_v1.NodeSelector, info: NodeInfo) -> bool:
-    """Whether a selector selects a node; one that is not valid, which only a damaged dump has, selects none."""
+    """Whether a selector selects a node; an invalid one, found only in damaged dumps, selects none."""
     try:
         return matches(selector, info.node)
     except SelectorError:
@@ -285,18 +285,18 @@ def taint_text(taint: core_v1.Taint) -> str:
 
 
 def asks(info: PodInfo, resource: str) -> int:
-    """How much of a resource a pod that has a node takes there, as the scheduler counts it."""
+    """How much of a resource a placed pod uses, as the scheduler counts it."""
     named = {"cpu": info.cpu, "memory": info.memory, "ephemeral-storage": info.storage}
     return named[resource] if resource in named else info.scalars.get(resource, 0)
 
 
 def missing(profile: Profile, info: NodeInfo, resource: str) -> int:
-    """How much of a resource a node has too little."""
+    """How much of a resource a node lacks."""
     return next(wanted - (there - used) for name, wanted, there, used in _amounts(profile, info) if name == resource)
 
 
 def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
-    """What a node has too little of for a pod."""
+    """What a node lacks for a pod."""
     return [
         Shortage(
             name,
@@ -312,7 +312,7 @@ def shortages(profile: Profile, info: NodeInfo) -> list[Shortage]:
 
 
 def _amounts(profile: Profile, info: NodeInfo) -> list[tuple[str, int, int, int]]:
-    """Resources: what a pod wants, what a node has, and what is taken of it."""
+    """Resources: what a pod wants, what a node has, and how much is in use."""
     amounts = [
         ("cpu", profile.cpu, info.allocatable_cpu, info.cpu),
         ("memory", profile.memory, info.allocatable_memory, info.memory),
@@ -333,7 +333,7 @@ def amount(resource: str, value: int) -> str:
 
 
 def grouped(checks: Mapping[str, Sequence[str]]) -> tuple[NodeGroup, ...]:
-    """Nodes with the same texts together, the largest group first."""
+    """Nodes grouped by their texts, largest group first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, texts in checks.items():
         groups.setdefault(tuple(texts), []).append(name)

@@ -14,6 +14,7 @@ from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
+from allot.core.advice.explain.causes.tainted import evicted_before
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import (
     binding_failed,
@@ -39,14 +40,14 @@ from allot.core.scheduling import ClaimFit, Failure
 
 _STUCK = ("BackOff", "Error")
 _SMALL_NODES_MAX = 100
-# Of each of two changes that are tried together.
+# For each of two changes that are tried together.
 _TOGETHER_MAX = 6
 _AS_GOOD = "would fit as well"
 
 
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
-    """Why a pod is where it is in its life. briefly: only the cause."""
-    if pod.status.phase in FINISHED:
+    """Why a pod waits, runs or ended. briefly: only the cause."""
+    if pod.status.phase in FINISHED and not _is_kept(pod):
         advice = (Change(text=text) for text in ended_advice(pod))
         over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
         return replace(over, changes=in_template(what_if, pod, advice))
@@ -59,8 +60,13 @@ def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> E
     return _placed(what_if, pod, briefly)
 
 
+def _is_kept(pod: core_v1.Pod) -> bool:
+    """Whether a pod that was deleted on its node is still there because of its finalizers."""
+    return bool(pod.metadata.deletion_timestamp and pod.metadata.finalizers and pod.spec.node_name)
+
+
 def is_stuck(pod: core_v1.Pod) -> bool:
-    """Whether a container of a pod that counts as running waits for something other than its turn."""
+    """Whether a container of a running pod waits for anything but its turn."""
     return any(
         status.state is not None and status.state.waiting is not None and status.state.waiting.reason.endswith(_STUCK)
         for status in pod.status.container_statuses
@@ -68,7 +74,7 @@ def is_stuck(pod: core_v1.Pod) -> bool:
 
 
 def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reason: Reason, cause: str) -> Explanation:
-    """An explanation with its first line only."""
+    """An explanation reduced to its first line."""
     metadata = object_.metadata
     return Explanation(
         kind=kind, namespace=metadata.namespace, name=metadata.name, state=state, reason=reason, cause=cause
@@ -76,14 +82,14 @@ def said(kind: str, object_: core_v1.Pod | api.ResourceClaim, state: State, reas
 
 
 class Diagnosed(NamedTuple):
-    """Why a pod waits; and what was found out about all nodes, if they were looked at."""
+    """Why a pod waits, and the findings about all nodes if they were considered."""
 
     diagnosis: Diagnosis
     placing: Placing | None = None
 
 
 def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diagnosed:
-    """Why a pod that has no node waits. briefly: without questions that take long."""
+    """Why a pod without a node waits. briefly: skip expensive questions."""
     subject = pod_subject(pod)
     early = before_scheduling(what_if, pod)
     if early is not None and not is_unfounded(what_if, early):
@@ -96,7 +102,7 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
     if by_queue is not None and by_queue.reason is not Reason.QUEUE_SHARE:
         return Diagnosed(by_queue)
     outcome = try_out(what_if, subject)
-    # Devices that have to become ready matter only to a pod that has its place otherwise.
+    # Devices that are not ready matter only for a pod that otherwise fits.
     waits = not_ready(what_if, pod) if outcome.placements else None
     if waits is not None:
         return Diagnosed(waits)
@@ -116,11 +122,11 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         return Diagnosed(
             (missing_gate(what_if, subject, node) if refused_before else None) or fits(full_name(pod), node)
         )
-    leaving = room_is_made(what_if, pod)
+    leaving = room_is_made(what_if, pod) or evicted_before(what_if, pod)
     if leaving is not None:
         return Diagnosed(leaving)
     if outcome.failure is None:
-        # Its gang was asked about, of which not enough pods have a place.
+        # The question is about its gang, of which too few pods fit.
         return Diagnosed(Diagnosis(reason=Reason.GANG, text="the pods that it starts with cannot all be placed"))
     diagnosis, placing = refused(what_if, pod, outcome.failure)
     if by_queue is not None:
@@ -161,8 +167,8 @@ def _pending(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explana
 
 
 def _two_changes(what_if: WhatIfCluster, pod: core_v1.Pod, diagnosis: Diagnosis) -> tuple[Change, str] | None:
-    """Two things may be wrong, and each change alone does not help: after the first, why does the pod wait then? Asked of small
-    clusters only."""
+    """Two problems may exist, and no change alone helps: after the first change, why does the pod still wait? Only for small
+    clusters."""
     if len(what_if.cluster.nodes) > _SMALL_NODES_MAX or what_if.cluster.membership.of(pod) is not None:
         return None
     subject = pod_subject(pod)
@@ -222,7 +228,7 @@ def _starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
 
 
 def _leaving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
-    """A pod with a node that is being deleted, and what keeps it."""
+    """A terminating pod that has a node, and what keeps it."""
     found = terminating(what_if, pod)
     cause = f"{full_name(pod)} on node {pod.spec.node_name} {found.text}"
     return replace(
@@ -234,7 +240,7 @@ def _leaving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Explanation:
 
 
 def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanation:
-    """A pod that runs; and why not elsewhere, as far as that can still be known: what other nodes would say now."""
+    """A running pod, and why it is not elsewhere, as far as other nodes can still tell."""
     devices = devices_of(what_if, pod)
     has = f" with {named('device', [each.device for each in devices])}" if devices else ""
     wrong = trouble(what_if, pod) or resizing(pod)
@@ -261,7 +267,7 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
 
 
 def _elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[NodeGroup, ...]:
-    """What other nodes say to a pod like this one, whose claims have no devices yet."""
+    """What other nodes would say to a pod like this one whose claims have no devices yet."""
     with what_if.changed((), unplaced(pod)):
         fit = what_if.claims.fit(pod, None, what_if.now)
         placing = Placing(what_if, pod, Failure(fit=fit if isinstance(fit, ClaimFit) else None))

@@ -1,4 +1,4 @@
-"""Queues of teams: what waits in them and why, and who has to give back what."""
+"""Queues of teams: which jobs wait and why, and who must give back what."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from allot.core.advice.usage.queues import queue_usage
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.scheduling import UNLIMITED, QueueShares, Task, amounts_text, asked
 
-# Explains a pod: why the job waits that it belongs to.
+# Explains a pod: why its job waits.
 ExplainPod = Callable[[str, str], Explanation]
-# Those first of which something is to be learned.
+# The most informative ones first.
 _TELLING = (Prospect.CLOSED, Prospect.REFUSED, Prospect.MAKES_ROOM, Prospect.STARTS_SOON, Prospect.STARTS)
 
 
 def explain_queue(what_if: WhatIfCluster, queue: QueueShares, explain_pod: ExplainPod) -> Explanation:
-    """Why jobs of a queue, and of those below it, wait; the first that is refused in full."""
+    """Why jobs of a queue, and of its child queues, wait; the first refused one in full."""
     found = outlooks(what_if)
     below = {name for name, each in what_if.machine.book.tree.all().items() if any(up is queue for up in each.path())}
     report = _report(what_if, queue, below, found)
@@ -61,7 +61,7 @@ def _rank(outlook: Outlook) -> int:
 
 
 def _bounded(queue: QueueShares, amounts: Mapping[str, int]) -> Mapping[str, int]:
-    """Without resources that nobody bounds above or in a queue, unless there are no others."""
+    """Without resources that no queue on the path limits, unless there are no others."""
     bounds = {
         name
         for level in queue.path()
@@ -95,4 +95,4 @@ def _at_rest(queue: QueueShares, report: QueueReport) -> str:
 def _given_back(gives: Sequence[GivesBack]) -> str:
     pods = [each.pod for each in gives]
     takers = [f"{each.job} of queue {each.queue}" for each in gives]
-    return f"{named('pod', pods)} {'has' if len(pods) == 1 else 'have'} to go for {listed(takers)}"
+    return f"{named('pod', pods)} must leave for {listed(takers)}"

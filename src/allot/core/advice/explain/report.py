@@ -1,4 +1,4 @@
-"""The answer as data: what `allot explain -o json` prints. Field names are stable, and every field is there."""
+"""The answer as data: what `allot explain -o json` prints. Field names are stable, and every field is always present."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from allot.core.advice.usage.queues import QueueJob, QueueUsage
 
 
 class State(StrEnum):
-    """Where in its life the object is."""
+    """The state of the object."""
 
     PENDING = "Pending"
     # Has a node, does not run yet.
     STARTING = "Starting"
     PLACED = "Placed"
     ENDED = "Ended"
-    # Of workloads: whether there is what was asked for.
+    # For workloads: whether they are as wanted.
     AS_WANTED = "AsWanted"
     NOT_AS_WANTED = "NotAsWanted"
 
@@ -73,10 +73,10 @@ class Reason(StrEnum):
     TOGETHER = "NotTogether"
     FEATURE = "FeatureGate"
     PINNED = "ClaimPinned"
-    # Others are leaving, and then it fits.
+    # It fits once others have left.
     WAITS_FOR_ROOM = "WaitsForRoom"
     BINDING_CONDITIONS = "BindingConditions"
-    # A node was found, but what has to be written before could not be.
+    # A node was found, but a write before binding failed.
     NOT_BOUND = "NotBound"
     CORDONED = "NodeCordoned"
     NODE_TAINT = "NodeTaint"
@@ -96,7 +96,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     STARTING = "Starting"
     NOT_READY = "NotReady"
-    # Workloads. Where a pod of theirs is the cause, theirs is the pod's.
+    # Workloads. If one of their pods is the cause, they have the pod's reason.
     AS_WANTED = "AsWanted"
     PROGRESSING = "Progressing"
     NOT_OBSERVED = "NotObserved"
@@ -123,9 +123,10 @@ class Reason(StrEnum):
     NO_POD_SELECTED = "NoPodSelected"
     NO_READY_POD = "NoReadyPod"
     PORT_MISSING = "PortMissing"
+    NO_DISRUPTION = "NoDisruptionAllowed"
     # Nothing is in the way.
     FITS = "Fits"
-    # What decides could not be read.
+    # Not everything needed for a decision could be read.
     UNREAD = "Unread"
     UNUSED = "Unused"
     PLACED = "Placed"
@@ -133,33 +134,33 @@ class Reason(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that could be done."""
+    """A possible remedy."""
 
     text: str
-    # Whether the scheduler's decision on the changed cluster was a placement.
+    # Whether the scheduler placed the pod on the changed cluster.
     verified: bool = False
     # Where the pod would go.
     node: str = ""
     patches: tuple[Patch, ...] = ()
     # For expressions: the new one.
     expression: str = ""
-    # Pods that have to go first, as their queue has no right to what they hold then.
+    # Pods that must leave first, because their queue is then not entitled to what they hold.
     leaving: tuple[str, ...] = ()
-    # There is nothing to do but wait: patches say what is different when that is over, and are not to be applied.
+    # Just wait: patches describe the state afterwards, and must not be applied.
     waits: bool = False
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Devices that one filter took away."""
+    """Devices that one filter removed."""
 
     obstacle: str
     count: int
-    # To be read behind the number: "have memory 40Gi, need 80Gi".
+    # Phrased to follow the number: "have memory 40Gi, need 80Gi".
     text: str
     expression: str = ""
     actual: str = ""
     needed: str = ""
-    # Some of them, some of the nodes that they are on, and how many nodes these are.
+    # Some of them, some of their nodes, and how many nodes there are.
     devices: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     node_count: int = 0
@@ -171,7 +172,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     claim: str
     devices: int
     pods: tuple[str, ...] = ()
-    # Pods for which it is still reserved, although they do not exist any more.
+    # Pods that it is still reserved for, although they no longer exist.
     gone: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     since: str = ""
@@ -184,22 +185,22 @@ class RequestReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     claim: str
     request: str
     device_class: str
-    # Of a request that nobody wrote: the extended resource that it stands for.
+    # For a generated request: its extended resource.
     resource: str = ""
-    # How many devices; of a request for all of them: 0.
+    # How many devices; 0 means all of them.
     needed: int = 0
-    # Published in the cluster, and of these in the class.
+    # Published in the cluster, and how many of these are in the class.
     published: int = 0
     devices: int = 0
-    # On nodes that the pod may not have for other reasons, too.
+    # Including nodes that the pod cannot use for other reasons.
     free: int = 0
     free_nodes: int = 0
-    # The node that has most of the free ones, and how many.
+    # The node with the most free devices, and how many.
     most_free_node: str = ""
     most_free: int = 0
     removed: tuple[Removed, ...] = ()
     holders: tuple[Holder, ...] = ()
-    # What keeps the free ones from being used together.
+    # Why the free ones cannot be used together.
     together: str = ""
 
 
@@ -229,7 +230,7 @@ class UsedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GivesBack(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod that has to go, and the job of another queue, or of higher priority, for which."""
+    """A pod that must leave, and the job of another queue, or of higher priority, that it leaves for."""
 
     pod: str
     job: str
@@ -237,8 +238,8 @@ class GivesBack(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A queue at work. path: those above it, the highest first, and itself; waiting: jobs of it and of those below it, in order;
-    gives_back: what of it has to go now."""
+    """The state of a queue. path: its parents, topmost first, and itself; waiting: jobs of it and of its children, in order;
+    gives_back: what it must give back now."""
 
     path: tuple[QueueUsage, ...]
     waiting: tuple[QueueJob, ...] = ()
@@ -257,7 +258,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cause: str
     # More about the cause, a sentence each.
     details: tuple[str, ...] = ()
-    # Smallest first; verified ones only, unless nothing can be tried out.
+    # Smallest first; only verified ones, unless nothing can be tried.
     changes: tuple[Change, ...] = ()
     requests: tuple[RequestReport, ...] = ()
     nodes: tuple[NodeGroup, ...] = ()
@@ -265,7 +266,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nearest: NearestMiss | None = None
     # Whether a node is coming, from which pool, or why none can help.
     autoscaler: tuple[str, ...] = ()
-    # What the cluster's own scheduler said last.
+    # The last message of the cluster's own scheduler.
     scheduler_said: str = ""
     # For a pod that has a node.
     node: str = ""

@@ -1,8 +1,8 @@
 """Expressions that select nothing, and what they were probably meant to say.
 
-Looks at the comparisons of a selector and at what devices publish: sizes and versions that are compared as text, names that no
-device has, values that none has, attributes that only some have. Every rewrite is a whole new expression; whether it helps is
-for the caller to try.
+Checks the comparisons of a selector against what devices publish: sizes and versions compared as text, names that no
+device has, values that no device has, attributes that only some have. Every rewrite is a complete new expression; the caller
+tries whether it helps.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from allot.core.quoting import quoted
 from allot.core.semver import Semver, SemverError
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])")
-# gpu.nvidia.com is not what is meant by gpu.amd.com, and is by nvidia.com.
+# gpu.amd.com is not a misspelling of gpu.nvidia.com, but nvidia.com is.
 DRIVER_LIKENESS_MIN = 0.75
 _OTHER_VALUES_MAX = 3
 _NUMBERS = re.compile(r"v?[0-9]+(\.[0-9]+){1,2}")
 
 
 class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
-    """Another expression. problem: what is wrong with the present one, to be read behind "it"; empty if nothing is, and the
+    """Another expression. problem: what is wrong with the current one, phrased to follow "it"; empty if nothing is, and the
     rewrite just asks for less."""
 
     expression: str
     text: str
     problem: str = ""
-    # Mistakes are put right before demands are lowered, and these before conditions are left out.
+    # Fix mistakes first, then lower demands, then drop conditions.
     rank: int = Rank.FIX
 
 
 def rewrites(expression: str, published: Published, devices: Sequence[DeviceEntry] = ()) -> list[Rewrite]:
-    """What could be written instead, mistakes first. devices: some that should match, for what they lack."""
+    """Possible rewrites, mistakes first. devices: some that should match, to see what they lack."""
     try:
         parsed = parse(expression)
     except CelCompileError:
@@ -98,13 +98,13 @@ def _no_such_driver(name: str) -> str:
 
 
 def similar_driver(name: str, published: Published) -> str | None:
-    """Another driver that has devices and may have been meant."""
+    """Another driver with devices that may have been meant."""
     others = [driver for driver in published.drivers if driver != name]
     return nearest(name, others, likeness_min=DRIVER_LIKENESS_MIN)
 
 
 def _drivers(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
-    """Only a name that is similar was perhaps meant: devices of another driver are other devices."""
+    """Suggest only similar names: devices of another driver are different devices."""
     for literal, name in _unknown_drivers(parsed, published):
         driver = similar_driver(name, published)
         if driver is not None:
@@ -172,7 +172,7 @@ def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite
 
 
 def _converted(parsed: Parsed, found: Comparison, values: dict[object, str]) -> Iterator[Rewrite]:
-    """A text that is compared as if it were a version or a quantity, made one."""
+    """Convert a text that is compared as if it were a version or a quantity."""
     what, read = ("version", Semver.parse) if found.wrapped == "semver" else ("quantity", Quantity.parse)
     try:
         for value in values:
@@ -186,7 +186,7 @@ def _converted(parsed: Parsed, found: Comparison, values: dict[object, str]) -> 
     new = f"{there}.compareTo({found.wrapped}({quoted(str(found.value))}{lenient})) {found.relation} 0"
     yield Rewrite(
         expression=_with(parsed, found.node, new),
-        text=f"make a {what} of {found.place.name}",
+        text=f"convert {found.place.name} to a {what}",
         problem=f"compares {found.place.name} as a {what}, but devices publish it as text ({_some({str(each) for each in values})})",
     )
 
@@ -228,7 +228,7 @@ def _as_version(text: str) -> Semver:
 
 
 def _as_text(found: Comparison, values: dict[object, str], what: str, read: Callable[[str], object]) -> str:
-    """The mistake, with a value of a device that ends on the wrong side because of it."""
+    """The mistake, with a device's value that it puts on the wrong side."""
     wanted = str(found.value)
     problem = f"compares {found.place.name} as text, not as {what}"
     for value in sorted(str(each) for each in values):
@@ -260,7 +260,7 @@ def _names(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
             yield Rewrite(
                 expression=_with(parsed, node, other.text),
                 text=f"read {other.text}",
-                problem=f"{problem} ({other.text} is there)",
+                problem=f"{problem} ({other.text} exists)",
             )
 
 
@@ -287,7 +287,7 @@ def _likeness(one: str, other: str) -> int:
 
 
 def _guards(parsed: Parsed, published: Published, devices: Sequence[DeviceEntry]) -> Iterator[Rewrite]:
-    """Attributes that only some devices have, asked about first."""
+    """Guards for attributes that only some devices have."""
     missing: dict[Place, str] = {}
     for node in walk(parsed.root):
         place = place_of(node)
@@ -308,7 +308,7 @@ def _guards(parsed: Parsed, published: Published, devices: Sequence[DeviceEntry]
     if len(domains) == 1 and all(entry.id.driver not in domains for entry in devices):
         driver = next(iter(domains))
         if driver in published.drivers:
-            # Attributes without a domain are their driver's: devices of others are not meant at all.
+            # Attributes without a domain belong to their driver: other drivers' devices are not meant.
             yield Rewrite(
                 expression=f"device.driver == {quoted(driver)} && {body}",
                 text=f"check first that device.driver is {driver}",
@@ -371,7 +371,7 @@ def _relaxed(parsed: Parsed, found: Comparison, text: str, relation: str, wrappe
 
 
 def _other_values(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
-    """Another value that devices have, where those with the one that is asked for will not do; the next smaller ones first."""
+    """Another value that devices have, if those with the requested one do not fit; next smaller ones first."""
     for found in comparisons(parsed.root):
         values = published.values(found.place)
         if found.relation != "==" or found.wrapped or found.value not in values or set(values.values()) != {"string"}:

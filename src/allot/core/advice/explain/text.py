@@ -1,4 +1,4 @@
-"""An explanation as lines of text. The first line is the cause; what follows is for whoever wants to know more."""
+"""An explanation as lines of text. The first line is the cause; the rest are details."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GROUPS_MAX = 8
 _REMOVED_MAX = 6
 _NAMES_MAX = 3
 _JOBS_MAX = 12
-# Nothing of these can be tried out, or nothing needs to be.
+# For these, nothing can or need be tried.
 _NOT_TRIED = (Reason.WAITS_FOR_ROOM, Reason.FITS, Reason.UNUSED, Reason.BEING_DELETED, Reason.QUEUE_MAKES_ROOM)
 
 
@@ -79,9 +79,9 @@ def _queue(report: QueueReport) -> Iterator[str]:
         f"{job.name} (priority {job.priority}, {count(job.waiting, 'pod')}, {job.asks}): {job.reason}"
         for job in report.waiting
     ]
-    yield from _some("Jobs that wait:", waiting)
+    yield from _some("Waiting jobs:", waiting)
     gives = [f"{each.pod}, for {each.job} of queue {each.queue}" for each in report.gives_back]
-    yield from _some("Has to give back:", gives)
+    yield from _some("Must give back:", gives)
 
 
 def _some(title: str, told: Sequence[str]) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _some(title: str, told: Sequence[str]) -> Iterator[str]:
 
 
 def _is_news(found: Explanation, nearest: NearestMiss) -> bool:
-    """Whether the nearest miss says more than its group of nodes: numbers of its own."""
+    """Whether the nearest miss has numbers that its group of nodes does not have."""
     return bool(nearest.reasons) and all(nearest.reasons != group.reasons for group in found.nodes)
 
 
@@ -103,12 +103,12 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
     verified = [change for change in changes if change.verified and not change.waits]
     waits = [change for change in changes if change.waits]
     others = [change for change in changes if not change.verified]
-    # What comes by itself is told first only if nothing is the smaller change.
+    # What happens by itself comes first only if no change is smaller.
     if waits and changes[0].waits:
         yield from _waits(waits)
     if verified:
         yield ""
-        yield "What helps, smallest change first (each was tried out on this snapshot and led to a placement):"
+        yield "What helps, smallest change first (each was tried on this snapshot and led to a placement):"
         for number, change in enumerate(verified, 1):
             yield f"  {number}. {change.text}{_where(change)}"
             if change.expression:
@@ -117,7 +117,7 @@ def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
         yield from _waits(waits)
     if others:
         yield ""
-        yield "What may help (cannot be tried out on a snapshot):"
+        yield "What may help (cannot be tried on a snapshot):"
         for change in others:
             yield f"  - {change.text}"
 
@@ -170,7 +170,7 @@ def _holder(holder: Holder) -> str:
 
 
 def _nodes(found: Explanation) -> Iterator[str]:
-    # What is the same for all nodes has been said by then.
+    # What all nodes have in common has been said by then.
     if not found.nodes or (len(found.nodes) == 1 and found.state is State.PENDING):
         return
     yield ""

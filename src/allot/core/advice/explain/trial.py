@@ -1,4 +1,4 @@
-"""Whether a pod or a gang could be scheduled now: what the scheduler's machine says, and what comes right after it."""
+"""Whether a pod or a gang could be scheduled now: what the scheduler's machine decides, and what immediately follows."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PodKey = tuple[str, str]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is asked about. key: under which the pod or gang waits; pods: those whose claims are made if something changes."""
+    """The pod or gang in question. key: its key in the queue; pods: those whose claims are created if something changes."""
 
     key: str
     pods: tuple[PodKey, ...]
 
 
 def pod_subject(pod: core_v1.Pod) -> Subject:
-    """A pod; if it belongs to a gang, that is tried as a whole."""
+    """A pod; if it belongs to a gang, the whole gang is tried."""
     namespace, name = pod.metadata.namespace, pod.metadata.name
     return Subject(f"{namespace}/{name}", ((namespace, name),))
 
@@ -54,13 +54,13 @@ def gang_subject(group: PodGroup, waiting: Iterable[core_v1.Pod]) -> Subject:
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the decision is. Placements that are not enough for a gang are there all the same."""
+    """The decision. It includes placements that are too few for a gang."""
 
     schedulable: bool
     placements: tuple[Placement, ...] = ()
-    # Of a lone pod, or because it is not even tried.
+    # For a single pod, or if it is not even tried.
     failure: Failure | None = None
-    # Pods of others that have to move or go first, as its queue has a right to their place.
+    # Other pods that must move or leave first, because its queue is entitled to their place.
     leaving: tuple[str, ...] = ()
 
     def node_of(self, subject: Subject) -> str:
@@ -78,7 +78,7 @@ def schedulers_that_placed(what_if: WhatIfCluster) -> set[str]:
 
 
 def schedulers_of_groups(what_if: WhatIfCluster) -> set[str]:
-    """Schedulers that have written into the status of a PodGroup of their own: the dialect's, and those that its pods name."""
+    """Schedulers that have written the status of their own PodGroup: the dialect's, and those that its pods name."""
     found = set()
     for dialect in DIALECTS:
         groups = {full_name(each) for each in what_if.all(dialect.type) if _is_scheduled(each)}
@@ -92,7 +92,7 @@ def schedulers_of_groups(what_if: WhatIfCluster) -> set[str]:
 
 
 def _is_scheduled(group: APIStruct) -> bool:
-    """Whether a scheduler has had to do with a group. That it is pending, or has its pods, is said by its controller."""
+    """Whether a scheduler has handled a group. Its controller, not a scheduler, reports that it is pending or has its pods."""
     if isinstance(group, KaiPodGroup):
         return bool(group.status.scheduling_conditions)
     if isinstance(group, VolcanoPodGroup):
@@ -102,8 +102,8 @@ def _is_scheduled(group: APIStruct) -> bool:
 
 
 def is_seen(what_if: WhatIfCluster, scheduler: str) -> bool:
-    """Whether a scheduler certainly runs: the usual one, and one that has placed a pod, written an event, refused a pod or said
-    something of a PodGroup."""
+    """Whether a scheduler certainly runs: the default one, and one that has placed a pod, written an event, refused a pod or
+    reported on a PodGroup."""
     if scheduler == DEFAULT_SCHEDULER or scheduler in schedulers_that_placed(what_if):
         return True
     if scheduler in schedulers_of_groups(what_if):
@@ -114,12 +114,12 @@ def is_seen(what_if: WhatIfCluster, scheduler: str) -> bool:
 
 
 def _was_refused(pod: core_v1.Pod) -> bool:
-    """Whether its scheduler said so. That it is gated is said by the API server."""
+    """Whether its scheduler said so. The API server, not the scheduler, reports that it is gated."""
     return any(each.type == "PodScheduled" and each.reason == "Unschedulable" for each in pod.status.conditions)
 
 
 def unready(what_if: WhatIfCluster, pod: core_v1.Pod) -> api.ResourceClaim | None:
-    """A claim of the pod whose devices have been allocated, but are not ready to be used."""
+    """A claim of the pod whose devices are allocated but not ready."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None or not has_conditions(claim):
@@ -130,7 +130,7 @@ def unready(what_if: WhatIfCluster, pod: core_v1.Pod) -> api.ResourceClaim | Non
 
 
 def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | None = None) -> TrialResult:
-    """What the scheduler would say now. among: the only nodes to look at for a lone pod."""
+    """What the scheduler would decide now. among: the only nodes to consider for a single pod."""
     asked = what_if.machine.ask(subject.key, what_if.now, among)
     if asked is None:
         return TrialResult(schedulable=False)
@@ -150,8 +150,8 @@ def try_out(what_if: WhatIfCluster, subject: Subject, among: Collection[str] | N
 def would_help(
     what_if: WhatIfCluster, subject: Subject, patches: tuple[Patch, ...], among: Collection[str] | None = None
 ) -> TrialResult | None:
-    """The decision after changes, and if that is no, whether its queue makes room then; None if they cannot be made. among: the
-    only nodes to look at for a lone pod."""
+    """The decision after changes, and if it is no, whether its queue then makes room; None if the changes are impossible. among: the
+    only nodes to consider for a single pod."""
 
     made = [
         (str(patch.object["metadata"]["namespace"]), str(patch.object["metadata"]["name"]))

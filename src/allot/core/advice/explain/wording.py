@@ -1,4 +1,4 @@
-"""Words that all explanations share."""
+"""Phrases that all explanations share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack", "publishes"
 
 
 def of_several(text: str) -> str:
-    """What is said of one thing, said of several: `has taint x` becomes `have taint x`."""
+    """A sentence about one thing, in the plural: `has taint x` becomes `have taint x`."""
     verb, space, rest = text.partition(" ")
     return f"{_VERBS.get(verb, verb)}{space}{rest}"
 
@@ -61,3 +61,8 @@ def duration(seconds: int) -> str:
 def one_line(text: str) -> str:
     """Text without line breaks."""
     return " ".join(text.split())
+
+
+def same_letters(one: str, other: str) -> int:
+    """With how many equal letters two names begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,7 +1,7 @@
-"""Claims, templates, device classes and pods as lint looks at them: plain values with the path of everything that is named.
+"""Claims, templates, device classes and pods as lint sees them: plain values with the path of everything named.
 
-Reads every served version, also when one version's form stands under another version's name: what the server says about that is
-another topic's business.
+Reads every served version, even if the form of one version appears under another version's name: another topic reports
+the server's answer to that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, or one of the alternatives of one."""
+    """A request, or an alternative of one."""
 
     name: str
-    # Of the request or alternative, and of the part that says what is wanted.
+    # Paths of the request or alternative, and of the part with its details.
     path: Path
     wanted: dict[str, Any]
     wanted_path: Path
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many it wants, if not all."""
+        """How many devices it wants, if not all."""
         count = self.wanted.get("count")
         return count if isinstance(count, int) and not isinstance(count, bool) else 1
 
@@ -72,7 +72,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def sharing_strategy(self) -> str:
-        """How the driver shares the device among its users; empty if it says nothing about that."""
+        """The driver's sharing strategy; empty if none is configured."""
         strategy = mapping(mapping(self.parameters).get("sharing")).get("strategy")
         return strategy if strategy in _SHARING else ""
 
@@ -99,7 +99,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True):
-    """The spec of a pod, or of the pods that an object makes."""
+    """The spec of a pod, or of the pods that an object creates."""
 
     subject: Subject
     spec: dict[str, Any]
@@ -122,11 +122,11 @@ class PodSpec(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> int:
-        """How many such pods run side by side, as far as the object says it."""
+        """How many such pods run at once, as far as the object says."""
         return pods_made(self.subject.value, self.path)
 
     def claims_of(self, container: dict[str, Any], path: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-        """What a container uses of the pod's claims, with paths."""
+        """The claims of the pod that a container uses, with paths."""
         resources = mapping(container.get("resources"))
         for index, each in mappings(resources.get("claims")):
             yield each, (*path, "resources", "claims", index)
@@ -141,7 +141,7 @@ class PodSpec(msgspec.Struct, frozen=True):
 
 
 def claims(subject: Subject) -> Iterator[Claim]:
-    """The claim or template that an object is."""
+    """An object as a claim or template."""
     if subject.group != GROUP or subject.kind not in (CLAIM, TEMPLATE):
         return
     path: Path = ("spec", "devices") if subject.kind == CLAIM else ("spec", "spec", "devices")

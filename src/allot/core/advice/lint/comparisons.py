@@ -1,4 +1,4 @@
-"""Comparisons that CEL allows and that do not do what they say: sizes and versions as text, capacities for equality."""
+"""Comparisons that compile but do not do what they seem to: sizes and versions as text, capacities for equality."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _NUMBER = re.compile(r"[0-9]+")
 _EXAMPLE_SIZES = (8, 141, 24, 9, 80, 40, 192, 16, 4, 2, 1, 1000)
 _EXAMPLE_VERSIONS = ("9.0", "12.4", "10.0", "7.5", "8.9", "100.0", "2.0")
 _DEVICES_SHOWN_MAX = 3
-# How much of a known value a part of it has to be, in letters and digits.
+# How much of a known value a partial match must cover, in letters and digits.
 _PART_LENGTH_MIN = 4
-# How like a known value another one has to be to count as misspelt.
+# How similar to a known value a misspelling must be.
 _SLIP = 0.85
 
 
@@ -55,14 +55,14 @@ def _check_comparison(context: Context, selector: Located, comparison: Compariso
     if not what:
         return
     kind = _kind_of(context, selector, comparison)
-    # 8.0 is a number too: what it is depends on what it is compared with.
+    # 8.0 is also a number: its meaning depends on the other side of the comparison.
     if kind in ("version", "quantity"):
         what = "version" if kind == "version" else "size"
     _report(context, selector, comparison, kind, what)
 
 
 def _kind_of(context: Context, selector: Located, comparison: Comparison) -> str:
-    """What is known about the values of the attribute; `quantity` if there is a capacity of that name instead."""
+    """The known kind of the attribute's values; `quantity` if there is a capacity of that name instead."""
     read = comparison.read
     domain = read.domain or selector.driver or ""
     words = context.knowledge.words
@@ -102,7 +102,7 @@ def _right(selector: Located, comparison: Comparison, kind: str, what: str) -> s
 
 
 def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: str) -> str | None:
-    """With what is read turned into what it is meant to be; where the comparison stands once."""
+    """With the value that is read converted to its intended kind, if the comparison occurs once."""
     text, literal = comparison.text, comparison.literal
     assert isinstance(literal, str)
     left, relation, quoted = text.rpartition(f" {comparison.relation} ")
@@ -125,13 +125,13 @@ def _by_conversion(selector: Located, comparison: Comparison, kind: str, what: s
 
 
 def _fix(selector: Located, right: str | None, kind: str) -> Fix | None:
-    # Where nothing is known about the attribute it may be text after all.
+    # An unknown attribute may be text after all.
     is_safe = kind in ("quantity", "version", "int")
     return expression_fix(selector, right, is_safe=is_safe) if right is not None else None
 
 
 def _examples(comparison: Comparison, what: str) -> str:
-    """One value that passes and should not, and one that does not pass and should."""
+    """One value that wrongly passes, and one that wrongly fails."""
     literal = comparison.literal
     assert isinstance(literal, str)
     compare = _ORDERED[comparison.relation]
@@ -208,7 +208,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _known_values(context: Context, selector: Located, comparison: Comparison) -> Iterator[object]:
-    """What known devices have where a comparison looks."""
+    """The values of known devices at the compared place."""
     read = comparison.read
     domain = read.domain or selector.driver or ""
     for device in context.knowledge.devices:
@@ -219,7 +219,7 @@ def _known_values(context: Context, selector: Located, comparison: Comparison) -
 
 
 def _check_value(context: Context, selector: Located, comparison: Comparison) -> None:
-    """A text that no known device has, and that looks like one that some have."""
+    """A value that no known device has but that resembles one that some have."""
     wanted = comparison.literal
     values = {value for value in _known_values(context, selector, comparison) if isinstance(value, str)}
     if not isinstance(wanted, str) or wanted in values:
@@ -227,7 +227,7 @@ def _check_value(context: Context, selector: Located, comparison: Comparison) ->
     meant = nearest(wanted, values, likeness_min=_SLIP) or _only_one_like(wanted, values)
     is_one_of_several = comparison.relation == IN or "firstAvailable" in selector.path
     if meant is None and (not context.knowledge.is_cluster or not values or is_one_of_several):
-        # Hardware profiles are examples: other devices may have it. What is one of several need not be there.
+        # Hardware profiles are examples: other devices may have it. One of several alternatives need not exist.
         return
     text = f'no known device has {comparison.read.name} "{wanted}"'
     fix = f'did you mean "{meant}"?' if meant is not None else f"there is {listed(values)}"
@@ -235,7 +235,7 @@ def _check_value(context: Context, selector: Located, comparison: Comparison) ->
 
 
 def _only_one_like(wanted: str, values: Iterable[str]) -> str | None:
-    """The only value of which this is a part, whatever stands between the words: `NVIDIA-H100` of `NVIDIA H100 80GB HBM3`."""
+    """The only value that contains this one, whatever separates the words: `NVIDIA-H100` in `NVIDIA H100 80GB HBM3`."""
     part = _letters(wanted)
     found = [value for value in values if part in _letters(value)] if len(part) >= _PART_LENGTH_MIN else []
     return found[0] if len(found) == 1 else None

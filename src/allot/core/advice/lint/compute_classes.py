@@ -1,4 +1,4 @@
-"""ComputeClasses: classes and pools that lead nowhere, machines that do not exist, pods that contradict their class."""
+"""ComputeClasses: unknown classes, pools and machines, and pods that contradict their class."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _typed(subject: Subject) -> ComputeClass | None:
 
 
 def _check_order(context: Context, spec: PodSpec, found: ComputeClass) -> None:
-    """What is bought first should be what the claim likes best: asked of the allocator, on a node of each priority."""
+    """The first priority should provide the claim's first choice: the allocator decides, on a node of each priority."""
     for entry, path in spec.claims:
         claim = _claim(context, spec.subject.home, plain_text(entry.get("resourceClaimTemplateName")))
         if claim is None:
@@ -80,16 +80,16 @@ def _check_order(context: Context, spec: PodSpec, found: ComputeClass) -> None:
         for (first, before, likes), (second, after, better) in pairwise(got):
             if second < first:
                 message = (
-                    f'{before} of ComputeClass {found.metadata.name} gives alternative "{likes}", and {after} the one '
-                    f'that the claim prefers, "{better}": what is bought first is what it likes less'
+                    f'{before} of ComputeClass {found.metadata.name} provides alternative "{likes}", but {after} provides '
+                    f'"{better}", which the claim prefers'
                 )
-                fix = f"let {after} come before {before}, or the alternatives be in that order"
+                fix = f"put {after} before {before}, or reorder the alternatives"
                 context.report(spec.subject, "compute-class-order", path, message, fix)
                 break
 
 
 def _claim(context: Context, namespace: str, template: str) -> api.ResourceClaim | None:
-    """What a template makes, of the input or of the cluster."""
+    """The claim of a template, from the input or the cluster."""
     for subject in context.subjects:
         if (subject.kind, subject.home, subject.name) == (TEMPLATE, namespace, template):
             return written_claim(context, subject)
@@ -98,7 +98,7 @@ def _claim(context: Context, namespace: str, template: str) -> api.ResourceClaim
 
 
 def _alternative(context: Context, priority: Priority, claim: api.ResourceClaim) -> str:
-    """The first alternative that a node of a priority has, if one is known; empty if there is none."""
+    """The first alternative that a node of a priority satisfies; empty if no node is known or none fits."""
     knowledge = context.knowledge
     node = next((each for each in knowledge.nodes if matches(priority, _pool_of(each), each)), None)
     if node is None:
@@ -124,11 +124,11 @@ def _pool_of(node: Node) -> str:
 
 
 def _report_class(context: Context, subject: Subject, path: Path, name: str, known: Iterable[str]) -> None:
-    message, severity = f'ComputeClass "{name}" is not known', Severity.WARNING
+    message, severity = f'ComputeClass "{name}" is unknown', Severity.WARNING
     if context.knowledge.is_cluster and known:
-        message, severity = f'ComputeClass "{name}" does not exist: no node is bought for the pod', Severity.ERROR
+        message, severity = f'ComputeClass "{name}" does not exist: no node is added for the pod', Severity.ERROR
     elif not is_slip(name, known):
-        # Without a cluster it is only known to be missing if it looks like a slip.
+        # Without a cluster, only a likely misspelling is reported.
         return
     context.report(subject, "unknown-compute-class", path, message, did_you_mean(name, known), severity=severity)
 
@@ -137,7 +137,7 @@ def _check_priorities(context: Context, subject: Subject) -> None:
     nodes = context.knowledge.nodes
     pools = {node.metadata.labels[label] for node in nodes for label in _POOL_LABELS if label in node.metadata.labels}
     for path, name in _named(subject):
-        # A pool may have no node just now; so only what looks like a slip is.
+        # A pool may have no nodes right now, so only a likely misspelling is reported.
         if path[-2] == "nodepools" and name not in pools and is_slip(name, pools):
             message = f'no node of a pool "{name}" is known'
             context.report(subject, "unknown-node-pool", path, message, did_you_mean(name, pools))
@@ -150,7 +150,7 @@ def _check_priorities(context: Context, subject: Subject) -> None:
 
 
 def _is_known(name: str, machines: Iterable[str]) -> bool:
-    """Some machines have their GPUs in their names here: n1-standard-8-t4x2."""
+    """Some machine names here include their GPUs: n1-standard-8-t4x2."""
     return any(each == name or each.startswith(f"{name}-") for each in machines)
 
 

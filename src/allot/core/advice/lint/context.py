@@ -1,4 +1,4 @@
-"""What every topic is given: the objects, what is known, and where to report."""
+"""What every topic receives: the objects, the knowledge, and where to report."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from allot.core.validation.fields import FieldError
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What an API server says to a new object."""
+    """The API server's answer to a new object."""
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class Server(Protocol):
-    """An API server, as far as it can be asked without a cluster."""
+    """An API server's answers, as far as they need no cluster."""
 
     def kinds(self) -> Sequence[tuple[str, str, str]]:
-        """Group, version and kind of everything that it serves; of a kind, the preferred version first."""
+        """Group, version and kind of everything that it serves; for each kind, the preferred version first."""
 
     def schema(self, group: str, version: str, kind: str) -> Schema | None:
         """The fields of a kind."""
 
     def ask(self, value: dict[str, Any]) -> Answer:
-        """What it says to a new object of a kind that it serves, in which every field is known."""
+        """Its answer to a new object of a served kind without unknown fields."""
 
 
 class Context:
@@ -47,7 +47,7 @@ class Context:
         self.knowledge = knowledge
         self.server = server
         self.findings: list[Finding] = []
-        # Objects that the server refuses: what they ask for is not looked into further.
+        # Objects that the server refuses are not checked further.
         self.refused: set[int] = set()
 
     def report(
@@ -61,18 +61,18 @@ class Context:
         severity: Severity | None = None,
         line: int | None = None,
     ) -> None:
-        """A finding, as bad as the rule says unless more is known."""
+        """Report a finding, with the rule's severity unless more is known."""
         known = Fix(fix) if isinstance(fix, str) and fix else fix if isinstance(fix, Fix) else None
         self.findings.append(subject.finding(rule, severity or BY_NAME[rule].severity, path, message, known, line=line))
 
     @property
     def certain(self) -> Severity:
-        """How bad it is not to be in what is known: a cluster is complete, hardware profiles are examples."""
+        """The severity of an unknown name: a cluster is complete, hardware profiles are examples."""
         return Severity.ERROR if self.knowledge.is_cluster else Severity.WARNING
 
     @cached_property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
-        """Labels of the namespaces that are known, those of the input first."""
+        """Labels of the known namespaces, those of the input first."""
         labels = dict(self.knowledge.namespace_labels)
         for subject in self.subjects:
             if (subject.api_version, subject.kind) == ("v1", "Namespace"):
@@ -87,7 +87,7 @@ class Context:
 
     @cached_property
     def pods_by_template(self) -> Mapping[tuple[str, str], Sequence[tuple[PodSpec, str]]]:
-        """Pods with what they call the claim, by namespace and name of the claim template."""
+        """Pods with their names for the claim, by namespace and name of the claim template."""
         found: dict[tuple[str, str], list[tuple[PodSpec, str]]] = {}
         for spec in self.pods:
             for entry, _ in spec.claims:
@@ -97,7 +97,7 @@ class Context:
         return found
 
     def priority(self, name: str) -> int | None:
-        """The value of a priority class of the input or the cluster; None if it is not known."""
+        """The value of a priority class of the input or the cluster; None if unknown."""
         return self._priorities.get(name)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Pods inside custom resources: what they say about claims, checked as that of a pod is.
+"""Pods inside custom resources: checks what they say about claims as in any pod.
 
-Only that: what else a controller adds to the pods that it makes, or leaves out of them, is not known here. For the same reason
-nothing is more than a warning.
+Nothing else, because what the controller adds to or drops from its pods is unknown here. For the same reason
+no finding is more than a warning.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LISTS = ("initContainers", "containers")
 
 
 def claiming_pod(spec: PodSpec) -> Subject | None:
-    """A pod with the claims of a spec and nothing else, placed where the spec is; None if it has none.
+    """A pod with only the claims of a spec, at the place of the spec; None if it has none.
 
-    It keeps the name of the object around it, by which people know it."""
+    It keeps the name of the surrounding object, which users know."""
     claims = spec.spec.get("resourceClaims")
     if not claims:
-        # A container that names claims gets them from somewhere else then.
+        # A container that names claims then gets them from elsewhere.
         return None
     lists = {name: [_container(each, index) for index, each in mappings(spec.spec.get(name))] for name in _LISTS}
     beside = {len(lists["containers"]) + number: key for number, (key, _) in enumerate(named_containers(spec.spec))}
@@ -47,7 +47,7 @@ def _container(value: Mapping[str, Any], index: int) -> dict[str, Any]:
 
 
 class _PodPlaces(Mapping[Path, Place]):
-    """The places of a pod's fields in the document that its spec is in."""
+    """The places of a pod's fields in the document of its spec."""
 
     def __init__(self, places: Places, base: Path, beside: Mapping[int, str]) -> None:
         self._places = places
@@ -73,12 +73,12 @@ class _PodPlaces(Mapping[Path, Place]):
 
 
 def as_pod(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a claiming pod is to the API server."""
+    """A claiming pod as the API server sees it."""
     return {**value, "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
 
 
 def at_its_place(subject: Subject, spec: PodSpec, field: Path) -> Path:
-    """The path of a field of a claiming pod in the object that the spec is of."""
+    """The path of a claiming pod's field in the object of the spec."""
     places = subject.document.places
     assert isinstance(places, _PodPlaces)
     return places.real(field)[len(spec.subject.path) :]

@@ -1,6 +1,6 @@
-"""Selectors tried on the known devices: an expression that fails on one device stops the scheduler on its node.
+"""Evaluates selectors on the known devices: an expression that fails on one device makes the scheduler skip its node.
 
-Devices are asked in the scheduler's order: the selectors of the class, then those of the request, until one says no.
+The order is the scheduler's: the selectors of the class, then those of the request, until one is false.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _DEVICES_SHOWN_MAX = 3
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """One selector of the row; without a path it is not in the input."""
+    """One selector of the sequence; without a path it is not in the input."""
 
     selector: CompiledSelector
     path: Path | None
 
 
 def check(context: Context) -> None:
-    """Every class and every request of which the class is known."""
+    """Every class, and every request with a known class."""
     if not context.knowledge.has_devices:
         return
     for subject in context.subjects:
@@ -99,7 +99,7 @@ def _report(context: Context, subject: Subject, path: Path, error: str, devices:
         return
     read = _read_of(subject.at(path), match[1])
     if read is not None and read.domain and not is_known(context, read.kind, read.domain, read.name):
-        # That no device has it is told by `selectors`.
+        # `selectors` reports that no device has it.
         return
     text = f'fails on {where}, which lack "{match[1]}"; the scheduler skips nodes with such a device'
     context.report(subject, "missing-attribute", path, text, _guarded(read) if read is not None else None)
@@ -112,6 +112,6 @@ def _read_of(expression: str, name: str) -> Read | None:
 
 
 def _guarded(read: Read) -> str:
-    """What asks first whether it is there."""
+    """The guard that checks for presence."""
     domain = f'"{read.domain}"' if read.domain else "device.driver"
     return f"check first: has(device.{read.kind}[{domain}].{read.name}) && ..."

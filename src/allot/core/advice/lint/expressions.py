@@ -1,6 +1,6 @@
-"""What an expression reads of a device and compares it with, from its tree.
+"""What an expression reads of a device and compares it with, from its syntax tree.
 
-Reading is followed through cel.bind, optional selection and orValue; what is looked up by a computed name is not known here.
+Reads are followed through cel.bind, optional selection and orValue; lookups by a computed name are unknown here.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _Bound = Mapping[str, Expr]
 
 
 class Read(msgspec.Struct, frozen=True):
-    """An attribute or capacity that is read. An empty domain is that of the device's own driver."""
+    """An attribute or capacity that is read. An empty domain means the device's own driver."""
 
     kind: str
     domain: str
     name: str
-    # Whether the expression goes on without it: optional selection, has().
+    # Whether the expression tolerates its absence: optional selection, has().
     is_optional: bool = False
     offset: int = 0
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Something read and compared with a literal, seen from the side of what is read."""
+    """A read value compared with a literal, with the read value on the left."""
 
     read: Read
     relation: str
     literal: str | int | float | bool
-    # The text of the comparison, for people.
+    # The text of the comparison.
     text: str
-    # Whether the literal is one, or the argument of quantity().
+    # Whether it is a plain literal, or the argument of quantity().
     is_quantity: bool = False
 
     @property
     def orders_text(self) -> str:
-        """`size` or `version` if the text of an attribute is put in an order that only looks like that of these; else empty."""
+        """`size` or `version` if texts that look like one are ordered alphabetically; else empty."""
         if self.read.kind != ATTRIBUTES or self.relation not in ORDERS or self.is_quantity:
             return ""
         if not isinstance(self.literal, str):
@@ -73,7 +73,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read_expression(text: str) -> Reading | None:
-    """What an expression reads; None if it cannot be parsed."""
+    """What an expression reads; None if it does not parse."""
     try:
         parsed = parse(text)
     except CelCompileError:
@@ -119,7 +119,7 @@ def _comparisons(node: Call, bound: _Bound, parsed: Parsed) -> Iterator[Comparis
 
 
 def _memberships(node: Call, bound: _Bound, parsed: Parsed) -> Iterator[Comparison]:
-    """What is read and looked for in a list of literals, once for each of them."""
+    """A read value that is searched in a list of literals, once for each of them."""
     one, among = node.args
     read = _read(_without_default(one), bound, parsed)
     if read is None or not isinstance(among, ListExpr):
@@ -145,7 +145,7 @@ def _literal(node: Expr) -> tuple[str | int | float | bool | None, bool]:
 
 
 def _without_default(node: Expr) -> Expr:
-    """What comes before `.orValue(...)`."""
+    """The operand of `.orValue(...)`."""
     if isinstance(node, Call) and node.function == "orValue" and node.target is not None:
         return node.target
     return node
@@ -170,7 +170,7 @@ def _read(node: Expr, bound: _Bound, parsed: Parsed) -> Read | None:
 
 
 def _looked_up(node: Expr) -> tuple[str | None, Expr | None, bool]:
-    """Name, container and whether it may be missing, of `container.name` and `container["name"]`."""
+    """The name, the container and whether it is optional, for `container.name` and `container["name"]`."""
     if isinstance(node, Select):
         return node.field, node.operand, node.test_only
     if isinstance(node, Call) and node.function in _LOOKUPS and len(node.args) == 2:

@@ -1,4 +1,4 @@
-"""What lint finds: where, how bad, by which rule, what is wrong and what to do about it."""
+"""A finding: place, severity, rule, what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Severity(StrEnum):
-    """How bad it is: it fails or does not do what it says; it probably does not; something to know."""
+    """error: fails, or does not do what it says; warning: probably so; note: worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 class Edit(msgspec.Struct, frozen=True, order=True):
-    """A change of a text: what is between two offsets becomes something else."""
+    """A change of a text: a new text between two offsets."""
 
     start: int
     end: int
@@ -31,14 +31,14 @@ class Edit(msgspec.Struct, frozen=True, order=True):
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """What to do. With edits it is safe to let a program do it."""
+    """How to fix it. A fix with edits is safe to apply automatically."""
 
     text: str
     edits: tuple[Edit, ...] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong. Lines and columns count from 1."""
+    """One problem. Lines and columns count from 1."""
 
     source: str
     line: int
@@ -46,21 +46,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     rule: str
     message: str
-    # Kind, namespace and name; empty when the text is no object.
+    # Kind, namespace and name; empty if the text is not an object.
     object: str = ""
     field: str = ""
     fix: Fix | None = None
-    # The line of the field, where the finding is on a later line of its value; 0 if it is the same.
+    # The line of the field if the finding is on a later line of its value; 0 if they are the same.
     field_line: int = 0
 
     @property
     def order(self) -> tuple[str, int, int, int, str, str]:
-        """As they are shown."""
+        """The display order."""
         return self.source, self.line, self.column, self.severity.rank, self.rule, self.message
 
 
 def apply_fixes(text: str, fixes: Iterable[Fix]) -> tuple[str, int]:
-    """The text with the fixes, and how many were made: of those that overlap only the first one, and each as a whole."""
+    """The text with the fixes, and how many were applied: only the first of overlapping fixes, and each as a whole."""
     taken: list[tuple[int, int]] = []
     edits: list[Edit] = []
     made = 0
@@ -75,7 +75,7 @@ def apply_fixes(text: str, fixes: Iterable[Fix]) -> tuple[str, int]:
 
 
 def _is_free(taken: list[tuple[int, int]], span: tuple[int, int]) -> bool:
-    """Whether no other change is where this one is to be."""
+    """Whether a change overlaps no other."""
     index = bisect_left(taken, span)
     before, after = taken[index - 1 : index], taken[index : index + 1]
     return all(end <= span[0] and (start, end) != span for start, end in before) and all(
@@ -84,7 +84,7 @@ def _is_free(taken: list[tuple[int, int]], span: tuple[int, int]) -> bool:
 
 
 def apply_edits(text: str, edits: list[Edit]) -> tuple[str, int]:
-    """The text with the edits, and how many were made: of those that overlap only the first one."""
+    """The text with the edits, and how many were applied: only the first of overlapping edits."""
     parts: list[str] = []
     end = made = 0
     for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end, edit.text)):

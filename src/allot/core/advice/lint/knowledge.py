@@ -1,4 +1,4 @@
-"""What is known besides the manifests: devices, device classes, namespaces, and what drivers' parameters may say.
+"""What is known besides the manifests: devices, device classes, namespaces, and valid driver parameters.
 
 It comes from a cluster, which is complete, or from hardware profiles and slices in the input, which are examples.
 """
@@ -22,23 +22,23 @@ from allot.core.scheduling import QUEUE_KINDS, Queue
 
 T = TypeVar("T", bound=APIStruct)
 
-# What is wrong with a driver's parameters; empty if nothing is.
+# What is wrong with a driver's parameters; empty if they are valid.
 ConfigCheck = Callable[[Any], str]
 
-# Attributes with a domain of Kubernetes' own may be had by devices of any driver.
+# Devices of any driver may have attributes in a Kubernetes domain.
 STANDARD_DOMAIN = "resource.kubernetes.io"
 STANDARD_ATTRIBUTES = ("pcieRoot", "pciBusID", "numaNode")
 
 
 class KnownDevice(msgspec.Struct, frozen=True):
-    """A device, and what it is called for people."""
+    """A device and its display name."""
 
     name: str
     view: DeviceView
 
 
 class Words(msgspec.Struct, frozen=True):
-    """The names that devices have: attributes and capacities by domain, with the kinds of their values."""
+    """The attribute and capacity names of devices by domain, with the kinds of their values."""
 
     attributes: Mapping[str, Mapping[str, str]] = {}
     capacities: Mapping[str, Mapping[str, str]] = {}
@@ -54,7 +54,7 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def words_of(slices: Iterable[api.ResourceSlice]) -> Words:
-    """The names that the devices in slices have."""
+    """The attribute and capacity names of the devices in slices."""
     attributes: dict[str, dict[str, str]] = {}
     capacities: dict[str, dict[str, str]] = {}
     for slice_ in slices:
@@ -71,7 +71,7 @@ def words_of(slices: Iterable[api.ResourceSlice]) -> Words:
 
 
 class Knowledge:
-    """Everything that is known. `cluster`: a whole one; `examples`: objects that only show what there may be."""
+    """Everything known. `cluster`: a complete one; `examples`: objects that only show what may exist."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Knowledge:
         config_checks: Mapping[str, ConfigCheck] | None = None,
         machines: Iterable[str] = (),
     ) -> None:
-        """machines: types that clouds have."""
+        """machines: the machine types of clouds."""
         self.is_cluster = cluster is not None
         # Whether anything was given besides the manifests.
         self.is_given = cluster is not None or examples is not None
@@ -93,7 +93,7 @@ class Knowledge:
         self.machines = frozenset(machines)
 
     def with_examples(self, objects: Iterable[Any]) -> Knowledge:
-        """The same with objects of the input."""
+        """The same with the objects of the input."""
         known = Knowledge(
             examples=Snapshot((*self._objects, *objects)),
             config_checks=self.config_checks,
@@ -103,7 +103,7 @@ class Knowledge:
         return known
 
     def has(self, type_: type[APIStruct], name: str, namespace: str) -> bool:
-        """Whether there is an object."""
+        """Whether an object exists."""
         return self._snapshot.find(type_, name, namespace) is not None
 
     def all(self, type_: type[T]) -> list[T]:
@@ -127,7 +127,7 @@ class Knowledge:
 
     @cached_property
     def queues(self) -> list[Queue]:
-        """All queues of teams, whatever their dialect."""
+        """All queues, of every dialect."""
         found = [read(each) for type_, read in QUEUE_KINDS.items() for each in self._snapshot.of(type_)]
         return [queue for queue in found if queue is not None]
 
@@ -155,7 +155,7 @@ class Knowledge:
 
     @cached_property
     def priorities(self) -> dict[str, int]:
-        """Values of priority classes by name; that of pods without one under the empty name. Empty unless a cluster is known."""
+        """Values of priority classes by name; the empty name is for pods without one. Empty unless a cluster is known."""
         if not self.is_cluster:
             return {}
         classes = self._snapshot.of(scheduling_v1.PriorityClass)
@@ -164,12 +164,12 @@ class Knowledge:
 
     @property
     def has_devices(self) -> bool:
-        """Whether anything can be said about devices."""
+        """Whether anything is known about devices."""
         return bool(self.devices)
 
     @cached_property
     def devices(self) -> tuple[KnownDevice, ...]:
-        """Every device that looks different from the others."""
+        """One device of each distinct appearance."""
         found: dict[int, KnownDevice] = {}
         for slice_ in self.slices:
             spec = slice_.spec
@@ -178,7 +178,7 @@ class Knowledge:
                     view = view_of(spec.driver, device)
                 except EvaluationError:
                     continue
-                # Views are shared by devices that look the same.
+                # Devices that look the same share a view.
                 found.setdefault(id(view), KnownDevice(f"{spec.driver}/{spec.pool.name}/{device.name}", view))
         return tuple(found.values())
 
@@ -189,5 +189,5 @@ class Knowledge:
 
     @cached_property
     def words(self) -> Words:
-        """Names that the known devices have."""
+        """The attribute and capacity names of the known devices."""
         return words_of(self.slices)

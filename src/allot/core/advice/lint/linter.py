@@ -1,4 +1,4 @@
-"""From texts to findings: every topic looks at everything, and what the author said to ignore is left out."""
+"""From texts to findings: runs every topic on everything, then drops what the author ignores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IGNORE = re.compile(r"#\s*allot-lint:\s*ignore=([a-z, -]+)")
 _IDENTITY = ("apiVersion", "kind")
 _COMMENT_LINE = re.compile(r"\s*#")
 
-# What the input itself says about the cluster that it is for.
+# What the input itself says about its cluster.
 _TELLING = frozenset(("DeviceClass", "ResourceSlice", "DeviceTaintRule", "Node"))
 _TOPICS: tuple[Callable[[Context], None], ...] = (
     selectors.check,
@@ -51,7 +51,7 @@ _TOPICS: tuple[Callable[[Context], None], ...] = (
 
 
 def lint(sources: Sequence[Source], knowledge: Knowledge, api_server: Server) -> tuple[Finding, ...]:
-    """Everything that is wrong, in the order of the texts."""
+    """All findings, in the order of the texts."""
     found = [subject for source in sources for subject in subjects(source)]
     context = Context(found, knowledge, api_server)
     server.check(context, OldForms(sources))
@@ -66,7 +66,7 @@ def lint(sources: Sequence[Source], knowledge: Knowledge, api_server: Server) ->
 
 
 def _told(context: Context) -> Iterator[APIStruct]:
-    """Objects of the input that say what there is."""
+    """Objects of the input that describe the cluster."""
     for subject in context.subjects:
         if subject.kind in _TELLING and id(subject) not in context.refused:
             try:
@@ -76,7 +76,7 @@ def _told(context: Context) -> Iterator[APIStruct]:
 
 
 def _no_objects(sources: Iterable[Source]) -> Iterator[Finding]:
-    """Documents that are something else."""
+    """Documents that are not Kubernetes objects."""
     for source in sources:
         for document in source.documents:
             missing, severity = _missing(document.value)
@@ -92,7 +92,7 @@ def _no_objects(sources: Iterable[Source]) -> Iterator[Finding]:
 
 
 def _missing(value: object) -> tuple[str, Severity]:
-    """Why a document is no object. Values of charts and settings of programs are YAML too, so that is no mistake by itself."""
+    """Why a document is not an object. Chart values and program settings are YAML too, so this is not an error by itself."""
     error = BY_NAME["not-an-object"].severity
     if not isinstance(value, dict):
         text = "the document is not a mapping: expected a Kubernetes object with apiVersion and kind"
@@ -124,7 +124,7 @@ def _flaws(sources: Iterable[Source]) -> Iterable[Finding]:
 
 
 def _ignored(text: str) -> dict[int, frozenset[str]]:
-    """Rules by line: those named in a comment on the line, or on lines of comments right before it."""
+    """Ignored rules by line: those named in a comment on the line, or in the comment lines right before it."""
     if "allot-lint:" not in text:
         return {}
     found: dict[int, frozenset[str]] = {}

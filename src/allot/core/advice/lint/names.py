@@ -1,4 +1,4 @@
-"""Names that lead nowhere: device classes, claims and templates, drivers of configuration, requests that containers name."""
+"""Dangling names: device classes, claims and templates, drivers of configuration, requests that containers name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from allot.core.advice.nearest import did_you_mean, nearest
 from allot.core.advice.places import Path
 from allot.core.model.plain import plain_text
 
-# How like a known name another one has to be to count as misspelt.
+# How similar to a known name a misspelling must be.
 _SLIP = 0.8
 _DIGITS = re.compile("[0-9]+")
 
@@ -54,7 +54,7 @@ def _check_twice(context: Context, subject: Subject, seen: dict[tuple[str, str, 
     if first is not subject and not is_part and "spec" in first.value:
         where = f"{first.source.name}:{first.place(()).line}"
         message = f"{subject.label} is also in {where}, which this one replaces"
-        # Files that are variants of each other are not meant to be used together.
+        # Files that are variants of each other are not used together.
         severity = None if first.source is subject.source else Severity.NOTE
         context.report(subject, "duplicate-object", ("metadata", "name"), message, severity=severity)
 
@@ -73,11 +73,11 @@ def _check_class(context: Context, subject: Subject, path: Path, name: str) -> N
     known = {*in_input, *context.knowledge.classes}
     if name in known:
         return
-    message = f'device class "{name}" is not known'
+    message = f'device class "{name}" is unknown'
     if context.knowledge.is_cluster:
-        message = f'device class "{name}" does not exist: the pod would wait for it'
+        message = f'device class "{name}" does not exist: the pod would stay pending'
     elif not context.knowledge.is_given and not is_slip(name, known):
-        # Without a cluster it is only known to be missing if it looks like a slip.
+        # Without a cluster, only a likely misspelling is reported.
         return
     context.report(subject, "unknown-device-class", path, message, did_you_mean(name, known), severity=context.certain)
 
@@ -116,7 +116,7 @@ def _check_reference(context: Context, subject: Subject, path: Path, kind: str, 
 
 
 def is_slip(name: str, known: Iterable[str]) -> bool:
-    """Whether a name looks like a misspelt one. Names that differ only in their numbers are neighbours."""
+    """Whether a name looks misspelt. Names that differ only in their numbers belong to a series."""
     meant = nearest(name, known, likeness_min=_SLIP)
     return meant is not None and _DIGITS.sub("", meant) != _DIGITS.sub("", name)
 
@@ -136,7 +136,7 @@ def _check_use(context: Context, spec: PodSpec, claim_name: str, request: str, p
 
 
 def requests_of(context: Context, spec: PodSpec, claim_name: str) -> list[str] | None:
-    """The names of the requests of a pod's claim; None if the claim is not known."""
+    """The request names of a pod's claim; None if the claim is unknown."""
     for entry, _ in spec.claims:
         if entry.get("name") != claim_name:
             continue

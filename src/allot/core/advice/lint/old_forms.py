@@ -1,4 +1,4 @@
-"""Forms of older API versions: found by converting, so that each finding says what the new form is."""
+"""Forms of older API versions, found by converting, so that each finding names the new form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.advice.lint.finding import Severity
 from allot.core.advice.lint.source import Source, Subject
 from allot.core.advice.places import Path
 
-# What other rules say already.
+# Covered by other rules.
 # A change of a request as a whole, which moves each of its fields.
 _WHOLE_REQUEST = "flat-request"
 _TOLD_ELSEWHERE = frozenset(("apiVersion", "kind", "expression"))
@@ -38,12 +38,12 @@ class OldForms:
         return [(path, change) for change in found for path in _within(subject, change.path)]
 
     def problems(self, subject: Subject) -> list[tuple[Path, Problem]]:
-        """What cannot be converted of one object, with paths in it."""
+        """What cannot be converted in one object, with paths in it."""
         found = self._problems.get(self._numbers.get(id(subject.document), -1), ())
         return [(path, problem) for problem in found for path in _within(subject, problem.path)]
 
     def advice(self, subject: Subject, path: Path) -> str:
-        """What becomes of a field, and why; empty if nothing is known."""
+        """The new form of a field, and why; empty if unknown."""
         found = [
             change
             for at, change in self.changes(subject)
@@ -59,7 +59,7 @@ def _within(subject: Subject, path: Path) -> list[Path]:
 
 
 def report_old_forms(context: Context, forms: OldForms, subject: Subject) -> None:
-    """Everything in an object of a version that is not served any more."""
+    """Everything in an object of a version that is no longer served."""
     for path, change in forms.changes(subject):
         if path and path[-1] not in _TOLD_ELSEWHERE:
             context.report(subject, "old-form", path, f"{change.old} is the old form: {change.why}", new_form(change))
@@ -76,6 +76,6 @@ def report_old_forms(context: Context, forms: OldForms, subject: Subject) -> Non
 
 
 def new_form(change: Change) -> str:
-    """What to do."""
+    """The fix."""
     sure = "" if change.confidence == "certain" else f" ({change.confidence})"
     return f"allot convert writes {change.new}{sure}" if change.new else f"allot convert removes it{sure}"

@@ -1,4 +1,4 @@
-"""Pods and the claims that they use or do not use."""
+"""Pods, and the claims that they use or leave unused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check(context: Context) -> None:
         _check_unused(context)
 
 
-# --- claims that nobody uses ---
+# --- unused claims ---
 
 
 def _check_unused(context: Context) -> None:
@@ -53,7 +53,7 @@ def _check_unused(context: Context) -> None:
 
 
 def _used_by(subject: Subject, mentions: list[str]) -> set[tuple[str, str, str]]:
-    """Claims that an object of any kind names, wherever it does. Texts with manifests inside are added to the mentions."""
+    """Claims that an object of any kind names anywhere. Strings that contain manifests are added to the mentions."""
     found: set[tuple[str, str, str]] = set()
     pending: list[Any] = [subject.value]
     while pending:
@@ -61,7 +61,7 @@ def _used_by(subject: Subject, mentions: list[str]) -> set[tuple[str, str, str]]
         if isinstance(value, dict):
             found.add((CLAIM, subject.home, plain_text(value.get("resourceClaimName"))))
             found.add((TEMPLATE, subject.home, plain_text(value.get("resourceClaimTemplateName"))))
-            # The wrapper of old versions, whatever it calls them.
+            # The wrapper of old versions.
             for name in mapping(value.get("source")).values():
                 found |= {(CLAIM, subject.home, plain_text(name)), (TEMPLATE, subject.home, plain_text(name))}
             pending += value.values()
@@ -83,7 +83,7 @@ def _check_pod(context: Context, spec: PodSpec) -> None:
     for entry, path in spec.claims:
         name = plain_text(entry.get("name"))
         users = spec.users_of(name)
-        # A container that names a claim which the pod has not means one that it has.
+        # A container that names a claim which the pod lacks means one that the pod has.
         if name and not users and not is_misspelt:
             message = (
                 f'no container uses claim "{name}": devices are allocated for the pod, but no container can use them'
@@ -97,7 +97,7 @@ def _check_pod(context: Context, spec: PodSpec) -> None:
 
 
 def _check_replicas(context: Context, spec: PodSpec) -> None:
-    """Pods that are alike and all name one claim have the same devices."""
+    """Replicas that all name one claim share its devices."""
     per_node = spec.subject.kind == "DaemonSet"
     count = spec.pods
     if count < 2 and not per_node:
@@ -121,7 +121,7 @@ def _check_replicas(context: Context, spec: PodSpec) -> None:
 
 
 def _is_meant_to_be_shared(context: Context, namespace: str, name: str) -> bool:
-    """Whether a claim says how its users share the devices, or only watches them."""
+    """Whether a claim configures sharing, or only monitors the devices."""
     subject = context.named(CLAIM, namespace).get(name)
     for claim in claims(subject) if subject is not None else ():
         if any(config.sharing_strategy for config in claim.configs):
@@ -172,7 +172,7 @@ def _claimed_drivers(context: Context, spec: PodSpec) -> set[str]:
 
 
 def _check_groups(context: Context) -> None:
-    """Pods of a group have to have its priority, and to be enough: otherwise none of them is scheduled."""
+    """A group needs enough pods, and pods with its priority: otherwise none of them is scheduled."""
     groups = {
         (subject.group, subject.home, subject.name): subject
         for subject in context.subjects
@@ -183,7 +183,7 @@ def _check_groups(context: Context) -> None:
         key = next((key for key in _groups_named(spec) if key in groups), None)
         if key is None:
             continue
-        # Of a DaemonSet nobody knows here how many there will be.
+        # The number of a DaemonSet's pods is unknown here.
         count = _ANY_NUMBER if spec.subject.kind == "DaemonSet" else max(1, spec.pods)
         made[key] = made.get(key, 0) + count
         _check_priority(context, spec, groups[key])
@@ -192,7 +192,7 @@ def _check_groups(context: Context) -> None:
 
 
 def _groups_named(spec: PodSpec) -> Iterator[tuple[str, str, str]]:
-    """API group, namespace and name of the groups that a pod names, of whatever scheduler."""
+    """API group, namespace and name of the groups that a pod names, for every scheduler."""
     home = spec.subject.home
     yield SCHEDULING_GROUP, home, plain_text(mapping(spec.spec.get("schedulingGroup")).get("podGroupName"))
     metadata = mapping(spec.subject.at((*spec.path[:-1], "metadata")))
@@ -211,7 +211,7 @@ def _check_priority(context: Context, spec: PodSpec, group: Subject) -> None:
         return
     is_foreign = group.group in _FOREIGN
     if is_foreign and not of_group:
-        # Such a group has the priority of its pods.
+        # Such a group takes the priority of its pods.
         return
     name = group.name
     why = (
@@ -226,7 +226,7 @@ def _check_priority(context: Context, spec: PodSpec, group: Subject) -> None:
 
 
 def _check_minimum(context: Context, group: Subject, pods: int) -> None:
-    """A gang that needs more pods at once than there are waits for ever. pods: that the input makes for it."""
+    """A gang that needs more pods at once than exist waits forever. pods: how many the input creates for it."""
     path = _FOREIGN_MINIMUM if group.group in _FOREIGN else _GROUP_MINIMUM
     minimum = group.at(path)
     if not isinstance(minimum, int) or pods >= minimum:

@@ -1,4 +1,4 @@
-"""Queues of teams: names that lead nowhere, and quotas and limits that contradict each other."""
+"""Queues: dangling names, and contradictory quotas and limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMING: Mapping[tuple[str, str], Path] = {
     ("batch.volcano.sh", "Job"): ("spec", "queue"),
 }
 _RUNTIMES = ("preemptMinRuntime", "reclaimMinRuntime")
-# The top of Volcano's tree, which is always there.
+# The root of Volcano's tree, which always exists.
 _ROOT = "root"
 
 
@@ -61,7 +61,7 @@ def check(context: Context) -> None:
 
 
 def _written(context: Context, subject: Subject) -> Iterator[_Written]:
-    """The queue that an object is; none if it cannot be read, which is told."""
+    """An object as a queue; None if it cannot be read, which is reported."""
     if subject.group not in _GROUPS or subject.kind != "Queue":
         return
     try:
@@ -83,7 +83,7 @@ def _written(context: Context, subject: Subject) -> Iterator[_Written]:
 
 
 def _named(context: Context) -> Iterator[tuple[Subject, Path, str]]:
-    """Names of queues: who has them, where, and the name."""
+    """References to queues: the object, the path and the name."""
     for subject in context.subjects:
         path = _NAMING.get((subject.group, subject.kind))
         name = plain_text(subject.at(path)) if path is not None else ""
@@ -91,7 +91,7 @@ def _named(context: Context) -> Iterator[tuple[Subject, Path, str]]:
             yield subject, path, name
     for spec in context.pods:
         metadata: list[Path] = [(*spec.path[:-1], "metadata")]
-        # KAI goes by the label of the workload where the pod has none.
+        # KAI uses the label of the workload if the pod has none.
         if metadata[0] != ("metadata",):
             metadata.append(("metadata",))
         for place in metadata:
@@ -104,13 +104,13 @@ def _named(context: Context) -> Iterator[tuple[Subject, Path, str]]:
 def _check_name(context: Context, subject: Subject, path: Path, name: str, known: Mapping[str, Queue]) -> None:
     if name in known:
         return
-    message = f'queue "{name}" is not known'
+    message = f'queue "{name}" is unknown'
     severity = Severity.WARNING
     if context.knowledge.is_cluster:
         message = f'queue "{name}" does not exist: pods that refer to it wait'
         severity = Severity.ERROR if known else Severity.WARNING
     elif not is_slip(name, known):
-        # Without a cluster it is only known to be missing if it looks like a slip.
+        # Without a cluster, only a likely misspelling is reported.
         return
     context.report(subject, "unknown-queue", path, message, did_you_mean(name, known), severity=severity)
 
@@ -123,13 +123,13 @@ def _check_limit(context: Context, found: _Written) -> None:
         if UNLIMITED in (quota.limit, quota.deserved) or quota.deserved <= quota.limit:
             continue
         limit, deserved = amounts_text({resource: quota.limit}), amounts_text({resource: quota.deserved})
-        message = f"the queue deserves {deserved} and may have {limit} at most: it can never use the rest of its quota"
+        message = f"the queue deserves {deserved} but its limit is {limit}: it can never use the rest of its quota"
         fix = "raise the limit, or lower the quota"
         context.report(found.subject, "queue-limit", found.place(resource, "limit"), message, fix)
 
 
 def _check_children(context: Context, queue: Queue, children: Sequence[Queue], written: Mapping[str, _Written]) -> None:
-    """A queue divides among those below it what it gets itself: more cannot be guaranteed."""
+    """A queue divides its own share among its children: it cannot guarantee more."""
     for resource, quota in queue.quotas.items():
         parts = {
             child.name: child.quotas[resource].deserved

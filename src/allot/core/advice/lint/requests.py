@@ -1,4 +1,4 @@
-"""What claims and classes say that is allowed and does not do what it seems to: alternatives, constraints, sharing, configuration."""
+"""Valid claims and classes that do not do what they seem to: alternatives, constraints, sharing, configuration."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from allot.core.cel.device import split_name
 from allot.core.model.plain import plain_text
 from allot.core.model.resource_v1 import ADMIN_ACCESS_LABEL
 
-# How like an attribute of Kubernetes' own another one has to be to count as misspelt.
+# How similar to a Kubernetes attribute a misspelling must be.
 _SLIP = 0.8
-# Of attributes that requests compute, which devices do not have.
+# Attributes that requests derive, which devices do not have.
 _DERIVED_DOMAIN = "derived"
 
 
@@ -76,15 +76,15 @@ def _check_alternatives(context: Context, claim: Claim, request: Request) -> Non
     for index, alternative in enumerate(request.alternatives):
         if alternative.wants_all:
             message = (
-                f'alternative "{alternative.name}" takes all devices that match, one or many, so that the ones after it '
-                "are for nodes without any; and it is not chosen as soon as one device is in use"
+                f'alternative "{alternative.name}" takes all matching devices, however many, so later alternatives '
+                "apply only to nodes without any; and it is not chosen as soon as one device is in use"
             )
             context.report(
                 claim.subject,
                 "all-in-alternative",
                 (*alternative.wanted_path, "allocationMode"),
                 message,
-                "say a count",
+                "set a count",
             )
         for earlier in request.alternatives[:index]:
             if _asks_no_less(alternative, earlier) and not _is_named(claim, request):
@@ -96,7 +96,7 @@ def _check_alternatives(context: Context, claim: Claim, request: Request) -> Non
 
 
 def _asks_no_less(later: Request, earlier: Request) -> bool:
-    """Whether everything that would do for the later one would have done for the earlier one."""
+    """Whether everything that satisfies the later alternative also satisfies the earlier one."""
     if later.wants_all or earlier.wants_all or later.device_class != earlier.device_class:
         return False
     if earlier.wanted.get("capacity") != later.wanted.get("capacity"):
@@ -111,7 +111,7 @@ def _asks_no_less(later: Request, earlier: Request) -> bool:
 
 
 def _is_named(claim: Claim, request: Request) -> bool:
-    """Whether an alternative of the request is named on its own, so that it differs from the others in what it means."""
+    """Whether something names one alternative of the request, which makes it differ from the others."""
     prefix = f"{request.name}/"
     named = [name for config in claim.configs for name in config.requests]
     for constraint, _ in claim.constraints:
@@ -132,7 +132,7 @@ def _check_admin_access(context: Context, claim: Claim, request: Request) -> Non
     fix = f'label the namespace: {ADMIN_ACCESS_LABEL}: "true"'
     known = labels is not None
     message = f"admin access is allowed only in namespaces with the label {ADMIN_ACCESS_LABEL}, " + (
-        f"and {namespace} lacks it" if known else f"and whether {namespace} has it is not known"
+        f"and {namespace} lacks it" if known else f"and the labels of {namespace} are unknown"
     )
     severity = Severity.ERROR if known else Severity.NOTE
     context.report(

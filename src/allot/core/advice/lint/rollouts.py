@@ -1,4 +1,4 @@
-"""Deployments whose rolling update needs devices that are not there: a new pod has to start before an old one may go."""
+"""Deployments whose rolling update needs missing devices: a new pod must start before an old one may be deleted."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from allot.core.workloads.rollout import ROLLING_UPDATE, max_surge, max_unavaila
 
 _DEFAULT = "25%"
 _STEPS_MAX = 20_000
-# Beyond that nothing is said, rather than something that is not known.
+# Beyond this, report nothing rather than guess.
 _REPLICAS_MAX = 64
 _NODES_MAX = 500
 _FIX = "set strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}, or {type: Recreate}"
 
 
 def check(context: Context) -> None:
-    """Every Deployment whose pods have claims of their own."""
+    """Every Deployment whose pods have their own claims."""
     for spec in context.pods:
         if (spec.subject.group, spec.subject.kind) == ("apps", "Deployment"):
             _check(context, spec)
@@ -61,7 +61,7 @@ def _check(context: Context, pod: PodSpec) -> None:
 
 
 def _sizes(spec: dict[str, object]) -> DeploymentSpec | None:
-    """What a Deployment says about its size and updates, with defaults; None if it is no rolling update or not to be read."""
+    """The size and update settings of a Deployment, with defaults; None if it does not use rolling updates or is unreadable."""
     strategy = mapping(spec.get("strategy"))
     rolling = mapping(strategy.get("rollingUpdate"))
     replicas = spec.get("replicas", 1)
@@ -82,7 +82,7 @@ def _number(value: object) -> IntOrString:
 
 
 def _claim_of(context: Context, namespace: str, name: str) -> api.ResourceClaim | None:
-    """A claim as a template makes it; None if that is not known."""
+    """A claim from a template; None if unknown."""
     subject = context.named(TEMPLATE, namespace).get(name)
     template = context.knowledge.templates.get((namespace, name))
     if subject is not None and id(subject) not in context.refused:
@@ -97,9 +97,9 @@ def _claim_of(context: Context, namespace: str, name: str) -> api.ResourceClaim 
 def _room(
     context: Context, pod: PodSpec, claims: Sequence[api.ResourceClaim], wanted: int
 ) -> tuple[int, int, str] | None:
-    """For how many pods there are devices, for how many there have to be, and what these are called; None if it is not known."""
+    """For how many pods devices exist, for how many they must, and the noun for these; None if unknown."""
     knowledge = context.knowledge
-    # Profiles and slices of the input only show what devices there may be, not how many.
+    # Profiles and slices of the input show which devices may exist, not how many.
     if not knowledge.is_cluster or not claims or wanted > _REPLICAS_MAX:
         return None
     runs = knowledge.has(Deployment, pod.subject.name, pod.subject.home)
@@ -126,7 +126,7 @@ def _room(
 def _fitting(
     inventory: Inventory, nodes: Mapping[str, Node], claims: Sequence[api.ResourceClaim], most: int
 ) -> int | None:
-    """How many pods find their devices, one after the other."""
+    """How many pods get their devices, placed one by one."""
     for number in range(most):
         mine = tuple(
             replace(each, metadata=ObjectMeta(name=f"pod-{number}-{index}", namespace="surge"))

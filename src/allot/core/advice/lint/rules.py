@@ -1,4 +1,4 @@
-"""Every rule: its name, which never changes, how bad a finding is unless more is known, and what it is about."""
+"""Every rule: its stable name, its default severity, and what it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that no known node can satisfy, even when nobody uses anything: asked of the allocator, with its reasons."""
+"""Claims that no known node can satisfy even when all devices are free, with the allocator's reasons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from allot.core.model.meta import ObjectMeta
 from allot.core.model.plain import plain_text
 
 _HOSTNAME_LABEL = "kubernetes.io/hostname"
-# Beyond that nothing is said, rather than something that is not known.
+# Beyond this, report nothing rather than guess.
 _NODES_MAX = 2000
 _STEPS_MAX = 20_000
 _EXPLAINED_MAX = 10
@@ -46,7 +46,7 @@ def check(context: Context) -> None:
 
 
 def written_claim(context: Context, subject: Subject) -> api.ResourceClaim | None:
-    """The claim that an object is, or makes; None if it cannot be asked about."""
+    """The claim of an object or template; None if it cannot be tried."""
     if subject.group != GROUP or subject.kind not in (CLAIM, TEMPLATE) or id(subject) in context.refused:
         return None
     try:
@@ -62,7 +62,7 @@ def written_claim(context: Context, subject: Subject) -> api.ResourceClaim | Non
 def _claims_of(
     spec: PodSpec, known: dict[tuple[str, str, str], api.ResourceClaim]
 ) -> tuple[api.ResourceClaim, ...] | None:
-    """The claims of a pod, each with a name of its own; None if one of them is not known."""
+    """The claims of a pod, each with its own name; None if one of them is unknown."""
     found = []
     for entry, _ in spec.claims:
         namespace = spec.subject.home
@@ -108,15 +108,15 @@ class _Trial:
                 return True
             refusals = [allocate(self._inventory, node, claims, steps_max=_STEPS_MAX) for node in self._samples()]
         except AllocationError:
-            # Expressions that fail are told by `evaluation`.
+            # `evaluation` reports failing expressions.
             return True
         self._report_refusals(subject, path, claims, [each for each in refusals if isinstance(each, Unallocatable)])
         return False
 
     def _fits(self, claims: Sequence[api.ResourceClaim]) -> bool:
-        """Whether there is a node for the claims, or it takes too long to know that there is none."""
+        """Whether a node fits the claims, or proving that none does takes too long."""
         own = set(self._inventory.nodes())
-        # The others have no devices of their own, but may reach some that are on no node.
+        # The others have no their own devices but may reach network-attached ones.
         worth = [name for name in self._inventory.nodes_worth_trying(claims) if name in self._nodes]
         others = [name for name in self._nodes if name not in own]
         for count, name in enumerate((*worth, *others)):
@@ -128,7 +128,7 @@ class _Trial:
         return False
 
     def _samples(self) -> list[core_v1.Node]:
-        """A node of each sort, to explain."""
+        """One node of each kind, for the explanation."""
         sorts: dict[object, core_v1.Node] = {}
         devices: dict[str, list[tuple[str, int]]] = {}
         for slice_ in self._context.knowledge.slices:
@@ -157,12 +157,12 @@ class _Trial:
 
 
 def _distance(reasons: tuple[RequestReason, ...]) -> tuple[int, int]:
-    """How far a node is from satisfying the claims: devices that are missing, then requests."""
+    """How far a node is from satisfying the claims: missing devices, then requests."""
     return sum(max(reason.needed - reason.free, 0) for reason in reasons), len(reasons)
 
 
 def _sentence(reason: RequestReason) -> str:
-    """What a person needs; devices of other classes are left out."""
+    """A readable reason, without devices of other classes."""
     if reason.devices:
         return reason.sentence()
     return f'request "{reason.request}": no devices in class {reason.device_class} on node {reason.node}'
@@ -178,6 +178,6 @@ def _taints(reasons: tuple[RequestReason, ...]) -> bool:
 
 
 def _assumed_nodes(slices: Sequence[api.ResourceSlice]) -> list[core_v1.Node]:
-    """The nodes that slices name, where nothing else is known of nodes."""
+    """The nodes that slices name, if no nodes are known."""
     names = dict.fromkeys(slice_.spec.node_name for slice_ in slices if slice_.spec.node_name)
     return [core_v1.Node(metadata=ObjectMeta(name=name, labels={_HOSTNAME_LABEL: name})) for name in names if name]

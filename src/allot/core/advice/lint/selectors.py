@@ -1,6 +1,6 @@
 """Selectors: whether they compile, and whether what they read exists.
 
-The right expression, where one can be told, comes from `core.advice.convert.expressions`.
+Suggested expressions come from `core.advice.convert.expressions`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from allot.core.cel.selector import SelectorCompileError, compile_selector
 
 _CEL_PLACE = re.compile(r"<input>:(\d+):(\d+)")
 _DRIVER_NAMES = frozenset(driver.name for driver in DRIVERS)
-# How like a well-known name another one has to be to count as misspelt, where no devices are known.
+# How similar to a well-known name a misspelling must be if no devices are known.
 _SLIP = 0.88
 _KINDS = {ATTRIBUTES: "attribute", CAPACITY: "capacity"}
 _ARTICLES = {ATTRIBUTES: "an attribute", CAPACITY: "a capacity"}
@@ -34,7 +34,7 @@ _OTHER = {ATTRIBUTES: CAPACITY, CAPACITY: ATTRIBUTES}
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A selector, where it is, and the driver that its devices have, if that can be told."""
+    """A selector, its path, and the driver of its devices if known."""
 
     subject: Subject
     expression: str
@@ -59,7 +59,7 @@ def located(context: Context) -> Iterator[Located]:
 
 
 def driver_of(context: Context, class_name: str) -> str | None:
-    """The driver of a class's devices, if the class says it."""
+    """The driver of a class's devices, if the class names it."""
     subject = context.named(CLASS).get(class_name)
     if subject is not None:
         return _driver(class_selectors(subject))
@@ -91,7 +91,7 @@ def check(context: Context) -> None:
 
 
 def compile_problem(expression: str) -> str | None:
-    """What the compiler says; None if nothing."""
+    """The compiler's error; None if there is none."""
     try:
         compile_selector(expression)
     except SelectorCompileError as error:
@@ -116,7 +116,7 @@ def _report_problem(context: Context, selector: Located, problem: str) -> None:
 def _quotes_fix(subject: Subject, path: Path) -> Fix:
     place = subject.exact_place(path)
     raw = subject.source.text[slice(*place.value)] if place is not None else ""
-    # In a text between double quotes those of the expression are single ones.
+    # Inside double quotes, the expression uses single quotes.
     right = raw if not raw else with_plain_quotes(raw).replace('"', "'") if raw[:1] == '"' else with_plain_quotes(raw)
     edits: tuple[Edit, ...] = ()
     if place is not None and raw[:1] != "'":
@@ -129,13 +129,13 @@ def _quotes_fix(subject: Subject, path: Path) -> Fix:
 
 
 def right_expression(selector: Located) -> str | None:
-    """What the expression should be, if that can be told and is something else."""
+    """What the expression should be, if that is known and different."""
     translated = _translated(selector)
     return translated.text if translated is not None else None
 
 
 def right_fix(selector: Located) -> Fix | None:
-    """The same as a fix. To replace what does not compile, or fails, is safe unless it is a guess."""
+    """The same as a fix. Replacing an expression that does not compile, or fails, is safe unless it is a guess."""
     translated = _translated(selector)
     if translated is None:
         return None
@@ -155,7 +155,7 @@ def expression_fix(selector: Located, right: str, *, is_safe: bool) -> Fix:
 
 
 def _line_in(subject: Subject, path: Path, line: int) -> int | None:
-    """The line of the source that a line of a text value is, where the value has lines of its own."""
+    """The source line of a line in a multi-line value."""
     place = subject.exact_place(path)
     if place is None or subject.source.text[place.value[0]] != "|":
         return None
@@ -168,7 +168,7 @@ def _line_in(subject: Subject, path: Path, line: int) -> int | None:
 def _check_names(context: Context, selector: Located, reading: Reading) -> None:
     for driver in reading.drivers:
         check_driver(context, selector.subject, selector.path, driver)
-    # What is wrong with these is told by `comparisons`.
+    # `comparisons` reports problems with these.
     ordered = {comparison.read for comparison in reading.comparisons if comparison.orders_text}
     for read in reading.reads:
         _check_read(context, selector, read, told=read in ordered)
@@ -185,7 +185,7 @@ def check_driver(context: Context, subject: Subject, path: Path, driver: str) ->
         return
     meant = nearest(driver, _DRIVER_NAMES, likeness_min=_SLIP)
     if meant is not None:
-        context.report(subject, "unknown-driver", path, f'driver "{driver}" is not known', f'did you mean "{meant}"?')
+        context.report(subject, "unknown-driver", path, f'driver "{driver}" is unknown', f'did you mean "{meant}"?')
 
 
 def _check_read(context: Context, selector: Located, read: Read, *, told: bool) -> None:
@@ -206,7 +206,7 @@ def _check_read(context: Context, selector: Located, read: Read, *, told: bool) 
 
 
 def is_known(context: Context, kind: str, domain: str, name: str) -> bool:
-    """Whether known devices have an attribute or capacity, or, where these are only examples, could have it."""
+    """Whether known devices have an attribute or capacity or, if they are only examples, could have it."""
     if name in context.knowledge.words.of(kind, domain):
         return True
     driver = driver_named(domain)
@@ -237,7 +237,7 @@ def _report_other_kind(context: Context, selector: Located, read: Read, domain: 
 
 
 def _check_by_table(context: Context, selector: Located, read: Read, domain: str, *, told: bool) -> None:
-    """Without devices: what is known of the driver by its name. It may have more than that, so only slips are told."""
+    """Without devices: well-known names of the driver. It may have more, so only likely misspellings are reported."""
     driver = driver_named(domain)
     kinds = {ATTRIBUTES: tuple(driver.attributes), CAPACITY: driver.capacities}
     if read.name in kinds[read.kind]:

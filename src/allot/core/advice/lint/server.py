@@ -1,6 +1,6 @@
-"""What the API server would say: kinds and versions it does not serve, fields it does not know, values it refuses.
+"""What the API server would refuse: kinds and versions it does not serve, unknown fields, invalid values.
 
-The server's own words are kept; what is added is where it is, and what was perhaps meant.
+Keeps the server's words and adds the place and a suggestion.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from allot.core.schema import Schema, check_fields, prune
 from allot.core.validation.fields import FORBIDDEN, INVALID, NOT_FOUND, REQUIRED, FieldError
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
-# Of which `shapes` says more.
+# `shapes` says more about these.
 _OF_A_FIELD = "into Go struct field "
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -73,7 +73,7 @@ def _check_object(context: Context, forms: OldForms, subject: Subject) -> None:
 def _checked(
     context: Context, forms: OldForms, subject: Subject, schema: Schema
 ) -> tuple[dict[str, Any] | None, tuple[Path, ...]]:
-    """The object with its known fields, and where unknown ones were; None if something has not the shape of its field."""
+    """The object with its known fields, and the places of unknown ones; None if a value does not have the shape of its field."""
     report = check_fields(subject.value, schema)
     for field in report.unknown:
         _report_unknown_field(context, forms, subject, schema, field)
@@ -144,14 +144,14 @@ def _unknown_field_fix(
 
 
 def _cased(subject: Subject, path: Path, meant: str) -> Fix:
-    """Only upper and lower case differ, so it is clear what was meant."""
+    """The only field that differs just in case."""
     place = subject.exact_place(path)
     is_free = place is not None and place.key is not None and meant not in (subject.at(path[:-1]) or ())
     return Fix(f'write "{meant}"', (Edit(*place.key, meant),) if is_free and place and place.key else ())
 
 
 def _moved(subject: Subject, parent: Schema, path: Path, inside: Path) -> Fix:
-    """A field that belongs further down: said of each, done with all that go to the same place at once."""
+    """A field that belongs further down: reported for each, fixed at once for all that move to the same place."""
     above, wrapper = path[:-1], str(inside[0])
     beside = [str(name) for name in subject.at(above) or ()]
     together = [
@@ -181,7 +181,7 @@ def _schema_at(schema: Schema, path: Path) -> Schema | None:
 
 def _check_values(context: Context, subject: Subject, value: dict[str, Any], spoilt: tuple[Path, ...]) -> None:
     if "status" in value and "spec" not in value and subject.group in ("resource.k8s.io", "scheduling.k8s.io", ""):
-        # A status alone is written to an object that is there; nothing new is made.
+        # A status alone updates an existing object and creates none.
         return
     answer = context.server.ask(value)
     for warning in answer.warnings:
@@ -194,7 +194,7 @@ def _check_values(context: Context, subject: Subject, value: dict[str, Any], spo
 
 
 def _follows_from(path: Path, error: FieldError, spoilt: tuple[Path, ...]) -> bool:
-    """Whether the error is there because an unknown field beside it does not count."""
+    """Whether the error is a consequence of an unknown field beside it."""
     missing = error.type in (REQUIRED, INVALID)
     return missing and any(
         path == parent or (error.type == REQUIRED and path[: len(parent)] == parent) for parent in spoilt
@@ -206,7 +206,7 @@ def _report_value(context: Context, subject: Subject, path: Path, error: FieldEr
     if path[-1:] == ("expression",) and error.type == FORBIDDEN:
         context.report(subject, "cel-cost", path, message, "make it shorter, or split it into several selectors")
     elif path[-1:] == ("expression",) and "compilation failed" in error.message:
-        # `selectors` reports these, with what would be right.
+        # `selectors` reports these, with a suggestion.
         return
     else:
         context.report(subject, "invalid-value", path, message, _meant(subject, path, error))

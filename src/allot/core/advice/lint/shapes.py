@@ -1,6 +1,6 @@
-"""Values of another shape than their field has: a list where one object goes, a number in quotes, a level too many or too few.
+"""Values with the wrong shape for their field: a list instead of an object, a quoted number, a level too many or too few.
 
-Said in the words of the manifest, with the change that puts it right wherever there is only one.
+Worded in terms of the manifest, with the fix if there is only one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WANTED = {
 
 
 def check_shapes(context: Context, subject: Subject, schema: Schema) -> None:
-    """Reports every value that has not the shape of its field."""
+    """Reports every value with the wrong shape for its field."""
     for path, value, node in _misfits(subject.value, schema, (), 0):
         name = path_text(path[-1:] if isinstance(path[-1], str) else path[-2:]) if path else subject.kind
         message = f"{name} is {_given(value)}: expected {_WANTED[node.kind]}"
@@ -66,7 +66,7 @@ def _fits(value: Any, kind: Kind) -> bool:
     if kind is Kind.BOOLEAN:
         return isinstance(value, bool)
     if kind is Kind.INTEGER:
-        # Its range is another matter.
+        # The server checks its range.
         return type(value) is int
     if kind is Kind.NUMBER:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -88,7 +88,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 40 else f"{line[:39]}…"
 
 
-# --- what puts it right ---
+# --- fixes ---
 
 
 def _fix(subject: Subject, path: Path, value: Any, node: Schema) -> Fix | None:
@@ -109,7 +109,7 @@ def _fix(subject: Subject, path: Path, value: Any, node: Schema) -> Fix | None:
 
 
 def _quoting(subject: Subject, path: Path) -> Fix | None:
-    """A word or number that YAML does not take for text."""
+    """A word or number that YAML does not read as a string."""
     place = subject.exact_place(path)
     raw = _raw(subject, place)
     if place is None or _PLAIN_SCALAR.fullmatch(raw) is None:
@@ -176,7 +176,7 @@ def _is_alias(raw: str) -> bool:
 
 
 def belongs(schema: Schema, path: Path) -> Path | None:
-    """Where a field belongs that was written a level or more too high, from there on; None if that is not clear."""
+    """The relative path of a field that was written one or more levels too high; None if ambiguous."""
     name = str(path[-1])
     layer: list[tuple[Path, Schema]] = [((), schema)]
     for _ in range(_BELONGS_DEPTH_MAX):
@@ -193,7 +193,7 @@ def belongs(schema: Schema, path: Path) -> Path | None:
 
 
 def owner_above(schema: Schema, path: Path) -> Path | None:
-    """Which object around has a field that was written too deep; None if none has."""
+    """The surrounding object of a field that was written too deep; None if there is none."""
     name = str(path[-1])
     found: Path | None = None
     node: Schema | None = schema
@@ -208,7 +208,7 @@ def owner_above(schema: Schema, path: Path) -> Path | None:
 
 
 def moved_into(subject: Subject, parent: Path, names: Sequence[str], wrapper: str) -> tuple[Edit, ...]:
-    """The edit that puts fields that stand one after another into an object of their own."""
+    """The edit that nests adjacent fields in an object of their own."""
     inside = subject.at(parent)
     places = [subject.exact_place((*parent, name)) for name in names]
     spans = [(place.key[0], place.value[1]) for place in places if place is not None and place.key is not None]
@@ -233,7 +233,7 @@ def moved_into(subject: Subject, parent: Path, names: Sequence[str], wrapper: st
 
 
 def is_level_too_many(subject: Subject, path: Path, parent: Schema | None) -> bool:
-    """Whether an unknown field has the name of the one that it is in, and what belongs there."""
+    """Whether an unknown field repeats the name of its parent and contains what belongs there."""
     value = subject.at(path)
     return (
         parent is not None
@@ -245,7 +245,7 @@ def is_level_too_many(subject: Subject, path: Path, parent: Schema | None) -> bo
 
 
 def unwrapped(subject: Subject, path: Path) -> tuple[Edit, ...]:
-    """The edit that puts what is in an object beside it, and leaves the object out."""
+    """The edit that replaces an object with its contents."""
     place = subject.exact_place(path)
     raw = _raw(subject, place)
     inside, beside = subject.at(path), subject.at(path[:-1])

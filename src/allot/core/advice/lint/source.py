@@ -1,4 +1,4 @@
-"""What is linted: texts, the documents in them with the places of their fields, and the objects in the documents."""
+"""The input of lint: texts, their documents with the places of fields, and the objects in the documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEPTH_MAX = 64
 
 
 class Flaw(msgspec.Struct, frozen=True, kw_only=True):
-    """Something wrong with the text itself, found while it was read."""
+    """A problem of the text itself, found while reading it."""
 
     rule: str
     line: int
@@ -28,7 +28,7 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """One document as it was written."""
+    """One document as written."""
 
     value: Any
     line: int
@@ -36,7 +36,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One text: its name, its documents, its flaws, and where its objects go that name no namespace."""
+    """One text: its name, documents, flaws, and the namespace for objects without one."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Subject(PlainObject, frozen=True):
-    """An object, the source and document that it is in, and the path to it: lists have several in one document."""
+    """An object, its source and document, and its path: a list has several objects in one document."""
 
     source: Source
     document: Written
@@ -54,12 +54,12 @@ class Subject(PlainObject, frozen=True):
 
     @property
     def home(self) -> str:
-        """The namespace that it goes to."""
+        """Its namespace."""
         return self.namespace or self.source.namespace
 
     @property
     def label(self) -> str:
-        """For people: kind and name."""
+        """Kind and name."""
         return f"{self.kind} {self.qualified_name}".rstrip()
 
     def place(self, path: Path) -> Place:
@@ -68,7 +68,7 @@ class Subject(PlainObject, frozen=True):
         return place if place.line > 1 or self.document.places else Place(self.document.line, 1, (0, 0))
 
     def exact_place(self, path: Path) -> Place | None:
-        """Where a field of the object is, if it was written there and nowhere else."""
+        """Where a field of the object is, if it was written exactly there."""
         return self.document.places.get((*self.path, *path))
 
     def at(self, path: Path) -> Any:
@@ -101,7 +101,7 @@ class Subject(PlainObject, frozen=True):
         )
 
     def text_edit(self, path: Path, new: str) -> tuple[Edit, ...]:
-        """The edit that writes another plain text where one is; none if it was written anywhere else, or over several lines."""
+        """The edit that replaces a plain value; none if it was written elsewhere, or over several lines."""
         place = self.exact_place(path)
         raw = self.source.text[slice(*place.value)] if place is not None else ""
         if place is None or not raw or "\n" in raw or raw[0] in "&*!|>":
@@ -110,7 +110,7 @@ class Subject(PlainObject, frozen=True):
         return (Edit(*place.value, f"{quote}{new}{quote}"),)
 
     def replacement(self, path: Path, old: str, new: str) -> tuple[Edit, ...]:
-        """The edits that make one expression another, if it can be followed into the text of the source; else none."""
+        """The edits that turn one expression into another; none if it cannot be located in the source."""
         place = self.exact_place(path)
         if place is None or not old:
             return ()
@@ -129,7 +129,7 @@ def path_text(path: Path) -> str:
 
 
 def subjects(source: Source) -> Iterator[Subject]:
-    """The objects in a source: members of lists instead of the lists."""
+    """The objects in a source, with lists replaced by their items."""
     for document in source.documents:
         yield from _members(document.value, source, document, (), 0)
 
@@ -144,6 +144,6 @@ def _members(value: Any, source: Source, document: Written, path: Path, depth: i
         return
     for index, item in enumerate(items):
         if isinstance(item, dict) and kind != "List" and "kind" not in item:
-            # Members of a typed list get their kind from its name.
+            # Items of a typed list get their kind from the list's kind.
             item = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
         yield from _members(item, source, document, (*path, "items", index), depth + 1)

@@ -1,7 +1,7 @@
-"""Changes of a text value in place: where the characters of a value stand in its YAML, whichever style it is written in.
+"""Edits a string value in place: maps the characters of a value to its YAML, in any style.
 
-An expression over several lines keeps its lines: only the tokens that differ are changed. Where a value cannot be followed into
-its text, for example because of an escape that is rare, there is no change to offer.
+A multi-line expression keeps its lines: only differing tokens are changed. If a value cannot be mapped to its text, for example
+because of a rare escape, there is no edit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from allot.core.advice.lint.finding import Edit
 from allot.core.cel.syntax import lexer
 
-# Tokens of expressions that are compared; comparing takes time that grows with their square.
+# The limit of compared tokens; the time to compare grows with their square.
 _TOKENS_MAX = 600
 _SPACE = re.compile(r"[ \t\n\r]+")
 _BLOCK_HEADER = re.compile(r"[|>][+-]?[ \t]*(?:#[^\n]*)?\r?\n")
@@ -24,7 +24,7 @@ _Token = tuple[str, int, int]  # text, start, end
 
 
 def token_edits(raw: str, start: int, old: str, new: str) -> tuple[Edit, ...]:
-    """The edits that make one expression another. raw: the YAML of the old one, which begins at that offset."""
+    """The edits that turn one expression into another. raw: the YAML of the old one, which begins at that offset."""
     places = _places(raw, old)
     before, after = _tokens(old), _tokens(new)
     if places is None or before is None or after is None or max(len(before), len(after)) > _TOKENS_MAX:
@@ -34,10 +34,10 @@ def token_edits(raw: str, start: int, old: str, new: str) -> tuple[Edit, ...]:
     for tag, first, last, new_first, new_last in matcher.get_opcodes():
         if tag == "equal":
             continue
-        # With the spaces before, so that what is put in between stands as it does in the new expression.
+        # Including the spaces before, so that inserted text is spaced as in the new expression.
         begin, end = _span(before, first, last)
         if tag == "delete" and not first and last < len(before):
-            # Nothing may be indented by the spaces that followed.
+            # The following spaces must not become indentation.
             begin, end = before[0][1], before[last][1]
         text = new[slice(*_span(after, new_first, new_last))]
         if old[begin:end][:1].isspace() and text[:1].isspace():
@@ -48,7 +48,7 @@ def token_edits(raw: str, start: int, old: str, new: str) -> tuple[Edit, ...]:
 
 
 def span_of(part: str, expression: str) -> tuple[int, int] | None:
-    """Where a part of an expression stands in it, however it is spaced; None if it is not there exactly once."""
+    """The position of a part of an expression, regardless of spacing; None unless it occurs exactly once."""
     wanted, tokens = _tokens(part), _tokens(expression)
     if not wanted or tokens is None:
         return None
@@ -71,23 +71,23 @@ def _tokens(expression: str) -> list[_Token] | None:
 
 
 def _span(tokens: list[_Token], first: int, last: int) -> tuple[int, int]:
-    """From the end of the token before to the end of the last one."""
+    """From the end of the previous token to the end of the last one."""
     begin = tokens[first - 1][2] if first else 0
     return begin, tokens[last - 1][2] if last > first else begin
 
 
 def _escaped(text: str, style: str) -> str:
-    """The text as it stands in a scalar that begins with this character."""
+    """The text as written in a scalar that begins with this character."""
     if style == '"':
         return text.replace("\\", "\\\\").replace('"', '\\"')
     return text.replace("'", "''") if style == "'" else text
 
 
-# --- where characters stand ---
+# --- positions of characters ---
 
 
 def _places(raw: str, value: str) -> list[int] | None:
-    """The offset in the YAML of each character of the value, and of its end; None if it cannot be followed."""
+    """The offset in the YAML of each character of the value, and of its end; None if it cannot be mapped."""
     found: list[int] = []
     position = _body(raw)
     for text, is_space in _pieces(value):
@@ -95,7 +95,7 @@ def _places(raw: str, value: str) -> list[int] | None:
             begin, position = position, _after_space(raw, position)
             if begin == position:
                 return None
-            # Line ends and indentation may stand for one space: only the ends of such a piece have a place.
+            # Line ends and indentation may fold into one space: only the ends of such a piece have a position.
             found += [begin] * len(text)
             continue
         if not found:
@@ -137,7 +137,7 @@ def _after_space(raw: str, position: int) -> int:
 
 
 def _after(raw: str, position: int, character: str) -> int | None:
-    """Behind a character of the value that stands at a position; None if another one stands there."""
+    """The position after a character of the value; None if another character is there."""
     style = raw[:1]
     pair = raw[position : position + 2]
     if style == "'" and character == "'":

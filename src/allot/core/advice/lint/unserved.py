@@ -1,8 +1,8 @@
-"""Kinds and versions that the API server does not serve: gone, misspelt, or of another scheduler."""
+"""Kinds and versions that the API server does not serve: removed, misspelt, or of another scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from allot.core.advice.lint.context import Context
 from allot.core.advice.lint.finding import Severity
@@ -19,7 +19,7 @@ _POD_GROUPS = {
 }
 _OWN_POD_GROUP = "Kubernetes' own is scheduling.k8s.io PodGroup, which pods refer to in spec.schedulingGroup; allot convert --gangs creates it"
 _FORMER_GROUPS = ("extensions",)
-# How like a served group another one has to be to count as misspelt.
+# How similar to a served group a misspelling must be.
 _SLIP = 0.93
 _GONE = {
     "ResourceClass": "it became DeviceClass",
@@ -33,7 +33,7 @@ _Served = Sequence[tuple[str, str, str]]
 
 
 def check_unserved(context: Context, forms: OldForms, subject: Subject, served: _Served) -> None:
-    """An object of which the version or kind is not served. Nothing is said about custom resources."""
+    """An object with an unserved version or kind. Custom resources are not reported."""
     group, kind = subject.group, subject.kind
     if kind == "PodGroup" and group in _POD_GROUPS:
         text = f"{group} PodGroup belongs to {_POD_GROUPS[group]}: kube-scheduler places its pods one by one"
@@ -51,7 +51,7 @@ def check_unserved(context: Context, forms: OldForms, subject: Subject, served: 
         context.report(subject, "old-api-version", ("apiVersion",), text, CONVERT, severity=Severity.ERROR)
         report_old_forms(context, forms, subject)
         return
-    meant = _group_meant(group, served)
+    meant = group_meant(group, served)
     if meant is not None:
         text = f'no matches for kind "{kind}" in version "{subject.api_version}"'
         context.report(subject, "unknown-kind", ("kind",), text, _kind_meant(meant, kind, served))
@@ -68,10 +68,12 @@ def _joined(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def _group_meant(group: str, served: _Served) -> str | None:
-    """The group of the API server that is meant. Other groups are of custom resources and of files for Kubernetes' programs, of
-    which nothing is known."""
+def group_meant(group: str, served: Iterable[tuple[str, str, str]]) -> str | None:
+    """The intended API group. Other groups belong to custom resources and configuration files of Kubernetes programs,
+    which are unknown here; so do, by convention, those that end in x-k8s.io."""
     groups = {each for each, _, _ in served}
+    if group.endswith(".x-k8s.io"):
+        return None
     if group in groups or group in _FORMER_GROUPS:
         return group
-    return nearest(group, groups - {""}, likeness_min=_SLIP) if group.endswith((".k8s.io", ".io")) else None
+    return nearest(group, groups - {""}, likeness_min=_SLIP) if "k8s" in group or group.endswith(".io") else None

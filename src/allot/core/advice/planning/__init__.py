@@ -1,8 +1,8 @@
-"""Planning: how many more copies of a manifest fit, what blocks the next one, and what if the cluster were another.
+"""Planning: how many more copies of a manifest fit, what blocks the next one, and how that changes with another cluster.
 
-`manifest` and `copies` say what a copy consists of, `changes` makes the other cluster, `filling` places copies as the scheduler would,
-`maximum` says how many there could be at most: exactly from `node_capacity`, as far as nodes are not connected (`connections`), otherwise by
+`manifest` and `copies` define a copy, `changes` builds the other cluster, `filling` places copies as the scheduler would,
+`maximum` finds the upper limit: exactly from `node_capacity` if nodes are independent (`connections`), otherwise by
 `bounds` and `domains`. `quotas` says how many are allowed, `reach` which
-devices the pods can get at. `outcome` puts it together, `reasons` has the cause where nothing fits. Whether something fits is always
-asked of `core.scheduling` and `core.allocation`.
+devices the pods can reach. `outcome` combines the results, `reasons` has the cause if nothing fits. Whether something fits is always
+decided by `core.scheduling` and `core.allocation`.
 """

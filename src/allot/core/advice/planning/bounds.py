@@ -1,4 +1,4 @@
-"""Upper bounds on the number of copies that hold for the cluster as a whole, for where nodes cannot be asked one by one."""
+"""Upper bounds on the number of copies for the whole cluster, for cases in which nodes depend on each other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from allot.core.model import resource_v1 as api
 
 
 def cluster_bounds(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
-    """How many copies there cannot be more of, each for a reason of its own."""
+    """Upper bounds on the number of copies, each with its reason."""
     yield from _by_devices(what_if, copy)
     yield from _by_reservations(what_if, copy)
 
 
 def _by_devices(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
-    """Devices of one kind that are free in the whole cluster, by how many of them a copy needs."""
+    """Free devices of one kind in the whole cluster, divided by the number that a copy needs."""
     inventory = what_if.claims.inventory
     plans = [inventory.plan(claim.spec) for claim in copy.claims]
     for index, needed in inventory.needs(plans) if plans else ():
@@ -28,7 +28,7 @@ def _by_devices(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
 
 
 def _by_reservations(what_if: WhatIfCluster, copy: Copy) -> Iterator[int]:
-    """A claim that all copies share can be reserved for so many pods and no more."""
+    """A shared claim can be reserved for a limited number of pods."""
     own = {claim_id(claim) for claim in copy.claims}
     users = [id_ for pod in copy.pods for id_ in what_if.claims.claims_of(pod)]
     for id_ in set(users) - own:

@@ -1,7 +1,7 @@
-"""Other clusters than the one there is: with more nodes, without some, or with some drained.
+"""Builds modified clusters: with more nodes, without some, or with some drained.
 
-A node goes with its slices and its pods, and with the pods go the claims that only they use. Pods of a drained node come back without
-a node, to be placed elsewhere; those of daemons stay with their node.
+A removed node takes along its slices and pods, and the claims that only they use. Pods of a drained node remain without
+a node, to be placed elsewhere; those of DaemonSets stay with their node.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ChangeError(ValueError):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """A cluster without some nodes, and their pods, which need another place."""
+    """A cluster without some nodes, and their displaced pods."""
 
     snapshot: Snapshot
     displaced: tuple[core_v1.Pod, ...]
 
 
 def with_objects(snapshot: Snapshot, objects: Iterable[APIStruct]) -> Snapshot:
-    """With more objects; ChangeError if there is a node of the same name already. Other objects replace their namesakes."""
+    """With more objects; ChangeError if a node of that name already exists. Other objects replace their namesakes."""
     added = {_key(found): found for found in objects}
     for node in snapshot.of(core_v1.Node):
         if _key(node) in added:
@@ -52,7 +52,7 @@ def _key(found: APIStruct) -> tuple[type[APIStruct], str, str]:
 
 
 def with_assumed_capacity(snapshot: Snapshot) -> tuple[Snapshot, int]:
-    """With enough CPU, memory and pods on nodes that say nothing about them, as in dumps of devices; and how many these are."""
+    """With enough CPU, memory and pods on nodes without these numbers, as in dumps of devices; and how many there are."""
     silent = {node.metadata.name for node in snapshot.of(core_v1.Node) if not node.status.allocatable}
     if not silent:
         return snapshot, 0
@@ -69,7 +69,7 @@ def with_assumed_capacity(snapshot: Snapshot) -> tuple[Snapshot, int]:
 
 
 def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ...]:
-    """Nodes as the one of that name would be without pods, with the devices that are its own. ChangeError if there is none."""
+    """Copies of a named node without pods, with its own devices. ChangeError if it does not exist."""
     node = snapshot.find(core_v1.Node, name)
     if node is None:
         raise ChangeError(f"node {name} is not in the cluster")
@@ -83,8 +83,8 @@ def nodes_like(snapshot: Snapshot, name: str, count: int) -> tuple[APIStruct, ..
 
 
 def with_machines(snapshot: Snapshot, objects: Iterable[APIStruct]) -> tuple[Snapshot, tuple[str, ...]]:
-    """With nodes of another kind, their slices and the device classes of their drivers; and which of these classes the cluster does not
-    have: of the others its own count. ChangeError."""
+    """With nodes of another kind, their slices and the device classes of their drivers; and which of these classes the cluster
+    lacks: existing ones keep their definition. ChangeError."""
     known = {found.metadata.name for found in snapshot.of(api.DeviceClass)}
     kept = [found for found in objects if not isinstance(found, api.DeviceClass) or found.metadata.name not in known]
     new = dict.fromkeys(found.metadata.name for found in kept if isinstance(found, api.DeviceClass))
@@ -95,7 +95,7 @@ def with_machines(snapshot: Snapshot, objects: Iterable[APIStruct]) -> tuple[Sna
 
 
 def nodes_named(snapshot: Snapshot, text: str) -> tuple[str, ...]:
-    """The node of a name, or those that a label selector selects. ChangeError if there are none."""
+    """The named node, or those that a label selector selects. ChangeError if there are none."""
     if snapshot.find(core_v1.Node, text) is not None:
         return (text,)
     try:
@@ -109,7 +109,7 @@ def nodes_named(snapshot: Snapshot, text: str) -> tuple[str, ...]:
 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """The cluster without these nodes and all that was on them."""
+    """The cluster without these nodes and everything on them."""
     gone = {pod.metadata.uid for pod in _pods_on(snapshot, names)}
     kept: list[APIStruct] = []
     for found in _off_nodes(snapshot, names):
@@ -140,7 +140,7 @@ def _waiting(pod: core_v1.Pod) -> core_v1.PodStatus:
 
 
 def _stays(pod: core_v1.Pod) -> bool:
-    """Whether a pod belongs to its node: a daemon's, or one that the node itself made."""
+    """Whether a pod belongs to its node: a DaemonSet's pod, or a static pod."""
     owners = pod.metadata.owner_references
     return MIRROR_POD_ANNOTATION in pod.metadata.annotations or any(owner.kind == "DaemonSet" for owner in owners)
 
@@ -161,7 +161,7 @@ def _off_nodes(snapshot: Snapshot, names: Collection[str]) -> Iterable[APIStruct
 
 
 def _released(claim: api.ResourceClaim, gone: Collection[str]) -> api.ResourceClaim:
-    """Without consumers that are gone; without devices if there were no others."""
+    """Without removed consumers; without devices if there were no others."""
     remaining = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in gone)
     if len(remaining) == len(claim.status.reserved_for):
         return claim

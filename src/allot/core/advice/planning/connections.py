@@ -1,4 +1,4 @@
-"""What connects the nodes of a plan: why what one node can take depends on what others have taken, and which pods must be together."""
+"""What connects the nodes of a plan: why the capacity of one node depends on others, and which pods must be together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from allot.core.scheduling import HOSTNAME, Claims
 
 
 def what_connects_nodes(what_if: WhatIfCluster, copy: Copy) -> str:
-    """Why a node's limit depends on what is on other nodes; empty if it does not."""
+    """Why a node's limit depends on other nodes; empty if it does not."""
     claims = what_if.claims
     if claims.node_allocatable:
-        return "devices stand for CPU or memory of their nodes"
+        return "devices provide CPU or memory of their nodes"
     for pod in copy.pods:
         reason = _of_pod(what_if, pod)
         if reason:
@@ -45,19 +45,19 @@ def _of_pod(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 
 def own_claims(claims: Claims, copy: Copy) -> set[ClaimID]:
-    """Claims that one pod of a copy has for itself."""
+    """Claims that belong to a single pod of a copy."""
     users = [id_ for pod in copy.pods for id_ in claims.claims_of(pod)]
     return {claim_id(claim) for claim in copy.claims if users.count(claim_id(claim)) == 1}
 
 
 def meets_on_one_node(claims: Claims, copy: Copy) -> bool:
-    """Whether the pods of a copy are on one node, as they share a claim of the copy with devices of one node."""
+    """Whether the pods of a copy must be on one node because they share a claim for devices of one node."""
     own = {claim_id(claim) for claim in copy.claims}
     return len(copy.pods) > 1 and any(_is_of_one_node(claims, id_) for id_ in _named_by_all(claims, copy) & own)
 
 
 def all_meet_on_one_node(claims: Claims, copy: Copy) -> bool:
-    """Whether the pods of all copies are on one node, as they share a claim with devices of one node."""
+    """Whether the pods of all copies must be on one node because they share a claim for devices of one node."""
     own = {claim_id(claim) for claim in copy.claims}
     return any(_is_of_one_node(claims, id_) for id_ in _named_by_all(claims, copy) - own)
 
@@ -67,7 +67,7 @@ def _named_by_all(claims: Claims, copy: Copy) -> set[ClaimID]:
 
 
 def _is_of_one_node(claims: Claims, id_: ClaimID) -> bool:
-    """Whether a claim without devices will get those of one node, so that its pods have to be there."""
+    """Whether an unallocated claim will get devices of one node, so that its pods must run there."""
     claim = claims.claim(*id_)
     return claim is not None and claim.status.allocation is None and not _reaches_shared_devices(claims, claim)
 

@@ -1,6 +1,6 @@
 """Copies of a manifest: pods and claims that differ from those of other copies only in their names.
 
-Claims from templates are made as the claim controller would make them: for the pod, or once for the group if the group has the
+Claims from templates are created as the resource claim controller does: for the pod, or once for the group if the group has the
 same entry.
 """
 
@@ -20,72 +20,72 @@ from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaimStatus
 from allot.core.scheduling import DIALECTS, Dialect, ForeignGroup
 
 Name = tuple[str, str]  # namespace, name
-# A PodGroup of one of the dialects, which have nothing but their metadata in common.
+# A PodGroup of one of the dialects, which share only their metadata.
 ForeignObject = Any
 
 
 class NoTemplate(LookupError):
-    """A pod names a template that is not there."""
+    """A pod names a missing template."""
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """One copy: new pods, and the claims that are made with them."""
+    """One copy: new pods and their claims."""
 
     pods: tuple[core_v1.Pod, ...]
     claims: tuple[api.ResourceClaim, ...]
     group: PodGroup | None = None
-    # The group as the API has it, if it is one of another scheduler's.
+    # The API object of the group, if it belongs to another scheduler.
     foreign: ForeignObject | None = None
 
     @property
     def objects(self) -> tuple[APIStruct, ...]:
-        """What there is besides the pods."""
+        """Everything except the pods."""
         group = self.foreign or self.group
         return self.claims if group is None else (*self.claims, group)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be copied."""
+    """What to copy."""
 
     name: str
-    # The pods of a copy. Those that are the same object are alike.
+    # The pods of a copy. Pods with the same template are one object.
     members: tuple[core_v1.Pod, ...]
     group: PodGroup | None = None
-    # The group as the API has it, if it is one of another scheduler's.
+    # The API object of the group, if it belongs to another scheduler.
     foreign: ForeignObject | None = None
     templates: Mapping[Name, api.ResourceClaimTemplate] = {}
-    # Claims that every copy has its own of.
+    # Claims that each copy has for itself.
     own_claims: Mapping[Name, api.ResourceClaim] = {}
-    # To be in the cluster once, whatever the number of copies: claims that all share, classes.
+    # Created once for all copies: shared claims, classes.
     context: tuple[APIStruct, ...] = ()
     notes: tuple[str, ...] = ()
 
     def copy(self, number: int) -> Copy:
-        """The copy of that number. NoTemplate if its claims cannot be made."""
+        """The copy with that number. NoTemplate if its claims cannot be created."""
         return _Copying(self, number).copied()
 
     def original(self) -> Copy:
-        """What the manifest itself makes, under its own names. NoTemplate if its claims cannot be made."""
+        """The manifest itself, under its own names. NoTemplate if its claims cannot be created."""
         return _Copying(self, None).copied()
 
 
 def dialect_for(group: ForeignObject) -> Dialect:
-    """The dialect that a group's object belongs to."""
+    """The dialect of a group's object."""
     return next(dialect for dialect in DIALECTS if dialect.type is type(group))
 
 
 def as_group(group: ForeignObject) -> PodGroup:
-    """A group of another scheduler as decisions know it; of one in parts, which are decided together, the first."""
+    """A group of another scheduler in the form for decisions; of a group in parts, which are decided together, the first."""
     return parts_of(group)[0]
 
 
 def parts_of(group: ForeignObject) -> list[ForeignGroup]:
-    """The parts of another scheduler's group that have pods: the group itself if it has none."""
+    """The parts with pods of another scheduler's group; the group itself if it has no parts."""
     return [each for each in dialect_for(group).read(group) if isinstance(each, ForeignGroup)]
 
 
 class _Copying:
-    """The making of one copy. number: None for the original."""
+    """Creates one copy. number: None for the original."""
 
     def __init__(self, manifest: Manifest, number: int | None) -> None:
         self._manifest = manifest
@@ -174,7 +174,7 @@ class _Copying:
 
 
 def _metadata(namespace: str, name: str, like: ObjectMeta | None = None) -> ObjectMeta:
-    """The name of something that does not exist yet, with a uid that nothing in a cluster can have."""
+    """Metadata for a new object, with a uid that no cluster can have."""
     return replace(like or ObjectMeta(), namespace=namespace, name=name, uid=f"plan:{namespace}/{name}")
 
 

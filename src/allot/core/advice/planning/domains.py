@@ -1,6 +1,6 @@
-"""Upper bounds from what pods want of pods on other nodes: how many like pods fit if they spread evenly, or stay together.
+"""Upper bounds from topology rules: how many equal pods fit if they spread evenly, or stay together.
 
-Given is how many of them each node can take by itself. All bounds hold for pods that are alike.
+The input is each node's own limit. All bounds hold for equal pods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from allot.core.scheduling.plugins import pod_topology_spread
 
 
 def domain_bounds(what_if: WhatIfCluster, pod: core_v1.Pod, most: Mapping[str, int]) -> Iterator[int]:
-    """How many pods like this one there cannot be more of. most: by node, how many it can take."""
+    """Upper bounds on the number of pods like this one. most: each node's own limit."""
     profile = what_if.cluster.profiles.of(pod)
     for spread in profile.hard_spreads:
         if spread.selector is not None and spread.selector.matches(profile.labels):
@@ -28,7 +28,7 @@ def domain_bounds(what_if: WhatIfCluster, pod: core_v1.Pod, most: Mapping[str, i
 
 
 def _by_domain(what_if: WhatIfCluster, key: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Sums over the nodes that have a value of a label; those without it are left out."""
+    """Sums over the nodes with the same value of a label; nodes without it are left out."""
     found: dict[str, int] = {}
     for name, count in counts.items():
         value = what_if.cluster.nodes[name].labels.get(key)
@@ -38,7 +38,7 @@ def _by_domain(what_if: WhatIfCluster, key: str, counts: Mapping[str, int]) -> d
 
 
 def _evenly(what_if: WhatIfCluster, profile: Profile, spread: Spread, room: Mapping[str, int]) -> int:
-    """In no domain more than in the emptiest one and the skew: the emptiest one can at most be full."""
+    """No domain may exceed the emptiest one by more than the skew."""
     pods = what_if.cluster.affinity_index.on_nodes(profile.namespace, spread.selector)
     counted = {
         info.name for info in what_if.cluster.nodes.values() if pod_topology_spread.is_counted(spread, profile, info)
@@ -51,7 +51,7 @@ def _evenly(what_if: WhatIfCluster, profile: Profile, spread: Spread, room: Mapp
 
 
 def _apart(what_if: WhatIfCluster, profile: Profile, term: PodTerm, most: Mapping[str, int]) -> int:
-    """None where pods are that they keep off; one in each domain if they keep off each other. Without the label anything goes."""
+    """None in domains with pods that they avoid; one per domain if they avoid each other. Nodes without the label are free."""
     nodes, key = what_if.cluster.nodes, term.topology_key
     taken = {nodes[name].labels.get(key) for name in _nodes_of(what_if, (term,))}
     free = {value: count for value, count in _by_domain(what_if, key, most).items() if value not in taken}
@@ -62,7 +62,7 @@ def _apart(what_if: WhatIfCluster, profile: Profile, term: PodTerm, most: Mappin
 
 
 def _together(what_if: WhatIfCluster, profile: Profile, term: PodTerm, nodes: set[str], room: Mapping[str, int]) -> int:
-    """In the domains where pods are that they want to be near; if there are none, all in the one where the first goes."""
+    """Only in domains with pods that they require; if there are none, all in the domain of the first pod."""
     if nodes:
         near = {what_if.cluster.nodes[name].labels.get(term.topology_key) for name in nodes}
         return sum(count for value, count in room.items() if value in near)
@@ -75,7 +75,7 @@ def _means_itself(what_if: WhatIfCluster, profile: Profile, term: PodTerm) -> bo
 
 
 def _nodes_of(what_if: WhatIfCluster, terms: Sequence[PodTerm]) -> set[str]:
-    """The nodes of pods that all these terms mean."""
+    """The nodes of pods that match all these terms."""
     found: set[str] = set()
     for other in what_if.cluster.pods.values():
         metadata = other.pod.metadata

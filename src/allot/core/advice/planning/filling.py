@@ -1,4 +1,4 @@
-"""Copies placed one after another, as the scheduler would if they came now; and why the next one has no place."""
+"""Places copies one by one as the scheduler would now, and says why the next one does not fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from allot.core.scheduling import (
 
 
 class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What some nodes said."""
+    """The answer of some nodes."""
 
     reason: str
     count: int
@@ -40,7 +40,7 @@ class NodeReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Blocked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why there is no place for another copy. message: in the scheduler's words; nodes: how many said what."""
+    """Why another copy does not fit. message: in the scheduler's words; nodes: the number of nodes by answer."""
 
     message: str
     explanation: str = ""
@@ -48,7 +48,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the copies: placements of all their pods, in order. blocked: None if there was room for all."""
+    """The result: placements of all pods, in order. blocked: None if there was room for all."""
 
     copies: int
     placements: tuple[Placement, ...]
@@ -65,7 +65,7 @@ def filled(
     limit: int,
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[Filled]:
-    """As many copies as find a place, up to the limit. Inside they are in force; afterwards all is as it was."""
+    """Place as many copies as fit, up to the limit. They exist inside the context and are reverted afterwards."""
     copies: list[Copy] = []
     before = list(what_if.claims.claims())
     blocked = None
@@ -88,7 +88,7 @@ def filled(
 
 
 def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
-    """Claims as they were."""
+    """Restore claims."""
     for claim in before:
         if claims.claim(*_name(claim)) is not claim:
             claims.delete_claim(*_name(claim))
@@ -96,13 +96,13 @@ def _restore(claims: Claims, before: Iterable[api.ResourceClaim]) -> None:
 
 
 def create_objects(what_if: WhatIfCluster, copy: Copy) -> None:
-    """The claims and the group of a copy are there."""
+    """Add the claims and the group of a copy."""
     for object_ in copy.objects:
         what_if.machine.apply(ObjectChange(None, object_), 0.0)
 
 
 def delete_objects(what_if: WhatIfCluster, copy: Copy) -> None:
-    """They are not, after all, and no queue is charged for the pods."""
+    """Remove them again, and release what the pods were charged to queues."""
     for pod in copy.pods:
         what_if.machine.book.remove_pod(pod)
     for object_ in copy.objects:
@@ -117,7 +117,7 @@ def _name(claim: api.ResourceClaim) -> tuple[str, str]:
 
 
 def place(what_if: WhatIfCluster, copy: Copy, placements: list[Placement]) -> Blocked | None:
-    """Why a copy has no place. If it has one, it is in force then."""
+    """Place a copy; returns the reason if it does not fit."""
     cluster = what_if.cluster
     if copy.group is not None:
         return _placed_gang(what_if, copy, copy.group, placements)
@@ -166,13 +166,13 @@ def _placed_gang(what_if: WhatIfCluster, copy: Copy, group: PodGroup, placements
 
 
 def _turn(what_if: WhatIfCluster, group: PodGroup, pods: tuple[core_v1.Pod, ...]) -> Sequence[Placement] | Blocked:
-    """The places of a gang's pods. Of a gang in parts those that have to be there come first, and others when they are."""
+    """The placements of a gang's pods. In a gang with parts, required parts come first."""
     forest = what_if.cluster.forest
     tree = forest.tree(forest.root(group_name_of(group))) if isinstance(group, ForeignGroup) else None
     unit = Unit(pods=pods, group=group) if tree is None else Unit(pods=pods, tree=tree)
     outcome = what_if.machine.consider(unit, what_if.now)
     if outcome.failure is not None:
-        # Its queue does not let it in.
+        # Its queue does not admit it.
         return blocked_by(what_if.cluster, pods[0], outcome.failure)
     decision = outcome.decision
     assert decision is not None, "a gang is decided as a whole"
@@ -186,7 +186,7 @@ def _turn(what_if: WhatIfCluster, group: PodGroup, pods: tuple[core_v1.Pod, ...]
 
 
 def _nearest_misses(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> str:
-    """What is missing on the node that comes closest, said once of nodes that lack devices and once of others."""
+    """What the nearest node lacks, once for nodes that lack devices and once for others."""
     lacking: dict[str, Status] = {}
     others: dict[str, Status] = {}
     for node, status in failure.refusals.items():
@@ -197,7 +197,7 @@ def _nearest_misses(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> str
 
 
 def blocked_by(cluster: Cluster, pod: core_v1.Pod, failure: Failure) -> Blocked:
-    """What the scheduler and the nodes say."""
+    """The answers of the scheduler and the nodes."""
     examples: dict[str, list[str]] = {}
     for node, status in failure.refusals.items():
         for reason in status.reasons:

@@ -1,8 +1,8 @@
-"""From the objects of a manifest to what one copy of it consists of.
+"""Turns the objects of a manifest into the definition of one copy.
 
-A copy of a Pod is a pod; of a Deployment, Job or the like one of its pods; of a PodGroup the whole gang. A claim in the manifest is
-copied with the pods that name it, but shared by all copies if the pods are those of a workload, as they would in a cluster. Claims
-without pods are a copy by themselves: as those of a pod that needs nothing else.
+A copy of a Pod is a pod; of a Deployment, Job or similar, one of its pods; of a PodGroup, the whole gang. A claim in the manifest is
+copied with the pods that name it, but shared by all copies if the pods belong to a workload, as in a cluster. Claims
+without pods are a copy by themselves, as if a pod without other needs used them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.scheduling_v1 import PodGroup, PriorityClass
 from allot.core.scheduling import DIALECTS, Dialect, ForeignGroup
 
-# Where a workload has the template of its pods.
+# Where a workload has its pod template.
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec", "template"),
     "ReplicaSet": ("spec", "template"),
@@ -42,7 +42,7 @@ class ManifestError(ValueError):
 
 
 def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Manifest:
-    """What is to be copied. cluster: has the templates and groups that the manifest names. ManifestError, DecodeError."""
+    """What to copy. cluster: provides templates and groups that the manifest names. ManifestError, DecodeError."""
     pods: list[core_v1.Pod] = []
     parallel: list[int] = []
     workload = ""
@@ -71,7 +71,7 @@ def read_manifest(values: Iterable[Mapping[str, Any]], cluster: Snapshot) -> Man
     groups = [found for found in others if isinstance(found, PodGroup | _FOREIGN)]
     templates = {_name(found): found for found in cluster.of(api.ResourceClaimTemplate)}
     templates |= {_name(found): found for found in others if isinstance(found, api.ResourceClaimTemplate)}
-    # A group in the cluster says that groups are in use there.
+    # A group in the cluster shows that groups are in use there.
     context: list[APIStruct] = [found for found in others if isinstance(found, api.DeviceClass | PodGroup | _FOREIGN)]
     notes = [f"ignored, because it does not matter here: {', '.join(sorted(set(passed_over)))}"] if passed_over else []
     if not pods:
@@ -131,7 +131,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _parallel(value: Mapping[str, Any], kind: str) -> int:
-    """How many pods of a workload are in a gang: those of a Job that run side by side."""
+    """How many pods of a workload form a gang: a Job's parallelism."""
     count = _mapping(value.get("spec")).get("parallelism") if kind == "Job" else None
     if count is None:
         return 1
@@ -141,7 +141,7 @@ def _parallel(value: Mapping[str, Any], kind: str) -> int:
 
 
 def _unbound(pod: core_v1.Pod) -> core_v1.Pod:
-    """As it is before the scheduler has seen it."""
+    """A pod as it is before scheduling."""
     spec = replace(pod.spec, node_name="", scheduling_gates=())
     metadata = replace(pod.metadata, name=pod.metadata.name or pod.metadata.generate_name or "copy")
     return replace(pod, metadata=metadata, spec=spec, status=core_v1.PodStatus())
@@ -168,7 +168,7 @@ def _groups_of(cluster: Snapshot) -> list[AnyGroup]:
 
 
 def _named_by(pod: core_v1.Pod, groups: Sequence[AnyGroup]) -> tuple[type[APIStruct], str, str] | None:
-    """Type, namespace and name of the group that a pod names. groups: a dialect whose groups are not there has no meaning."""
+    """Type, namespace and name of the group that a pod names. groups: dialects without groups are ignored."""
     link = pod.spec.scheduling_group
     if link is not None and link.pod_group_name:
         return PodGroup, pod.metadata.namespace, link.pod_group_name
@@ -200,7 +200,7 @@ def _group_of(pods: Sequence[core_v1.Pod], groups: Sequence[AnyGroup], cluster: 
 def _gang(
     pods: list[core_v1.Pod], group: PodGroup, notes: list[str], part: str = ""
 ) -> tuple[list[core_v1.Pod], list[str]]:
-    """As many pods as the gang needs, if the manifest has only one of them."""
+    """As many pods as the gang needs, if the manifest has only one."""
     gang = group.spec.scheduling_policy.gang
     needed = gang.min_count if gang is not None else 1
     if not 0 <= needed <= _MEMBERS_MAX:
@@ -217,7 +217,7 @@ def _gang(
 def _gang_in_parts(
     pods: list[core_v1.Pod], dialect: Dialect, parts: Sequence[ForeignGroup], notes: list[str]
 ) -> tuple[list[core_v1.Pod], list[str]]:
-    """The same for each part that the manifest has pods of; whether these are enough is up to the group."""
+    """The same for each part with pods in the manifest; the group decides whether these are enough."""
     names = [part.part for part in parts]
     for pod in pods:
         if dialect.part_in(pod) not in names:
@@ -238,7 +238,7 @@ def _gang_in_parts(
 def _title(
     pods: list[core_v1.Pod], group: PodGroup | None, claims: Mapping[Name, api.ResourceClaim], workload: str
 ) -> str:
-    """workload: the kind that has the template of the pods; empty if they are written out."""
+    """workload: the kind with the pod template; empty for plain pods."""
     if group is not None:
         return f"gang {group.metadata.namespace}/{group.metadata.name} of {len(pods)} pods"
     first = pods[0].metadata

@@ -1,9 +1,9 @@
-"""How many copies there could be at most, if somebody chose nodes and devices as well as possible.
+"""The maximum number of copies with an optimal choice of nodes and devices.
 
-As long as copies meet only on nodes (no devices that several nodes can use, no claim or volume that copies share, no affinity across
-nodes), a node's limit does not depend on the others. Then the answer is exact: for pods that are alike the sum over nodes,
-for different ones the best combination of what each node can take. Otherwise, or when there are too many combinations, it is an upper
-bound. The scheduler's own number is a lower bound, so where both are equal that is the answer too.
+If copies interact only on nodes (no devices that several nodes can use, no claim or volume that copies share, no affinity across
+nodes), a node's limit does not depend on the others. Then the answer is exact: for equal pods the sum over nodes,
+for different ones the best combination of what each node can hold. Otherwise, or with too many combinations, it is an upper
+bound. The scheduler's own number is a lower bound, so if both are equal, that is the answer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from allot.core.allocation import ClaimID
 from allot.core.model import core_v1
 from allot.core.scheduling import Claims, NodeInfo
 
-# Combinations of different pods on all nodes together, beyond which only a bound is given.
+# With more combinations of different pods on all nodes together, only a bound is given.
 COMBINATIONS_MAX = 20_000
-# The same for questions whether pods fit on a node together, which cost about a millisecond each.
+# The same for checks whether pods fit on a node together, which cost about a millisecond each.
 QUESTIONS_MAX = 500
 
 
 class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """copies: exactly so many if is_exact, otherwise at most so many, because of the reason."""
+    """copies: the exact maximum if is_exact, otherwise an upper bound, for the given reason."""
 
     copies: int
     is_exact: bool
@@ -45,7 +45,7 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit: int) -> Maximum:
-    """The most copies, given what the scheduler would place; nothing of that may be in force any more."""
+    """The most copies, given what the scheduler would place, which must be reverted by now."""
     if found.blocked is None:
         return Maximum(copies=found.copies, is_exact=False, reason=f"not more than {limit} were requested")
     copy = manifest.copy(0)
@@ -55,7 +55,7 @@ def maximum_of(what_if: WhatIfCluster, manifest: Manifest, found: Filled, limit:
     finally:
         delete_objects(what_if, copy)
     if bound.copies <= found.copies:
-        # What was really placed cannot be too many.
+        # What was actually placed is possible.
         return Maximum(copies=found.copies, is_exact=True)
     return bound
 
@@ -88,13 +88,13 @@ def _bounded(what_if: WhatIfCluster, copy: Copy, manifest: Manifest, found: Fill
     return Maximum(copies=copies, is_exact=not reason, reason=reason)
 
 
-# --- pods that are alike ---
+# --- pods that are equal ---
 
 
 def _shapes(
     what_if: WhatIfCluster, copy: Copy, manifest: Manifest, *, is_separable: bool
 ) -> tuple[list[PodShape], tuple[int, ...]]:
-    """Pods that are alike, and like which of them each member is."""
+    """Distinct pods, and the index of each member's shape."""
     if meets_on_one_node(what_if.claims, copy):
         pods = copy.pods if is_separable else tuple(_alone(pod) for pod in copy.pods)
         return [PodShape(pods=pods, claims=copy.claims)], (0,) * len(pods)
@@ -127,7 +127,7 @@ def _shape(claims: Claims, pod: core_v1.Pod, own: set[ClaimID]) -> PodShape:
 
 
 def _alone(pod: core_v1.Pod) -> core_v1.Pod:
-    """Without what it wants of pods on other nodes: that can only lower the number."""
+    """Without its rules about pods on other nodes: these can only lower the number."""
     affinity = pod.spec.affinity
     if affinity is not None:
         affinity = replace(affinity, pod_affinity=None, pod_anti_affinity=None)
@@ -147,7 +147,7 @@ def _per_node(found: Filled, shapes: Sequence[PodShape], members: Sequence[int])
 
 
 def _best_combination(capacity: NodeCapacity, nodes: Sequence[NodeInfo], wanted: Counts, limit: int) -> int | None:
-    """The most copies of `wanted` pods of each shape, up to a limit; None if there are too many combinations to look at."""
+    """The most copies of `wanted` pods of each shape, up to a limit; None if there are too many combinations."""
     most = tuple(count * limit for count in wanted)
     reachable: set[Counts] = {tuple(0 for _ in wanted)}
     looked_at = asked = 0
@@ -170,7 +170,7 @@ def _best_combination(capacity: NodeCapacity, nodes: Sequence[NodeInfo], wanted:
 
 
 def _options(capacity: NodeCapacity, info: NodeInfo, most: Counts) -> Iterator[Counts]:
-    """What a node can take."""
+    """What a node can hold."""
 
     def grow(counts: Counts, shape: int) -> Iterator[Counts]:
         if shape == len(most):
@@ -188,7 +188,7 @@ def _options(capacity: NodeCapacity, info: NodeInfo, most: Counts) -> Iterator[C
 
 
 def _undominated(all_counts: Iterable[Counts]) -> set[Counts]:
-    """Those of which nothing can be raised without lowering something else."""
+    """The Pareto-optimal ones."""
     kept: set[Counts] = set()
     for counts in sorted(all_counts, key=sum, reverse=True):
         if not any(all(a >= b for a, b in zip(other, counts, strict=True)) for other in kept):

@@ -1,7 +1,7 @@
-"""How many pods of each shape a node can take at the same time, whatever the scheduler would choose.
+"""How many pods of each shape a node can hold at once, whatever the scheduler would choose.
 
-Devices for all of them are asked of the allocator in one question, so the answer is exact: it searches until it has found devices for
-all claims together, or proved that there are none. Other limits of the node are asked of the scheduler's own filters, pod by pod.
+The allocator decides about all their devices at once, so the answer is exact: it searches until it has found devices for
+all claims together, or proved that there are none. The scheduler's own filters check other limits of the node, pod by pod.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Counts = tuple[int, ...]
 
 
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that are alike, or sets of pods that are alike and have to be on one node: as they are known to the cluster."""
+    """Equal pods, or equal sets of pods that must be on one node, as the cluster knows them."""
 
     pods: tuple[core_v1.Pod, ...]
-    # Those that need devices, for one such pod or set.
+    # The claims that need devices, for one such pod or set.
     claims: tuple[api.ResourceClaim, ...] = ()
 
 
 class NodeCapacity:
-    """Asks nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
+    """Answers for nodes. undecided: whether the allocator gave up on some question, so that answers may be too high."""
 
     def __init__(self, what_if: WhatIfCluster, shapes: Sequence[PodShape]) -> None:
         self.undecided = False
@@ -54,7 +54,7 @@ class NodeCapacity:
         self._accepted: dict[tuple[str, int], bool] = {}
 
     def fits(self, info: NodeInfo, counts: Counts) -> bool:
-        """Whether so many pods of each shape fit on a node together."""
+        """Whether these numbers of pods of each shape fit on a node together."""
         key = (info.name, counts)
         known = self._known.get(key)
         if known is None:
@@ -62,7 +62,7 @@ class NodeCapacity:
         return known
 
     def most(self, info: NodeInfo, shape: int, at_least: int, limit: int) -> int:
-        """The most pods of one shape. at_least: so many are known to fit."""
+        """The most pods of one shape. at_least: a number known to fit."""
         count = at_least
         if count:
             self._accepted[info.name, shape] = True
@@ -84,7 +84,7 @@ class NodeCapacity:
         )
 
     def _accepts(self, info: NodeInfo, shape: int) -> bool:
-        """Whether a node takes each such pod alone."""
+        """Whether each such pod fits on a node alone."""
         known = self._accepted.get((info.name, shape))
         if known is None:
             known = self._accepted[info.name, shape] = all(
@@ -94,7 +94,7 @@ class NodeCapacity:
         return known
 
     def _has_enough(self, info: NodeInfo, counts: Counts) -> bool:
-        """Whether CPU, memory, ports and what else a node has suffice."""
+        """Whether CPU, memory, ports and other node resources suffice."""
         with self._cluster.trying() as tried:
             for pod, number in self._pods(counts):
                 if self._refuses(info, pod, self._cluster.profiles.of(pod)):
@@ -152,7 +152,7 @@ class NodeCapacity:
         return True
 
     def _special(self, pod: core_v1.Pod, info: NodeInfo) -> tuple[api.ResourceClaim, ...]:
-        """The claim for extended resources that the node does not offer itself."""
+        """The claim for extended resources that no device plugin on the node offers."""
         wanted = self._claims.extended.wanted(pod)
         if wanted is None:
             return ()

@@ -1,4 +1,4 @@
-"""The answer of `allot plan`: how many copies fit into a cluster, what blocks the next one, and what that does to what is free."""
+"""The answer of `allot plan`: how many copies fit into a cluster, what blocks the next one, and what remains free."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Stranded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod of a drained node that finds no other place."""
+    """A pod of a drained node that does not fit elsewhere."""
 
     pod: str
     blocked: Blocked
@@ -45,7 +45,7 @@ class ClassChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlanResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """scheduled: copies that the scheduler would place now; maximum: that there could be; blocked: why not one more."""
+    """scheduled: copies that the scheduler would place now; maximum: the upper limit; blocked: why not one more."""
 
     nodes: int
     scheduled: int
@@ -56,11 +56,11 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     classes: tuple[ClassChange, ...] = ()
     moved: int = 0
     stranded: tuple[Stranded, ...] = ()
-    # Pods of the cluster that have no node; what they need is not set aside for them.
+    # Pods of the cluster without a node; nothing is reserved for them.
     waiting: int = 0
-    # The quota that allows the fewest copies, whether devices suffice for them or not.
+    # The quota that allows the fewest copies, whether or not devices suffice.
     quota: QuotaLimit | None = None
-    # What the queue of the copies gets in if others give back what is its own; None if they are in none.
+    # How many copies their queue starts if others give back what they borrowed; None without a queue.
     queue: QueueResult | None = None
     notes: tuple[str, ...] = ()
 
@@ -77,7 +77,7 @@ def outcome_of(
     displaced: Sequence[core_v1.Pod] = (),
     advance: Callable[[], None] = lambda: None,
 ) -> PlanResult:
-    """How many copies fit, up to a limit, after displaced pods have got what they need."""
+    """How many copies fit, up to a limit, after displaced pods have been placed."""
     with what_if.cluster.trying() as moved:
         stranded = _move(what_if, displaced, moved)
         classes = _classes(what_if, manifest)
@@ -107,7 +107,7 @@ def outcome_of(
 
 
 def _as_far_as_read(what_if: WhatIfCluster, maximum: Maximum) -> Maximum:
-    """Who may not read what others have can only be told a bound."""
+    """Without permission to read other namespaces, the answer is only a bound."""
     unread = [name for type_, name in ((core_v1.Pod, "pods"), (api.ResourceClaim, "claims")) if type_ in what_if.unread]
     if not unread:
         return maximum
@@ -120,7 +120,7 @@ def _waiting(what_if: WhatIfCluster) -> int:
 
 
 def _move(what_if: WhatIfCluster, displaced: Sequence[core_v1.Pod], moved: list[Placement]) -> tuple[Stranded, ...]:
-    """New places for pods of drained nodes, one after another; those that find none."""
+    """Place the pods of drained nodes one by one; returns those that fit nowhere."""
     stranded = []
     for pod in displaced:
         outcome = what_if.machine.consider(Unit(pods=(pod,)), what_if.now)

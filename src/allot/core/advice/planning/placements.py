@@ -1,8 +1,8 @@
 """Whether the pods of manifests would be placed if they were applied to a cluster now, and where.
 
-The manifests' objects are put into the cluster, and their pods are decided one after another, gangs as a whole, each after what
-those before it have taken. Claims are made from templates as the claim controller would, priorities and quotas are looked up as
-admission would. Nobody is preempted.
+The manifests' objects are added to the cluster, and their pods are decided one by one, gangs as a whole, each after
+its predecessors. Claims are created from templates as the resource claim controller does, priorities and quotas are looked up as
+in admission. No pod is preempted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEFAULT_NAMESPACE = "default"
 
 
 class PodPlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod and its node, or why it gets none. owner: the object of the manifests that makes it, as `Deployment web`."""
+    """A pod and its node, or why it gets none. owner: the manifest's object that creates it, such as `Deployment web`."""
 
     owner: str
     pod: str
@@ -55,7 +55,7 @@ class PlacementAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """A pod as it would be created, and the object that makes it."""
+    """A pod as it would be created, and its owner."""
 
     owner: str
     pod: core_v1.Pod
@@ -64,14 +64,14 @@ class _Wanted(msgspec.Struct, frozen=True):
 def placements_of(
     values: Sequence[Mapping[str, Any]], snapshot: Snapshot, settings: Settings = SETTINGS
 ) -> PlacementAnswer:
-    """What becomes of the pods of manifests. ChangeError, DecodeError, ConversionError."""
+    """Where the pods of manifests would be placed. ChangeError, DecodeError, ConversionError."""
     notes: list[str] = []
     wanted = _wanted(values, notes)
     snapshot = with_objects(snapshot, _others(values))
     return PlacementAnswer(pods=tuple(_Trial(snapshot, settings).placed(wanted)), notes=tuple(notes))
 
 
-# --- what the manifests make ---
+# --- the pods of the manifests ---
 
 
 def _others(values: Iterable[Mapping[str, Any]]) -> Iterator[APIStruct]:
@@ -116,7 +116,7 @@ def _pod(value: Mapping[str, Any], path: tuple[str | int, ...], name: str) -> co
     return replace(pod, spec=replace(pod.spec, node_name=""), status=core_v1.PodStatus())
 
 
-# --- what becomes of it ---
+# --- their placement ---
 
 
 class _Trial:
@@ -129,11 +129,11 @@ class _Trial:
             (found.metadata.namespace, found.metadata.name): found for found in snapshot.of(api.ResourceClaimTemplate)
         }
         self._priorities = priorities_of(snapshot.of(PriorityClass))
-        # Causes of pods that did not fit though they were alone.
+        # Causes for pods that did not fit even alone.
         self._causes: dict[str, str] = {}
 
     def placed(self, wanted: Sequence[_Wanted]) -> Iterator[PodPlacement]:
-        """Every pod, gangs where their first pod is."""
+        """Every pod, with gangs at the position of their first pod."""
         gangs: dict[str, list[_Wanted]] = {}
         for each in wanted:
             gangs.setdefault(self._group_key(each.pod) or f"pod {full_name(each.pod)}", []).append(each)
@@ -141,7 +141,7 @@ class _Trial:
             yield from self._placed_unit(members, self._group_of(members[0].pod))
 
     def _group_key(self, pod: core_v1.Pod) -> str:
-        """The key of the group that a pod is decided with; empty if it is alone, or that is not there."""
+        """The key of a pod's group; empty if it has none, or the group does not exist."""
         cluster = self._what_if.cluster
         found = cluster.membership.of(pod)
         if found is None or not (found in cluster.groups or cluster.membership.parts(*found)):
@@ -150,7 +150,7 @@ class _Trial:
         return cluster.forest.root(key) if dialect_of(key) is not None else key
 
     def _group_of(self, pod: core_v1.Pod) -> PodGroup | ForeignObject | None:
-        """The group of a pod as the API has it."""
+        """The API object of a pod's group."""
         namespace, _, key = self._group_key(pod).partition("/")
         if not key:
             return None

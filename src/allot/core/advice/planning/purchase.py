@@ -1,4 +1,4 @@
-"""What an autoscaler would buy for the pods that wait and for copies of a manifest, what that costs, and which pool is missing."""
+"""What an autoscaler would add for waiting pods and for copies of a manifest, what that costs, and which pool is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from allot.core.scheduling import ObjectChange
 
 
 class MissingPool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A machine that none of the pools has, the cheapest that would help. units: whom."""
+    """The cheapest machine outside the pools that would help. units: which units it helps."""
 
     machine: str
     price_per_hour: str
@@ -29,7 +29,7 @@ class MissingPool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PurchasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What would be done. beyond_help: units for which no machine that is known would do."""
+    """The proposed purchase. beyond_help: units that no known machine helps."""
 
     plan: ScaleUp
     cost_per_hour: str
@@ -51,8 +51,8 @@ def plan_purchase(
     catalogue: Iterable[Pool] = (),
     classes: Classes | None = None,
 ) -> PurchasePlan:
-    """For all that waits in a cluster, with these copies. catalogue: machines, of which the cheapest that would help is named where no pool
-    does; classes: by which pools are ranked. The copies wait in the cluster afterwards."""
+    """For everything that waits in a cluster, with these copies. catalogue: machines; the cheapest that would help is named if no pool
+    does; classes: rank the pools. Afterwards, the copies wait in the cluster."""
     for copy in copies:
         create_objects(what_if, copy)
         for pod in copy.pods:
@@ -61,7 +61,7 @@ def plan_purchase(
         pools = classes.ranked(pools)
     chosen = Expander(expander, {pool.name: pool for pool in pools})
     plan = plan_scale_up(what_if.machine, pools, chosen, seconds=what_if.now, classes=classes)
-    # Of a pool that would help, more can be allowed: nothing is missing then.
+    # If a pool would help, raising its maximum is enough: no pool is missing.
     unhelped = {
         each.unit: None
         for each in plan.expectations
@@ -79,7 +79,7 @@ def plan_purchase(
 
 
 def _missing(what_if: WhatIfCluster, unhelped: dict[str, None], catalogue: Iterable[Pool]) -> list[MissingPool]:
-    """For each unit alone, the machine that costs least; what costs nothing is not known, and comes last."""
+    """The cheapest machine for each unit alone; machines without a known price come last."""
     best: dict[str, tuple[tuple[bool, int, int, str], Pool, int]] = {}
     units = {unit_name(unit): unit for unit in what_if.machine.waiting()}
     for pool in catalogue:

@@ -1,7 +1,7 @@
-"""Planning with queues of teams: how many copies a queue gets in by right, and what if it were entitled to more.
+"""Planning with queues: how many copies a queue is entitled to start, and how that changes with a larger quota.
 
-Copies are put into the cluster as pods that wait, younger than all others, and the scheduler looks at all queues: who starts, who
-makes room. So other jobs that wait compete with them, as they would.
+Copies are added to the cluster as waiting pods, younger than all others, and the scheduler processes all queues: who starts, who
+makes room. So other waiting jobs compete with them, as in the cluster.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from allot.core.patching import json_patch
 from allot.core.quantity import Quantity, QuantityError
 from allot.core.scheduling import UNLIMITED, ObjectChange, QueueShares
 
-# As many copies as are tried in queues; each is a job that is looked at.
+# How many copies are tried in queues; each is a separate job.
 COPIES_MAX = 256
-# Later than whatever waits already.
+# Later than everything that already waits.
 _LAST = "9999-12-31T23:59:59Z"
 _MILLI_NANO = 10**6
 _ONE = 10**9
 
 
 class QueueResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a queue gets in. copies: that start if others give back what is the queue's; leaving: pods that have to go or move for
-    that; blocked: why not one more, empty if more were not asked for."""
+    """What a queue can start. copies: how many start if others give back what they borrowed; leaving: pods that must leave or move for
+    that; blocked: why not one more, empty if no more were requested."""
 
     queue: str
     copies: int
@@ -47,7 +47,7 @@ class QueueResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def queue_of(what_if: WhatIfCluster, manifest: Manifest) -> str:
-    """The queue that a manifest's pods are in; empty if they are in none, or there are no queues."""
+    """The queue of a manifest's pods; empty if they have none, or there are no queues."""
     if not what_if.machine.book:
         return ""
     copy = manifest.copy(0)
@@ -59,7 +59,7 @@ def queue_of(what_if: WhatIfCluster, manifest: Manifest) -> str:
 
 
 def by_right(what_if: WhatIfCluster, manifest: Manifest, limit: int) -> QueueResult | None:
-    """How many copies start if others give back what they have to; None if no queue is concerned."""
+    """How many copies start if others give back what they must; None without a queue."""
     queue = queue_of(what_if, manifest)
     if not queue:
         return None
@@ -102,12 +102,12 @@ def _last(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def _of_copy(found: dict[str, Outlook], copy: Copy) -> list[Outlook | None]:
-    """Of a gang one for all of its pods."""
+    """One per gang."""
     return [found.get(full_name(pod)) for pod in (copy.pods[:1] if copy.group is not None else copy.pods)]
 
 
 def _result(queue: str, found: list[list[Outlook | None]]) -> QueueResult:
-    """Copies are the youngest jobs and alike, so that those that get in come before those that do not."""
+    """Copies are equal and the youngest jobs, so those that start precede those that do not."""
     leaving: dict[str, None] = {}
     done, blocked = 0, ""
     for each in found:
@@ -125,8 +125,8 @@ def _result(queue: str, found: list[list[Outlook | None]]) -> QueueResult:
 
 
 class QueuesResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All queues with their jobs. waiting: jobs of which pods wait; starting: of these, that start, if others give back what they
-    have to."""
+    """All queues with their jobs. waiting: jobs with waiting pods; starting: those of them that start if others give back what they
+    must."""
 
     waiting: int
     starting: int
@@ -134,7 +134,7 @@ class QueuesResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def all_waiting(what_if: WhatIfCluster) -> QueuesResult:
-    """What becomes of all jobs that wait in queues."""
+    """The outlook of all jobs that wait in queues."""
     found = outlooks(what_if)
     return QueuesResult(
         waiting=len(found),
@@ -147,8 +147,8 @@ def all_waiting(what_if: WhatIfCluster) -> QueuesResult:
 
 
 def raised(snapshot: Snapshot, text: str) -> Snapshot:
-    """The cluster in which a queue, and so those above it, deserve so much more: `training:gpu=16`. Limits go up by the same, so
-    that they are not in the way. ChangeError."""
+    """The cluster with a larger quota for a queue and its parents: `training:gpu=16`. Limits rise by the same amount, so
+    that they do not interfere. ChangeError."""
     name, colon, rest = text.partition(":")
     resource, equals, number = rest.rpartition("=")
     if not (name and colon and resource and equals):

@@ -1,7 +1,7 @@
-"""How many copies the quotas of their namespaces allow: each copy's pods, claims and group are charged as admission would charge them.
+"""How many copies the quotas of their namespaces allow: each copy's pods, claims and group are charged as in admission.
 
-Copies use the same, so the number is found by division. Not known here: what a LimitRange fills in, and claims that the scheduler
-makes for extended resources.
+Copies are equal, so the number is a quotient. Unknown here: defaults from a LimitRange, and claims that the scheduler
+creates for extended resources.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Request = tuple[tuple[str, str], dict[str, Any]]
 
 
 class QuotaLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The quota that allows the fewest copies. message: what it would say to one more."""
+    """The quota that allows the fewest copies. message: its refusal of one more."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class QuotaAnswer(msgspec.Struct, frozen=True):
 
 
 def quota_limit(what_if: WhatIfCluster, copy: Copy) -> QuotaAnswer:
-    """What the quotas of a copy's namespaces say."""
+    """The limit from the quotas of a copy's namespaces."""
     quotas = what_if.all(observed_v1.ResourceQuota)
     if not quotas:
         return QuotaAnswer()
@@ -70,7 +70,7 @@ def quota_limit(what_if: WhatIfCluster, copy: Copy) -> QuotaAnswer:
 
 
 def charge_quotas(what_if: WhatIfCluster, copy: Copy, journal: Journal) -> str:
-    """Charges a copy to the quotas of its namespaces; if one of them refuses it, what that says."""
+    """Charges a copy to the quotas of its namespaces; returns the message of one that refuses it."""
     limit = quota_limit(what_if, copy).limit
     if limit is None:
         return ""
@@ -93,7 +93,7 @@ def _context(what_if: WhatIfCluster) -> QuotaContext:
 
 def _requests(copy: Copy) -> Iterator[tuple[str, _Request]]:
     for pod in copy.pods:
-        # One without containers only stands in for the pods of claims that are planned alone.
+        # A pod without containers is a placeholder for claims that are planned alone.
         if pod.spec.containers:
             yield pod.metadata.namespace, (PODS, as_json(pod))
     for claim in copy.claims:
@@ -103,7 +103,7 @@ def _requests(copy: Copy) -> Iterator[tuple[str, _Request]]:
 
 
 def _measured(what_if: WhatIfCluster, object_: observed_v1.ResourceQuota, around: QuotaContext) -> Quota:
-    """The quota with its usage as its status has it; counted, if the status does not say."""
+    """The quota with the usage from its status, or counted if the status has none."""
     value = as_json(object_)
     quota = quota_of(value)
     if quota.hard and set(quota.hard) <= set(quota.used):

@@ -1,4 +1,4 @@
-"""Which devices the pods of a manifest can get at: on nodes that their selectors, affinity and tolerations allow."""
+"""Which devices the pods of a manifest can reach: on nodes that their selectors, affinity and tolerations allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.scheduling import static_refusal
 
 
 def reach_of(what_if: WhatIfCluster, copy: Copy) -> Reach:
-    """What at least one of a copy's pods can get at."""
+    """What at least one of a copy's pods can reach."""
     profiles = [what_if.cluster.profiles.of(pod) for pod in copy.pods]
     nodes = [
         info.node

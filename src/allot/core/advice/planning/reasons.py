@@ -1,4 +1,4 @@
-"""Why a copy does not fit, as `allot explain` would say it of the copy's pods if they were there."""
+"""Why a copy does not fit, in the words of `allot explain` for the copy's pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allot.core.model import resource_v1 as api
 
 
 def why_none_fits(snapshot: Snapshot, manifest: Manifest) -> Explanation | None:
-    """The cause, and what would help; None if each pod would fit alone."""
+    """The cause and what would help; None if each pod would fit alone."""
     copy = manifest.copy(0)
     explainer = _explainer(snapshot, copy, manifest.templates.values())
     if copy.group is not None:
@@ -28,7 +28,7 @@ def why_none_fits(snapshot: Snapshot, manifest: Manifest) -> Explanation | None:
 
 
 def cause_of(snapshot: Snapshot, copy: Copy, templates: Iterable[api.ResourceClaimTemplate]) -> str:
-    """The cause alone, of the first pod of a copy; empty if the pod would fit."""
+    """Only the cause, for the first pod of a copy; empty if the pod would fit."""
     pod = copy.pods[0].metadata
     found = _explainer(snapshot, copy, templates).pod(pod.namespace, pod.name, briefly=True)
     return found.cause if found.reason is not Reason.FITS else ""

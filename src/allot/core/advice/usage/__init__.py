@@ -1,5 +1,5 @@
-"""Usage: how much of the cluster's devices there is, is in use and by whom, and could still be had.
+"""Usage: how many devices the cluster has, which are in use and by whom, and which are available.
 
-`published` knows what is there now and in which state; `devices`, `partitions`, `claims` and `nodes` count it, each for one
-question of `allot top`. Everything is read from a `WhatIfCluster`; nothing is changed.
+`published` knows the current devices and their states; `devices`, `partitions`, `claims` and `nodes` count them, each for one
+question of `allot top`. Everything comes from a `WhatIfCluster`, which stays unchanged.
 """

@@ -1,4 +1,4 @@
-"""What claims hold and who uses them: which wait, which work, which hold devices that nobody uses (`allot top claims`)."""
+"""What claims hold and who uses them: waiting claims, claims in use, and claims with idle devices (`allot top claims`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allot.core.selectors import nodes_named
 
 
 class ClaimState(StrEnum):
-    """What becomes of a claim."""
+    """The state of a claim."""
 
     # No devices yet, and a pod waits for them.
     PENDING = "pending"
@@ -25,7 +25,7 @@ class ClaimState(StrEnum):
     UNUSED = "unused"
     # Has devices and is used.
     IN_USE = "in use"
-    # Has devices that nobody uses.
+    # Has devices that no pod uses.
     IDLE = "idle"
     DELETING = "deleting"
 
@@ -37,7 +37,7 @@ class ClaimUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     state: ClaimState
     devices: tuple[str, ...] = ()
-    # Devices that it only watches, with admin access.
+    # Devices that it only monitors, with admin access.
     watched: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def _usage(claim: api.ResourceClaim, named_by: Iterable[str], taken_at: float | 
 
 
 def claim_state(claim: api.ResourceClaim, *, used: bool, wanted: bool) -> ClaimState:
-    """used: reserved for somebody; wanted: named by a pod that has not reserved it."""
+    """used: reserved; wanted: named by a pod that has not reserved it."""
     if claim.metadata.deletion_timestamp is not None:
         return ClaimState.DELETING
     if claim.status.allocation is None:
@@ -98,7 +98,7 @@ def claim_state(claim: api.ResourceClaim, *, used: bool, wanted: bool) -> ClaimS
 
 
 def nodes_of(allocation: api.AllocationResult | None) -> tuple[str, ...]:
-    """The nodes that an allocation names; none if it can be used by others too."""
+    """The nodes that an allocation names; none if other nodes can use it too."""
     return nodes_named(allocation.node_selector) if allocation is not None else ()
 
 

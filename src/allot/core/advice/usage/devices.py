@@ -1,4 +1,4 @@
-"""How many devices there are, free, in use and by whom: rows by class, node, model, driver or pool (`allot top devices`)."""
+"""Total, free and used devices with their holders: rows by class, node, model, driver or pool (`allot top devices`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from allot.core.scheduling import one_of_class
 
 
 class By(StrEnum):
-    """What makes a row."""
+    """What a row stands for."""
 
     CLASS = "class"
     NODE = "node"
@@ -38,7 +38,7 @@ class By(StrEnum):
 
 
 class CapacityUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Of devices that can be shared: how much of a capacity there is."""
+    """A capacity of shareable devices."""
 
     name: str
     total: str
@@ -55,10 +55,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A row. total = free + partly + in_use + unavailable; watched: devices that somebody has admin access to."""
+    """A row. total = free + partly + in_use + unavailable; watched: devices monitored with admin access."""
 
     name: str
-    # Where one name may have devices of several drivers.
+    # Set if one name may have devices of several drivers.
     driver: str = ""
     total: int = 0
     free: int = 0
@@ -72,19 +72,19 @@ class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     capacity: tuple[CapacityUse, ...] = ()
     fragmentation: Fragmentation = Fragmentation()
     holders: tuple[Holder, ...] = ()
-    # Why it is not known what is in a class.
+    # Why the devices of a class are unknown.
     problem: str = ""
 
 
 class DevicesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All rows. units: how many there are, each counted once; in_several_rows: of these."""
+    """All rows. units: the number of units, each counted once; in_several_rows: how many of them are in several rows."""
 
     by: By
     rows: tuple[DeviceUsage, ...]
     units: int = 0
     in_several_rows: int = 0
     incomplete_pools: tuple[str, ...] = ()
-    # Nodes with devices that take no pods, and why.
+    # Nodes with devices that accept no pods, and why.
     closed_nodes: Mapping[str, str] = {}
 
 
@@ -123,7 +123,7 @@ def _closed_nodes(what_if: WhatIfCluster, pools: Sequence[PublishedPool]) -> dic
 
 
 def class_usage(what_if: WhatIfCluster, names: Collection[str], reach: Reach | None = None) -> dict[str, DeviceUsage]:
-    """The rows of some classes, for somebody with this reach."""
+    """The rows of some classes, for pods with this reach."""
     pools, users = published_pools(what_if, reach), _Users(what_if)
     found = (_class_group(what_if, pools, name) for name in sorted(names) if name in what_if.claims.inventory.classes)
     return {group[0]: _row(*group[:3], users, group[3]) for group in found}
@@ -156,7 +156,7 @@ def _class_group(what_if: WhatIfCluster, pools: Sequence[PublishedPool], name: s
 
 
 _KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {
-    # A node's cards, processors and interfaces are not added up.
+    # Do not add up a node's GPUs, CPUs and network interfaces.
     By.NODE: lambda entry: (node_name(entry), entry.id.driver),
     By.MODEL: lambda entry: (model_of(entry), ""),
     By.DRIVER: lambda entry: (entry.id.driver, ""),
@@ -165,7 +165,7 @@ _KEYS: dict[By, Callable[[DeviceEntry], tuple[str, str]]] = {
 
 
 def class_members(what_if: WhatIfCluster, name: str) -> tuple[set[DeviceEntry], str]:
-    """Devices of a class, tainted ones included; and what its selectors fail with on some, if so."""
+    """Devices of a class, including tainted ones, and the error if its selectors fail on some."""
     inventory = what_if.claims.inventory
     leaf = inventory.plan(one_of_class(name)).requests[0].leaves[0]
     if leaf.signature is None:
@@ -201,7 +201,7 @@ def _row(name: str, driver: str, units: Sequence[Unit], users: _Users, problem: 
 
 
 def _capacities(units: Iterable[Unit]) -> tuple[CapacityUse, ...]:
-    """What there is and what is left of the capacities of devices that can be shared."""
+    """Total and free capacities of shareable devices."""
     totals: dict[str, tuple[Quantity, int]] = {}
     for entry in (entry for unit in units for entry in unit.entries if entry.shareable):
         for name, published in entry.capacity.items():
@@ -215,7 +215,7 @@ def _capacities(units: Iterable[Unit]) -> tuple[CapacityUse, ...]:
 
 
 class _Users:
-    """Who holds what, and who only watches."""
+    """Holders, and claims that only monitor."""
 
     def __init__(self, what_if: WhatIfCluster) -> None:
         self._watched: set[tuple[str, str, str]] = set()
@@ -231,13 +231,13 @@ class _Users:
                 )
 
     def watching(self, units: Iterable[Unit]) -> int:
-        """How many of the units somebody watches."""
+        """How many of the units are monitored."""
         if not self._watched:
             return 0
         return sum(any(entry.id in self._watched for entry in unit.entries) for unit in units)
 
     def holders(self, units: Iterable[Unit]) -> tuple[Holder, ...]:
-        """The claims behind units in use, those with the most devices first."""
+        """The claims of units in use, those with the most devices first."""
         counts: dict[ClaimID, int] = {}
         for entry in (entry for unit in units for entry in unit.users()):
             for claim in {*entry.state.claims, *(share.claim for share in entry.state.shares)}:
@@ -249,7 +249,7 @@ class _Users:
 
 
 def users_of(claim: api.ResourceClaim) -> tuple[str, ...]:
-    """Who a claim is reserved for: pods by name, others as `resource/name`."""
+    """The consumers of a claim: pods by name, others as `resource/name`."""
     return tuple(
         consumer.name if consumer.resource == "pods" else f"{consumer.resource}/{consumer.name}"
         for consumer in claim.status.reserved_for

@@ -1,8 +1,8 @@
-"""Fragmentation: free devices that are of no use because they are not where they are needed.
+"""Fragmentation: free devices that requests cannot use because they are spread over too many nodes.
 
-The measure is that of "Beware of Fragmentation" (FGD, ATC'23), in devices: of what is free, the share that is on nodes with fewer
-free devices than a request needs, averaged over the sizes of requests that are there. Without any, a request for a whole
-node is taken as typical.
+The measure follows "Beware of Fragmentation" (FGD, ATC'23), in devices: the share of free devices on nodes with fewer
+free devices than a request needs, averaged over the sizes of existing requests. Without any, a request for a whole
+node counts as typical.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from allot.core.allocation.devices import ClaimID
 
 
 class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How scattered what is free is."""
+    """How scattered the free devices are."""
 
-    # Of the free devices, the share that a typical request cannot use where they are: 0 to 1.
+    # The share of free devices that a typical request cannot use, 0 to 1.
     share: float = 0.0
     # The most free devices on one node.
     largest_block: int = 0
     # Free devices on nodes where others are in use, and nodes where all are free.
     free_on_used_nodes: int = 0
     free_nodes: int = 0
-    # How many claims hold how many devices on one node: what is taken as typical.
+    # How many claims hold how many devices on one node: the typical sizes.
     request_sizes: Mapping[str, int] = {}
 
 
 def fragmentation_of(units: Sequence[Unit], states: Sequence[State]) -> Fragmentation:
-    """Of units in these states. Devices that several nodes can use are never in the wrong place, and are left out."""
+    """For units in these states. Devices that several nodes can use are never in the wrong place, so they are left out."""
     free: dict[str, int] = {}
     total: dict[str, int] = {}
     for unit, state in zip(units, states, strict=True):
@@ -50,7 +50,7 @@ def fragmentation_of(units: Sequence[Unit], states: Sequence[State]) -> Fragment
 
 
 def unusable_share(free: Iterable[int], sizes: Mapping[int, int]) -> float:
-    """Of the free devices, given per node, the share on nodes that have too few for a request; sizes: how often each occurs."""
+    """The share of free devices, given per node, on nodes with too few for a request; sizes: how often each occurs."""
     counts = list(free)
     everything = sum(counts)
     if not everything:

@@ -1,4 +1,4 @@
-"""Every single device with what it is and who has it, and every pool with its slices (`allot get`)."""
+"""Every device with its properties and holder, and every pool with its slices (`allot get`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from allot.core.quantity import Quantity
 
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A device. capacity_free: only of devices that can be shared."""
+    """A device. capacity_free: only for shareable devices."""
 
     driver: str
     pool: str
@@ -54,7 +54,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeviceList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Devices; and on which the selector fails, as it would in a claim."""
+    """Devices, and those on which the selector fails, as it would in a claim."""
 
     devices: tuple[DeviceRow, ...]
     failures: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class DeviceList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def list_devices(
     what_if: WhatIfCluster, selector: CompiledSelector | None = None, *, only_free: bool = False
 ) -> DeviceList:
-    """Devices that the selector takes."""
+    """Devices that the selector selects."""
     pools = published_pools(what_if)
     members = {name: class_members(what_if, name)[0] for name in sorted(what_if.claims.inventory.classes)}
     rows: list[DeviceRow] = []

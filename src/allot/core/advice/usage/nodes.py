@@ -1,4 +1,4 @@
-"""What nodes have and what is left of it: devices, CPU, memory, pods (`allot top nodes`)."""
+"""What nodes have and how much is free: devices, CPU, memory, pods (`allot top nodes`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.scheduling import NodeInfo
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How much there is of something, and how much pods have asked for."""
+    """The total of a resource, and how much pods request."""
 
     total: str
     requested: str
@@ -23,7 +23,7 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     schedulable: bool
-    # Why it takes no pods, if so.
+    # Why it accepts no pods, if so.
     closed: str = ""
     taints: tuple[str, ...] = ()
     devices: int = 0

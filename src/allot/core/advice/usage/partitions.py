@@ -1,4 +1,4 @@
-"""What still fits into devices that are cut into partitions: of each kind how many are in use, and how many more fit.
+"""Partitions of devices: how many of each kind are in use, and how many more fit.
 
 Each kind is measured alone: three more of one kind and six more of another means the one or the other.
 """
@@ -21,7 +21,7 @@ from allot.core.allocation.devices import DeviceEntry
 
 
 class PartitionUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A kind of partition. places: as how many devices it is published; fits: how many more can be had at the same time."""
+    """A kind of partition. places: how many devices publish it; fits: how many more are available at once."""
 
     driver: str
     model: str
@@ -44,7 +44,7 @@ class _Count(msgspec.Struct, frozen=True):
 
 
 def partition_usage(what_if: WhatIfCluster) -> tuple[PartitionUsage, ...]:
-    """All kinds of partitions that are published."""
+    """All published kinds of partitions."""
     counted = _Counted()
     totals: dict[_Kind, tuple[int, int, int]] = {}
     for pool in published_pools(what_if):
@@ -58,10 +58,10 @@ def partition_usage(what_if: WhatIfCluster) -> tuple[PartitionUsage, ...]:
 
 
 class _Counted:
-    """Counts of pools, worked out once for all that look alike: nodes of one kind publish the same over and over."""
+    """Counts of pools, computed once for all equal pools: nodes of one kind publish the same."""
 
     def __init__(self) -> None:
-        # What can be told apart quickly; then what devices draw, which is not to be hashed.
+        # First a cheap key; then the devices' counter consumption, which is expensive to hash.
         self._known: dict[Hashable, list[tuple[tuple[object, ...], Mapping[_Kind, _Count]]]] = {}
 
     def of(self, pool: PublishedPool) -> Mapping[_Kind, _Count]:
@@ -97,7 +97,7 @@ def _count(pool: PublishedPool, entries: list[DeviceEntry]) -> _Count:
 
 
 def _fitting(pool: PublishedPool, entries: list[DeviceEntry]) -> int:
-    """How many of these fit one after the other into what is left of the counters."""
+    """How many of these fit one by one into the remaining counters."""
     if not pool.is_complete:
         return 0
     remaining = Remaining(pool)

@@ -1,7 +1,7 @@
-"""Devices as they are published now: of each pool the newest generation, with the state that each device is in.
+"""The currently published devices: the newest generation of each pool, with the state of each device.
 
-A *unit* is what can be handed out by itself: a device, or everything that draws on one set of counters, such as a GPU with all
-the partitions that it could be cut into. Counting units keeps a GPU from being counted once for each of its partitions.
+A *unit* can be allocated by itself: a device, or everything that consumes one counter set, such as a GPU with all
+its possible partitions. Counting units avoids counting a GPU once for each partition.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from allot.core.allocation.pools import PoolID
 from allot.core.model import resource_v1 as api
 from allot.core.model.resource_v1 import EFFECT_NO_EXECUTE, EFFECT_NO_SCHEDULE
 
-# Attributes that say what kind of thing a device is, the best first; each driver has its own words.
+# Attributes that name a device's model, best first; each driver has its own names.
 _MODEL_ATTRIBUTES = ("productName", "model", "accelerator", "pciDevice", "type")
 _PARTITION_ATTRIBUTES = ("profile", "type")
 _KEEPS_OFF = (EFFECT_NO_SCHEDULE, EFFECT_NO_EXECUTE)
 
 
 class State(StrEnum):
-    """What can be had of a device or unit."""
+    """The state of a device or unit."""
 
     FREE = "free"
-    # Some of it is in use, and some can still be had.
+    # Some of it is in use, and some is free.
     PARTLY = "partly"
     IN_USE = "in use"
-    # Nobody uses it, but something else uses what it would need.
+    # Not in use, but something else uses what it needs.
     BLOCKED = "blocked"
-    # Nobody uses it, but it is tainted, on a node that takes no pods, or in a pool that is not complete.
+    # Not in use, but tainted, on a node that accepts no pods, or in an incomplete pool.
     UNAVAILABLE = "unavailable"
 
 
@@ -51,19 +51,19 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
     # Devices by the counters that they draw on.
     drawing: Mapping[str, tuple[DeviceEntry, ...]] = {}
     check_groups: bool = False
-    # What can be got at, by whoever asks.
+    # What the caller's pods can reach.
     reach: Reach
-    # The attribute that tells kinds of partitions apart, if a slice names one.
+    # The attribute that distinguishes kinds of partitions, if a slice names one.
     partition_attribute: str = ""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all slices are there; before that nothing can be had from it."""
+        """Whether all slices exist; until then its devices are unavailable."""
         return self.slices >= self.slices_expected
 
 
 def published_pools(what_if: WhatIfCluster, reach: Reach | None = None) -> tuple[PublishedPool, ...]:
-    """All pools, in order of their names. reach: what can be got at by whoever asks."""
+    """All pools, in order of their names. reach: what the caller's pods can reach."""
     reach = reach or anybodys_reach(what_if)
     by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
     for slice_ in what_if.all(api.ResourceSlice):
@@ -139,7 +139,7 @@ def keeping_off(entry: DeviceEntry) -> tuple[api.DeviceTaint, ...]:
     return tuple(taint for taint in entry.taints if taint.effect in _KEEPS_OFF)
 
 
-# --- what can be had of it ---
+# --- availability ---
 
 
 def device_state(pool: PublishedPool, entry: DeviceEntry) -> State:
@@ -204,7 +204,7 @@ class Unit(msgspec.Struct, frozen=True):
         return (entry for entry in everyone if entry.state.allocated)
 
     def state(self) -> State:
-        """What can be had of it."""
+        """Its availability."""
         if not self.counter_set:
             return device_state(self.pool, self.entries[0])
         in_use = any(True for _ in self.users())

@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The interface of policies."""
 
 from __future__ import annotations
 

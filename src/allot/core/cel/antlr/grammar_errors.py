@@ -44,7 +44,7 @@ def diagnose(source: str, macros: MacroSet, optional_syntax: bool) -> Parsed:
     except Abandoned:
         pass
     issues.raise_any()
-    assert root is not None, "whoever abandons an expression says why"
+    assert root is not None, "an abandoned expression has a reason"
     return Parsed(source=source, root=root, offsets=builder.offsets, macro_calls=builder.macro_calls)
 
 

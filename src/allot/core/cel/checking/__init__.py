@@ -1,1 +1,1 @@
-"""What is legal: types, declarations, the checker and Kubernetes' validators."""
+"""Type checking: types, declarations, the checker and Kubernetes' validators."""

@@ -1,1 +1,1 @@
-"""What an expression may cost, estimated beforehand and counted while it runs, as cel-go does both."""
+"""The cost of expressions: estimated statically and counted at run time, as in cel-go."""

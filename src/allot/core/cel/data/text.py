@@ -1,4 +1,4 @@
-"""How values look in messages and in string(): the texts that Go prints.
+"""The text form of values in messages and in string(), as Go prints them.
 
 Knows Go's %v, %q and float formats; knows neither string.format nor any function.
 """

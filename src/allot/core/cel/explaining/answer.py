@@ -1,4 +1,4 @@
-"""The answer to "why not?": which part of an expression decided, what it saw, and a phrase that says so."""
+"""The answer to "why not?": which part of an expression decided, what it saw, and a phrase for it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def value_text(value: Value, depth: int = 0) -> str:
-    """A value for people: texts in quotes, the rest as Kubernetes writes it."""
+    """A value for display: texts in quotes, the rest as Kubernetes writes it."""
     if value.__class__ is str:
         return _short(quoted(value))
     if value is None:

@@ -1,1 +1,1 @@
-"""What functions do, library by library."""
+"""Implementations of functions, by library."""

@@ -1,4 +1,4 @@
-"""What a CEL expression can be told at compile time: issues with a place in the source, and the text that shows them.
+"""Compile-time issues of CEL expressions, with their place in the source, and the display text.
 
 The display text is that of cel-go (message, the line of source, a caret under the column), because Kubernetes puts it
 verbatim into API errors. Knows nothing of grammar or types.

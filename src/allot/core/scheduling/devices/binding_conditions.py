@@ -1,7 +1,7 @@
 """Whether the devices of an allocated claim are ready for their pod (DRADeviceBindingConditions).
 
 A driver that has to attach a device first lists conditions that must become true, and some of which any means that it failed.
-Here is said how a claim stands at a given time; waiting is done elsewhere.
+This module computes the state of a claim at a given time; waiting happens elsewhere.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def binding_state(claim: ResourceClaim, now: float, timeout: float = BINDING_TIM
 
 
 def deadline(claim: ResourceClaim, timeout: float = BINDING_TIMEOUT_SECONDS) -> float:
-    """When the devices must be ready, in seconds since 1970; never, if nobody wrote when they were allocated."""
+    """When the devices must be ready, in seconds since 1970; never, if no one wrote when they were allocated."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not has_conditions(claim):
         return float("inf")

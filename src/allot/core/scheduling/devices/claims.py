@@ -64,6 +64,7 @@ class Claims:
         self._has_controllers = GATE in gates
         self._records: dict[ClaimID, ClaimRecord] = {}
         self._users = ClaimUsers(self._records)
+        self._on_claim: Callable[[ClaimID], None] | None = None
         # Claims for extended resources by the uid of the pod that they were made for.
         self._special: dict[str, ClaimID] = {}
         self._groups: dict[tuple[str, str], scheduling.PodGroup] = {}
@@ -72,6 +73,15 @@ class Claims:
     def listen(self, changed: Callable[[str | None], None]) -> None:
         """From now on tell this one which node's devices changed, None for all nodes."""
         self.inventory.listen(changed)
+
+    def listen_to_claims(self, changed: Callable[[ClaimID], None]) -> None:
+        """From now on tell this one which claim changed: what it says, holds or is reserved for."""
+        self._on_claim = changed
+
+    def _note(self, id_: ClaimID) -> None:
+        self._users.note(id_)
+        if self._on_claim is not None:
+            self._on_claim(id_)
 
     # --- what the API says ---
 
@@ -160,7 +170,7 @@ class Claims:
         uid = pod.metadata.uid
         if step.consumer is not None:
             record.expect(uid, step.consumer)
-            self._users.note(record.id)
+            self._note(record.id)
         if step.allocation is None or (record.allocation is not None and record.in_flight is None):
             return
         record.add_sharer(step.allocation, uid, group_claims.group_name(pod))
@@ -203,13 +213,13 @@ class Claims:
                 self.inventory.release(record.id)
         vacated = [(self._records[id_], self._records[id_].vacate()) for id_, _ in held if anew]
         for record, _ in vacated:
-            self._users.note(record.id)
+            self._note(record.id)
         try:
             yield
         finally:
             for record, claim in vacated:
                 record.restore(claim)
-                self._users.note(record.id)
+                self._note(record.id)
             for id_, allocation in held:
                 self.inventory.hold(id_, allocation)
 
@@ -251,7 +261,7 @@ class Claims:
     def fit(
         self, pod: core_v1.Pod, group: scheduling.PodGroup | None = None, now: float = 0.0
     ) -> ClaimFit | Status | None:
-        """What a pod needs of devices, to be asked of nodes. A status: no node will do. None: it needs none.
+        """What a pod needs of devices, to be asked of nodes. A status: no node fits. None: it needs none.
 
         group: the one that the pod is decided with, in case it is not known yet. now: seconds since 1970.
         """
@@ -319,8 +329,8 @@ class Claims:
 
     def _awaited(self, claim: str, controller: str) -> str:
         waiting = f"resource claim {claim}: waiting for controller {controller} to allocate it"
-        # Also true where nobody has told which gates the cluster has.
-        return waiting if self._has_controllers else f"{waiting}, for which feature gate {GATE} has to be on"
+        # Also true where no one has told which gates the cluster has.
+        return waiting if self._has_controllers else f"{waiting}, which needs feature gate {GATE}"
 
     def awaited(self, pod: core_v1.Pod) -> dict[str, api.ResourceClaim]:
         """The claims of a pod that controllers have to allocate, by their names in the pod; none if anything else is missing."""
@@ -463,7 +473,7 @@ class Claims:
 
     def _settle(self, record: ClaimRecord) -> None:
         """The claim holds what it is known to hold, and is forgotten if nothing is known of it."""
-        self._users.note(record.id)
+        self._note(record.id)
         allocation = record.allocation
         if allocation is not None:
             self.inventory.hold(record.id, allocation)

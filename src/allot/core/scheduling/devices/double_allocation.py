@@ -1,4 +1,4 @@
-"""Devices that are allocated more often than they are there: found after the fact, where nobody prevented it.
+"""Detects devices that are allocated twice, after the fact, on servers that do not prevent it.
 
 Our API server refuses such writes. Any other stores what schedulers write, so after each write the scheduler looks at what
 the claim's devices are held by. Of two allocations the later one is to be undone: by the time it was made, then by
@@ -101,7 +101,7 @@ def _by_time(holders: Iterable[ClaimID], claim_of: ClaimOf) -> tuple[ClaimID, ..
 
 
 def _moment(id_: ClaimID, claim: api.ResourceClaim | None) -> tuple[bool, str, int, str, ClaimID]:
-    """When a claim was allocated. What is only decided comes last: it can still be taken back without a write."""
+    """When a claim was allocated. What is only decided comes last: it can still be reverted without a write."""
     if claim is None or claim.status.allocation is None:
         return True, "", 0, "", id_
     metadata = claim.metadata

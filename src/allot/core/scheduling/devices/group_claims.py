@@ -1,4 +1,4 @@
-"""Claims that belong to a PodGroup (DRAWorkloadResourceClaims): who reserves them, what pods of one group share.
+"""Claims of a PodGroup (DRAWorkloadResourceClaims): who reserves them, and what pods of one group share.
 
 A claim that a pod and its group both name in the same way is reserved for the group, once, however many pods use it.
 What is cleared away when a group finds no place is said in `group_clean_ups`.

@@ -1,4 +1,4 @@
-"""What is cleared away when a group of pods finds no place (PodGroupPostFilter of DynamicResources)."""
+"""Cleanup when a group of pods does not fit (PodGroupPostFilter of DynamicResources)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several pods on one node: can all of them have their devices at once? One question to the allocator, which searches jointly."""
+"""Whether several pods can get their devices on one node at once: one joint search of the allocator."""
 
 from __future__ import annotations
 

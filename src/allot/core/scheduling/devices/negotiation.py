@@ -1,7 +1,7 @@
-"""Where a pod could run whose claims are allocated by drivers' controllers (PodSchedulingContext, feature gate DRAControlPlaneController).
+"""Scheduling of pods whose claims drivers' controllers allocate (PodSchedulingContext, feature gate DRAControlPlaneController).
 
-The scheduler names nodes that would do but for these claims; controllers say which of them do not; the scheduler selects one that is left,
-for which they allocate. Here is said what the scheduler writes next; nobody is asked.
+The scheduler names nodes that fit except for these claims; controllers name unsuitable ones; the scheduler selects a remaining one,
+for which they allocate. This module decides what the scheduler writes next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def next_offer(
 ) -> Negotiation:
     """What to offer. claims: those that wait, by their names in the pod; best: nodes that would do without some, the best first.
 
-    A node that is known to be unsuitable stays in the offer, so that controllers go on telling; otherwise it would look as new. With one claim
+    A node that is known to be unsuitable stays in the offer, so that controllers continue telling; otherwise it would look as new. With one claim
     a node is selected at once: its controller says so if it does not suit. With several, only when all controllers were heard.
     """
     known = known or Negotiation()

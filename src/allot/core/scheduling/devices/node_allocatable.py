@@ -1,4 +1,4 @@
-"""Devices that stand for, or cost, resources of the node (DRANodeAllocatableResources): cpu, memory, huge pages.
+"""Devices that provide or use resources of the node (DRANodeAllocatableResources): cpu, memory, huge pages.
 
 What a pod's devices account for is added to what its containers ask for; the sum must fit on the node and within
 what the pod as a whole may have. Amounts are compared in billionths.
@@ -25,7 +25,7 @@ _ONE = 10**9
 
 
 class AccountingError(Exception):
-    """What an allocation accounts for cannot be worked out. The message is upstream's."""
+    """What an allocation accounts for cannot be computed. The message is upstream's."""
 
 
 class Shortage(msgspec.Struct, frozen=True):

@@ -90,11 +90,13 @@ class Variant:
         self.mappings = mappings
         self.needs: list[tuple[AvailabilityIndex, int]] = inventory.needs(plans) if plans else []
         # Whether the allocator may find more than counts can tell, so that it must have the first word.
-        self.careful = any(_is_careful(plan) for plan in plans)
+        self.careful = any(map(_is_careful, plans))
 
 
 def _is_careful(plan: ClaimPlan) -> bool:
     if plan.plain or plan.matched is not None:
+        if len(plan.requests) == 1:
+            return plan.requests[0].leaves[0].count > api.ALLOCATION_RESULTS_MAX
         return sum(request.leaves[0].count for request in plan.requests) > api.ALLOCATION_RESULTS_MAX
     return (
         plan.constraint_error is not None

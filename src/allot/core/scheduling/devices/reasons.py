@@ -1,4 +1,4 @@
-"""Why a pod gets no devices, in a sentence or two for people: what kube-scheduler's texts leave out."""
+"""Why a pod gets no devices, in a sentence or two that kube-scheduler's texts lack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def why_not(inventory: Inventory, node: Node, claims: Sequence[api.ResourceClaim
         name = node.metadata.name
         sentences += [f"node {name}: {sentence}" for sentence in summarize(others)]
     if answer.undecided:
-        sentences.insert(0, f"gave up after {answer.steps} search steps: it is not known whether the claims fit")
+        sentences.insert(0, f"gave up after {answer.steps} search steps: the claims may or may not fit")
     text = "; ".join(sentences[:_SENTENCES_MAX])
     more = len(sentences) - _SENTENCES_MAX
     return f"{text}; and {more} more" if more > 0 else text

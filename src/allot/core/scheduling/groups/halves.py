@@ -1,4 +1,4 @@
-"""Groups that hold something, but less than they need: how long they may, and that they give it back.
+"""Incomplete groups that hold resources: how long they may, and their release.
 
 A scheduler ended between the writes of a group's members, a write failed, or members went for good. What is left keeps others from
 running. It goes when the group has been so for its grace period: with the refusal of those of its pods that wait, if they are tried, else
@@ -77,7 +77,7 @@ class Halves:
 
     def look(self, root: str, now: float) -> bool:
         """Members of a group have come or gone, or it has changed itself. root: the key of its root. Whether it has become one that has
-        too little, so that somebody has to look at it later."""
+        too little, so that someone has to look at it later."""
         if not self._is_by_half(root):
             self._since.pop(root, None)
             return False
@@ -86,14 +86,17 @@ class Halves:
         return is_new
 
     def _is_by_half(self, root: str) -> bool:
+        group = self._cluster.groups.get(_split(root))
+        # Most have what they need, and that is seen at once.
+        if group is not None and self._cluster.scheduled_count(group) >= minimum_of(group):
+            return False
         tree = self._tree(root)
         if tree is None or not self._gives_back(tree):
             return False
         return bool(self._held(tree))
 
     def _tree(self, root: str) -> Tree | None:
-        namespace, _, key = root.partition("/")
-        group = self._cluster.groups.get((namespace, key))
+        group = self._cluster.groups.get(_split(root))
         return Tree(root, group) if group is not None else self._cluster.forest.tree(root)
 
     def _gives_back(self, tree: Tree) -> bool:
@@ -130,9 +133,14 @@ class Halves:
         return None
 
 
+def _split(root: str) -> tuple[str, str]:
+    namespace, _, key = root.partition("/")
+    return namespace, key
+
+
 def grace_s(tree: Tree) -> float | None:
     """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
-    long; None: for ever."""
+    long; None: forever."""
     group = next((leaf for _, leaf in tree.leaves()), None)
     if not isinstance(group, ForeignGroup):
         return STALE_AFTER_S
@@ -142,7 +150,7 @@ def grace_s(tree: Tree) -> float | None:
 
 
 def tree_of(unit: Unit) -> Tree | None:
-    """The group of a unit; None if it is a lone pod."""
+    """The group of a unit; None if it is a single pod."""
     if unit.tree is not None or unit.group is None:
         return unit.tree
     return Tree(key_of(unit.group), unit.group)

@@ -1,4 +1,4 @@
-"""The pods of a group as one search: nodes and devices for enough of them at once, or the proof that there are none.
+"""A joint search for the pods of a group: nodes and devices for enough of them at once, or a proof that there are none.
 
 Used where one pass over the pods, in order and without going back, has failed (`passes`). Pods that are the same to all nodes form a
 class (`symmetry`), so what counts is how many of each class a node takes. Whether a node takes some of each is one question: its filters for the pods together, and
@@ -10,7 +10,7 @@ one search of the allocator for all their claims.
 3. Nodes that depend on each other (`_Sequences`): affinity, spreading, claims that pods share. Pods are placed one after the other with
    going back; a situation that has failed is not tried again.
 
-The work is bounded in steps; running out of them is an answer of its own. All of it leaves no trace in the cluster.
+The work is bounded in steps; running out of them is a separate answer. All of it leaves no trace in the cluster.
 """
 
 from __future__ import annotations

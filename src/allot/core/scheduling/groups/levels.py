@@ -1,4 +1,4 @@
-"""How near to each other the pods of a group go: the levels of a cluster that are tried, one after the other.
+"""How close together the pods of a group are placed: the topology levels that are tried in turn.
 
 A level is the node labels down to it, joined by commas: racks of one name in two blocks are two. A group that prefers a level is tried
 there first, then on each level above, up to the one that it requires; one that requires none may in the end go anywhere.
@@ -21,11 +21,11 @@ _ANYWHERE = (ANYWHERE,)
 
 
 class NoSuchLevel(Exception):
-    """A group asks for a topology or a level that is not there."""
+    """A group asks for a topology or a level that does not exist."""
 
 
 def levels_of(cluster: Cluster, group: AnyGroup, settings: Settings) -> tuple[str, ...]:
-    """What is tried for a group, in this order. NoSuchLevel if nobody knows what it asks for."""
+    """What is tried for a group, in this order. NoSuchLevel if no one knows what it asks for."""
     if isinstance(group, AnyForeign):
         return _foreign_levels(cluster, group.near) if group.near is not None else _ANYWHERE
     constraints = group.spec.scheduling_constraints

@@ -70,7 +70,7 @@ def _told(task: Task, answer: joint.Impossible | joint.Undecided) -> str:
     if isinstance(answer, joint.Undecided):
         return f"undecided after {answer.steps} steps whether {needed} of its {pods} pods can be placed at once"
     scheduled = task.cluster.scheduled_count(task.group) if task.group is not None else 0
-    more = f" more, besides {scheduled} that have one," if scheduled else ""
+    more = f" more, in addition to {scheduled} that have one," if scheduled else ""
     return f"however its pods are arranged, at most {answer.most} of the {needed} that it needs{more} can have a node at once"
 
 

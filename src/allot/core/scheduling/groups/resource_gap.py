@@ -1,4 +1,4 @@
-"""What a group says that it needs at least (minResources), held against what all nodes together have free."""
+"""Compares a group's minResources with what is free on all nodes together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided about a group at once, handed from one step to the next: the cluster as it is, the pods, and where they may go."""
+"""The state of one group decision, passed between steps: the cluster, the pods, and where they may run."""
 
 from __future__ import annotations
 

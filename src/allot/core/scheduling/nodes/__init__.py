@@ -1,1 +1,1 @@
-"""Nodes: what each of them answers to a pod, and in which order they are tried."""
+"""Nodes: the filter results of each for a pod, and the order in which they are tried."""

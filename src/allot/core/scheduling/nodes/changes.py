@@ -1,4 +1,4 @@
-"""Which nodes changed, in order, so that whoever keeps results can catch up in the size of the change."""
+"""A log of changed nodes, so that caches can catch up at the cost of the changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a volume will do for a volume claim: for the scheduler, which chooses for a node, and for the volume binder."""
+"""Whether a volume matches a volume claim: for the scheduler, which chooses for a node, and for the volume binder."""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
-"""NodeAffinity: node selector, required terms, wishes."""
+"""NodeAffinity: node selector, required terms, wishes; of the pod, and of the profile for all of its pods."""
 
 from __future__ import annotations
 
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.podinfo import Profile
+from allot.core.scheduling.settings import AddedAffinity
 from allot.core.scheduling.status import Status, Verdict
-from allot.core.selectors import SelectorError
+from allot.core.selectors import matches_if_valid
 
 NAME = "NodeAffinity"
 _REFUSED = Status(
     verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) didn't match Pod's node affinity/selector",)
+)
+_ENFORCED = Status(
+    verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) didn't match scheduler-enforced node affinity",)
 )
 _CONFLICT = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("pod affinity terms conflict",))
 # What is said of the others if a pod names its nodes.
@@ -19,24 +23,20 @@ NOT_NAMED = Status(
 
 
 def pre_refusal(profile: Profile) -> Status | None:
-    """Why no node will do, if that can be seen from the pod alone."""
+    """Why no node fits, if that can be seen from the pod alone."""
     return _CONFLICT if profile.node_names is not None and not profile.node_names else None
 
 
-def refusal(profile: Profile, node: NodeInfo) -> Status | None:
-    """Why the pod may not have the node."""
+def refusal(profile: Profile, node: NodeInfo, added: AddedAffinity | None = None) -> Status | None:
+    """Why the pod may not have the node. added: what the profile asks for all pods."""
     if profile.node_names is not None and node.name not in profile.node_names:
         return NOT_NAMED
+    if added is not None and not added.allows(node.name, node.labels):
+        return _ENFORCED
     return None if profile.selects(node.name, node.labels) else _REFUSED
 
 
-def wishes(profile: Profile, node: NodeInfo) -> int:
+def wishes(profile: Profile, node: NodeInfo, added: AddedAffinity | None = None) -> int:
     """The weights of the wishes that the node fulfils: the more, the better."""
-    total = 0
-    for weight, matcher in profile.preferred_nodes:
-        try:
-            if matcher.matches(node.name, node.labels):
-                total += weight
-        except SelectorError:
-            continue
-    return total
+    wanted = profile.preferred_nodes if added is None else (*profile.preferred_nodes, *added.preferred)
+    return sum(weight for weight, matcher in wanted if matches_if_valid(matcher, node.name, node.labels))

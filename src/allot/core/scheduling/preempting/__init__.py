@@ -1,1 +1,1 @@
-"""Preemption: whose going makes room."""
+"""Preemption: which pods to evict to make room."""

@@ -1,9 +1,9 @@
-"""Preemption for a group: who has to go so that enough of its pods get nodes at once, devices included.
+"""Preemption for a group: which pods must leave so that enough of its pods get nodes and devices at once.
 
 The group as a whole preempts, anywhere in the cluster. Pods that are going anyway count as gone first. Where there are few who could go, all
-sets of them are compared (`victims`). Where there are many, the pods that fit beside everybody stay where they fit, and the lowest priority is
+sets of them are compared (`victims`). Where there are many, the pods that fit beside everyone stay where they fit, and the lowest priority is
 found up to which all have to be gone for the rest; if that leads nowhere, the same without keeping any place. Then who is on a node that a
-pod of the group takes from others can be of help, and nobody else: few of these are compared, of many all are taken and given back one by
+pod of the group takes from others can be of help, and no one else: few of these are compared, of many all are taken and given back one by
 one, the most important first, as long as the group's pods keep their nodes. Changes nothing.
 """
 
@@ -50,7 +50,7 @@ class GroupPreempted(msgspec.Struct, frozen=True, kw_only=True):
 
 def preempt_group(task: Task, group: PodGroup, place: Place, first: Mapping[int, Placement]) -> GroupPreempted:
     """Victims for a group that found no place, if there are any. group: what the pods are to others; place: tries to find one, as the cluster
-    is then; first: what pods found, by their position, when nobody had to go."""
+    is then; first: what pods found, by their position, when no one had to go."""
     policies = {pod.spec.preemption_policy for pod in task.unit.pods}
     if PREEMPT_NEVER in ({group.spec.preemption_policy} if group.spec.preemption_policy is not None else policies):
         return GroupPreempted(message=_NEVER)
@@ -97,13 +97,14 @@ class _GroupPreemption:
             if isinstance(found, str):
                 message = found
                 continue
-            return self._found(residents, way, first if way is beside else {})
+            return self._chosen(residents, found, way, first if way is beside else {})
         return GroupPreempted(message=message)
 
-    def _found(self, residents: list[Resident], way: Way, kept: Mapping[int, Placement]) -> GroupPreempted:
-        some = self._as_unimportant_as_possible(residents, way)
-        found = way(some)
-        assert isinstance(found, dict), "the same victims make the same room"
+    def _chosen(
+        self, residents: list[Resident], found: dict[int, Placement], way: Way, kept: Mapping[int, Placement]
+    ) -> GroupPreempted:
+        """The victims among these. found: where pods go if all of them are gone; kept: those that found a place before."""
+        some, found = self._as_unimportant_as_possible(residents, found, way)
         taken = [placement for index, placement in found.items() if index not in kept]
         near = self._near(some, taken)
         if self._are_few(near) and isinstance(self._placed_without(near), dict):
@@ -143,7 +144,7 @@ class _GroupPreemption:
     def _placed_beside(
         self, first: Mapping[int, Placement], residents: Sequence[Resident]
     ) -> dict[int, Placement] | str:
-        """The same, with pods that found a place beside everybody staying there."""
+        """The same, with pods that found a place beside everyone staying there."""
         found = dict(first)
         needed = minimum_of(self._group) - self._cluster.scheduled_count(self._group)
         with self._gone(residents), self._cluster.trying() as tried:
@@ -164,8 +165,11 @@ class _GroupPreemption:
 
     # --- who has to go ---
 
-    def _as_unimportant_as_possible(self, residents: list[Resident], way: Way) -> list[Resident]:
-        """All up to the lowest priority that will do; without those whose going breaks a budget, if that will do too."""
+    def _as_unimportant_as_possible(
+        self, residents: list[Resident], found: dict[int, Placement], way: Way
+    ) -> tuple[list[Resident], dict[int, Placement]]:
+        """All up to the lowest priority that will do; without those whose going breaks a budget, if that will do too. And where pods go
+        then."""
         allowed = self._budgets.allowed()
         if allowed:
             kept: list[Resident] = []
@@ -176,18 +180,18 @@ class _GroupPreemption:
                     for budgets in resident.budgets:
                         for budget in budgets:
                             left[budget] -= 1
-            if len(kept) < len(residents) and isinstance(way(kept), dict):
-                residents = kept
+            if len(kept) < len(residents) and isinstance(placed := way(kept), dict):
+                residents, found = kept, placed
         levels = sorted({resident.priority for resident in residents})
         low, high = -1, len(levels) - 1
         while high - low > 1:
             middle = (low + high) // 2
             some = [resident for resident in residents if resident.priority <= levels[middle]]
-            if isinstance(way(some), dict):
-                high = middle
+            if isinstance(placed := way(some), dict):
+                high, found = middle, placed
             else:
                 low = middle
-        return [resident for resident in residents if resident.priority <= levels[high]]
+        return [resident for resident in residents if resident.priority <= levels[high]], found
 
     def _near(self, residents: list[Resident], taken: Sequence[Placement]) -> list[Resident]:
         """Those who are on a node that a pod of the group takes, or hold devices that such a node can reach."""
@@ -240,7 +244,7 @@ class _GroupPreemption:
         """Pods that are going anyway make room, so that all there is to do is wait."""
         promised = {index: pod.status.nominated_node_name for index, pod in enumerate(self._unit.pods)}
         nodes = {index: placement.node for index, placement in found.items() if promised[index] == placement.node}
-        said = "pods that are terminating make room, so no other pod has to go"
+        said = "pods that are terminating make room, so no other pod has to leave"
         return GroupPreempted(message=_ONGOING if nodes else "", explanation=said, nodes=nodes)
 
     def _told(self, residents: Sequence[Resident], found: Mapping[int, Placement]) -> GroupPreempted:

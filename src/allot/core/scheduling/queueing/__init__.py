@@ -1,1 +1,1 @@
-"""Who is tried next, and what those who wait are waiting for."""
+"""The scheduling queue: which unit is next, and what waiting units wait for."""

@@ -1,7 +1,7 @@
-"""What must be there before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
+"""What must exist before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
 
-The only place that knows: the queue asks before it lets a unit in and again when it is taken out, `explain` asks to tell why
-a pod is not tried.
+The only place that knows: the queue asks before it lets a unit in and again when it is taken out, and meanwhile of what has changed;
+`explain` asks to tell why a pod is not tried.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Closed(msgspec.Struct, frozen=True):
     pod: Pod | None = None
 
     def patience_s(self, grace_s: float) -> float:
-        """How long this may last before somebody should be told. grace_s: for what users make themselves."""
+        """How long this may last before someone should be told. grace_s: for what users make themselves."""
         if self.status.plugin == SCHEDULING_GATES:
             # They are there on purpose.
             return inf
@@ -51,21 +51,29 @@ class Gates:
         self._claims = claims
         self._cluster = cluster
         self._awaits_group = awaits_group
-        # By group: the place of the pod whose claims were missing.
-        self._in_the_way: dict[str, int] = {}
 
     def closed(self, unit: Unit, group: str) -> Closed | None:
-        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a lone pod."""
+        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a single pod."""
         for pod in unit.pods:
             if pod.spec.scheduling_gates:
                 return Closed(_scheduling_gates(pod), pod)
+        closed = self.closed_to_unit(unit, group)
+        if closed is not None:
+            return closed
+        for pod in unit.pods:
+            status = self._claims.gate(pod)
+            if status is not None:
+                return Closed(status, pod)
+        return None
+
+    def closed_to_unit(self, unit: Unit, group: str) -> Closed | None:
+        """What a unit lacks as a whole, whatever its pods lack themselves."""
         if group:
             status = self._quorum(unit, group)
-            if status is not None:
-                return Closed(status)
-        elif self._awaits_group is not None and self._awaits_group(unit.pods[0]):
+            return Closed(status) if status is not None else None
+        if self._awaits_group is not None and self._awaits_group(unit.pods[0]):
             return Closed(_refusal(GANG_SCHEDULING, _UNGROUPED), unit.pods[0])
-        return self._missing_claims(unit.pods, group)
+        return None
 
     def closed_to(self, pod: Pod) -> Status | None:
         """What a pod itself lacks, its group aside."""
@@ -135,19 +143,6 @@ class Gates:
             return None
         name = min(pod.metadata.name for pod in unit.pods)
         return _refusal(dialect.plugin, dialect.too_few.format(pod=name, pods=pods, minimum=minimum))
-
-    def _missing_claims(self, pods: Sequence[Pod], group: str) -> Closed | None:
-        # A group is asked again for each of its pods that changes: begin with the pod that was in the way the last time.
-        first = self._in_the_way.pop(group, 0) if group else 0
-        for number in range(first, first + len(pods)):
-            pod = pods[number % len(pods)]
-            if pod.spec.resource_claims:
-                status = self._claims.gate(pod)
-                if status is not None:
-                    if group:
-                        self._in_the_way[group] = number % len(pods)
-                    return Closed(status, pod)
-        return None
 
 
 def _scheduling_gates(pod: Pod) -> Status:

@@ -25,6 +25,7 @@ from allot.core.scheduling.queueing.hints_affinity import (
     uses_host_ports,
     wants_port_of,
 )
+from allot.core.scheduling.settings import AddedAffinity
 from allot.core.selectors import node_matcher
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -82,6 +83,9 @@ class Facts(Protocol):
 
     def requests(self, pod: Pod) -> Mapping[str, Quantity]:
         """What the pod asks of a node."""
+
+    def added_affinity(self, pod: Pod) -> AddedAffinity | None:
+        """What its profile asks of nodes for it."""
 
 
 Rule = Callable[[ClusterEvent, Pod, Facts], bool]
@@ -190,16 +194,19 @@ def _fit_after_own_pod(event: ClusterEvent, _pod: Pod, facts: Facts) -> bool:
 # --- rules: which nodes ---
 
 
-def _affinity_after_node(event: ClusterEvent, pod: Pod, _facts: Facts) -> bool:
+def _affinity_after_node(event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
     old: Node | None = event.old
     new: Node | None = event.new
     if new is None or (old is not None and old.metadata.labels == new.metadata.labels):
         return False
-    return _wants_node(pod, new) and (old is None or not _wants_node(pod, old))
+    added = facts.added_affinity(pod)
+    return _wants_node(pod, new, added) and (old is None or not _wants_node(pod, old, added))
 
 
-def _wants_node(pod: Pod, node: Node) -> bool:
+def _wants_node(pod: Pod, node: Node, added: AddedAffinity | None) -> bool:
     labels = node.metadata.labels
+    if added is not None and not added.allows(node.metadata.name, labels):
+        return False
     if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
         return False
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None

@@ -1,4 +1,4 @@
-"""The order in which units (lone pods and pod groups) are tried, and how long they wait after a refusal.
+"""The order in which units (single pods and pod groups) are tried, and how long they wait after a refusal.
 
 A unit is in one place. Active: to be tried. Back-off: may be tried
 again, but not before its time. Unschedulable: refused, waiting for an event that can help one of the plugins that refused it
@@ -7,13 +7,14 @@ at again when its own pods, its claims or its group change. Pods whose placement
 unit but wait nowhere.
 
 Knows nothing of clocks: every method is told the time. Nothing happens between `pop` and `decided`: `Machine.next` calls both.
-Which of the active units is first, the order says (`queue_order`). Groups wait for events like lone pods do; kube-scheduler tries a group
+Which of the active units is first, the order says (`queue_order`). Groups wait for events like single pods do; kube-scheduler tries a group
 again after each back-off, whether or not anything has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -43,8 +44,17 @@ from allot.core.scheduling.status import Status, Verdict
 FLUSH_AFTER_S = 300.0
 _NOBODY = frozenset((NO_NODES,))
 
-Gate = Callable[[Unit, str], Closed | None]
 Helps = Callable[[str, ClusterEvent, Pod], bool]
+
+
+class Gatekeeper(Protocol):
+    """Knows why a unit must not be tried yet (`gates`)."""
+
+    def closed_to_unit(self, unit: Unit, group: str) -> Closed | None:
+        """What a unit lacks as a whole. group: the name of its group, or empty."""
+
+    def closed_to(self, pod: Pod) -> Status | None:
+        """What a pod itself lacks."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +73,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue:
-    """gate(unit, name of its group or "") tells why a unit must not be tried yet; helps(plugin, event, pod) whether an event
-    may change that plugin's mind about the pod."""
+    """helps(plugin, event, pod): whether an event may change that plugin's mind about the pod."""
 
     def __init__(
         self,
-        gate: Gate,
+        gates: Gatekeeper,
         helps: Helps,
         times: BackoffTimes | None = None,
         flush_after_s: float = FLUSH_AFTER_S,
@@ -79,7 +88,7 @@ class Queue:
     ) -> None:
         """membership: which group a pod belongs to; forest: which group belongs to which."""
         self._forest = forest if forest is not None else Forest()
-        self._gate = gate
+        self._gates = gates
         self._membership = membership if membership is not None else Membership()
         self._helps = helps
         self._times = times if times is not None else BackoffTimes()
@@ -94,7 +103,7 @@ class Queue:
         self._error_backoff = Heap()
         # In the order of arrival, so that the first has waited longest.
         self._unschedulable: dict[str, float] = {}
-        # Those of them that may not wait for ever.
+        # Those of them that may not wait forever.
         self._limited: dict[str, None] = {}
         self._refused_by: dict[str, dict[str, None]] = {}
         self._using: dict[str, dict[str, None]] = {}
@@ -117,6 +126,7 @@ class Queue:
             return
         member = known.members[key]
         before, member.pod = member.pod, pod
+        known.add(key, member)
         claims, member.claims = member.claims, claim_keys(pod)
         if claims != member.claims:
             self._reindex_claims(known, claims, member.claims)
@@ -127,7 +137,7 @@ class Queue:
         waiting = self._waiting.get(self._unit_of.pop(key, ""))
         if waiting is None:
             return
-        member = waiting.members.pop(key, None) or waiting.writing.pop(key, None)
+        member = waiting.remove(key) or waiting.writing.pop(key, None)
         waiting.plugins.pop(key, None)
         if member is not None:
             self._reindex_claims(waiting, member.claims, ())
@@ -145,7 +155,7 @@ class Queue:
         self.put_tree(group, now)
 
     def put_tree(self, group: AnyGroup, now: float) -> None:
-        """A group, perhaps one of groups, is new or changed: who waits for it is looked at again, in the unit of its root."""
+        """A group, perhaps one of groups, is new or changed: who waits for it is checked again, in the unit of its root."""
         self._forest.put(group)
         name = key_of_any(group)
         self._move_to_root(name, now)
@@ -183,7 +193,8 @@ class Queue:
         for key, member in (*waiting.members.items(), *waiting.writing.items()):
             self._unit_of[key] = target.key
             self._reindex_claims(waiting, member.claims, ())
-        target.members |= waiting.members
+        for key, member in waiting.members.items():
+            target.add(key, member)
         target.writing |= waiting.writing
         for member in (*waiting.members.values(), *waiting.writing.values()):
             self._reindex_claims(target, (), member.claims)
@@ -247,7 +258,7 @@ class Queue:
     def pop(self, now: float, *, early: bool = False) -> Attempt | None:
         """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
         kube-scheduler; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
-        of a lone pod that is seen when it is refused (`is_held_back`)."""
+        of a single pod that is seen when it is refused (`is_held_back`)."""
         self._expire(now)
         while True:
             waiting = self._active.first()
@@ -279,7 +290,8 @@ class Queue:
         """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
         Whether a unit is tried does not depend on what happened first."""
         waiting = self._waiting[attempt.key]
-        if not self._is_gated(waiting, now):
+        # A group was checked when it was taken.
+        if waiting.group_name or not self._is_gated(waiting, now):
             return False
         for member in waiting.members.values():
             member.attempts -= 1
@@ -300,7 +312,9 @@ class Queue:
         waiting = self._waiting[attempt.key]
         for pod in placed:
             key = name_of(pod)
-            waiting.writing[key] = waiting.members.pop(key)
+            member = waiting.remove(key)
+            assert member is not None, f"{key} was decided"
+            waiting.writing[key] = member
             waiting.plugins.pop(key, None)
         if not waiting.members:
             return
@@ -329,11 +343,11 @@ class Queue:
 
     def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> bool:
         """The placement of a pod could not be written: it is tried again after a back-off, or after this pause if only
-        somebody else was quicker. Whether it still waits."""
+        another writer was faster. Whether it still waits."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return False
-        waiting.members[name_of(pod)] = member
+        waiting.add(name_of(pod), member)
         if pause_s is not None:
             waiting.errors = max(waiting.errors, 1)
             waiting.ready_at = now + pause_s
@@ -453,7 +467,8 @@ class Queue:
             if group_name:
                 self._know_group(waiting)
         self._unit_of[key] = unit_key
-        member = waiting.members[key] = Member(pod, claim_keys(pod), now)
+        member = Member(pod, claim_keys(pod), now)
+        waiting.add(key, member)
         self._reindex_claims(waiting, (), member.claims)
         if waiting.place is Place.BACKOFF:
             return
@@ -541,7 +556,10 @@ class Queue:
 
     def _is_gated(self, waiting: Waiting, now: float) -> bool:
         """Whether a gate is closed; the unit is gated then."""
-        closed = self._gate(waiting.unordered(), waiting.group_name)
+        if waiting.place not in (Place.ACTIVE, Place.GATED):
+            # While it is there, each change is checked as it comes; but others may take what a group needs before it is taken.
+            waiting.ask_all()
+        closed = self._closed(waiting)
         if closed is None:
             waiting.gate = None
             return False
@@ -551,6 +569,23 @@ class Queue:
         if waiting.place is not Place.GATED:
             self._enter(waiting, Place.GATED, now)
         return True
+
+    def _closed(self, waiting: Waiting) -> Closed | None:
+        for key in waiting.held:
+            pod = waiting.members[key].pod
+            status = self._gates.closed_to(pod)
+            assert status is not None, f"{key} has scheduling gates"
+            return Closed(status, pod)
+        closed = self._gates.closed_to_unit(waiting.unordered(), waiting.group_name)
+        if closed is not None:
+            return closed
+        for key in tuple(waiting.lacking):
+            pod = waiting.members[key].pod
+            status = self._gates.closed_to(pod)
+            if status is not None:
+                return Closed(status, pod)
+            del waiting.lacking[key]
+        return None
 
     def _enter_backoff(self, waiting: Waiting, now: float) -> None:
         waiting.ready_at = now + self._times.pause_s(waiting.errors or waiting.refusals, len(waiting.members))

@@ -12,7 +12,7 @@ from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.plan import Unit
 from allot.core.scheduling.queueing.gates import Closed
 
-# Entries of a heap that are out of date are left in it until they come up; when they are most of it, it is made anew.
+# Entries of a heap that are out of date are left in it until they come up; when they are most of it, it is recreated.
 _STALE_MIN = 1000
 
 
@@ -43,7 +43,7 @@ class Member:
 
 
 class Waiting:
-    """A lone pod, or the pods of a group."""
+    """A single pod, or the pods of a group."""
 
     __slots__ = (
         "deadline",
@@ -52,7 +52,9 @@ class Waiting:
         "gate_is_told",
         "group",
         "group_name",
+        "held",
         "key",
+        "lacking",
         "members",
         "place",
         "plugins",
@@ -66,7 +68,7 @@ class Waiting:
 
     def __init__(self, key: str, group_name: str, now: float) -> None:
         self.key = key
-        # Empty for a lone pod. The group itself may be unknown yet.
+        # Empty for a single pod. The group itself may be unknown yet.
         self.group_name = group_name
         self.group: PodGroup | None = None
         # If it is a group of groups.
@@ -82,12 +84,41 @@ class Waiting:
         self.plugins: dict[str, frozenset[str]] = {}
         self.since = now
         self.ready_at = 0.0
-        # When it will have waited for as long as its group may; None if it may wait for ever.
+        # When it will have waited for as long as its group may; None if it may wait forever.
         self.deadline: float | None = None
+        # Those of the members that have scheduling gates; and others that are to be asked whether they have what they need, as something
+        # has changed or they lacked something the last time.
+        self.held: dict[str, None] = {}
+        self.lacking: dict[str, None] = {}
         self.gate: Closed | None = None
         self.gate_is_told = False
         # What an entry of a heap must carry to be valid.
         self.token = 0
+
+    def add(self, key: str, member: Member) -> None:
+        """A pod wants a node, or has changed."""
+        self.members[key] = member
+        self.held.pop(key, None)
+        self.lacking.pop(key, None)
+        spec = member.pod.spec
+        if spec.scheduling_gates:
+            self.held[key] = None
+        elif spec.resource_claims:
+            self.lacking[key] = None
+
+    def remove(self, key: str) -> Member | None:
+        """A pod does not want a node any more; None if it did not."""
+        self.held.pop(key, None)
+        self.lacking.pop(key, None)
+        return self.members.pop(key, None)
+
+    def ask_all(self) -> None:
+        """What members need is to be checked again for all of them."""
+        self.lacking = {
+            key: None
+            for key, member in self.members.items()
+            if member.pod.spec.resource_claims and key not in self.held
+        }
 
     @property
     def priority(self) -> int:
@@ -99,12 +130,12 @@ class Waiting:
         return max((member.pod.spec.priority or 0 for member in self.members.values()), default=0)
 
     def unordered(self) -> Unit:
-        """The same pods for whoever does not care about their order, which takes time to find."""
+        """The same pods, unordered: sorting takes time."""
         return Unit(pods=tuple([member.pod for member in self.members.values()]), group=self.group, tree=self.tree)
 
     def unit(self) -> Unit:
         """What is decided together, in the order of trying: by priority, then age. It depends on the pods alone, not on when they
-        were seen or how often they were tried, so that whoever has the same pods tries them in the same order."""
+        were seen or how often they were tried, so that the same pods are always tried in the same order."""
         if len(self.members) == 1:
             (member,) = self.members.values()
             return Unit(pods=(member.pod,), group=self.group, tree=self.tree)

@@ -1,1 +1,1 @@
-"""The tree of queues: how teams share a cluster, who is next, and who has to give back. Amounts are exact; nothing here has I/O."""
+"""The tree of queues: how teams share a cluster, which job is next, and which must give back. Amounts are exact; no I/O."""

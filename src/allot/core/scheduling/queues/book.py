@@ -1,8 +1,8 @@
-"""Who is in which queue, and what that costs: pods and queues come in, the tree of queues is kept up to date.
+"""Which pods are in which queue, and their charges: follows pods and queues, and updates the tree of queues.
 
 A pod names its queue by label (or, for dialects that do so, by annotation); pods that name none take no part, and without queues
 nothing is counted. A claim that several pods use is charged once, for the pod that came first. What a pod holds is counted while
-the cluster counts it on a node, also when something is only tried out; who is leaving holds nothing any more.
+the cluster counts it on a node, also when something is only tried; who is leaving holds nothing any more.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ class _Charge(msgspec.Struct):
     is_held: bool = False
     # Others leave for it, so that what it asks for counts as held.
     is_reserved: bool = False
-    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried out or kept for it.
+    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried or kept for it.
     extra: Amounts = EMPTY
+    # Of the devices for which it was computed.
+    epoch: int = 0
 
     @property
     def is_counted(self) -> bool:
@@ -70,6 +72,9 @@ class QueueBook:
         self._pods: dict[str, _Charge] = {}
         # Which pods use a claim, in the order of coming; the first one is charged.
         self._users: dict[ClaimID, dict[str, None]] = {}
+        # Pods whose claims have changed since it was computed what they are charged for; and how often devices have, on which it depends too.
+        self._stale: dict[str, None] = {}
+        self._epoch = 0
         self._reserved: dict[str, None] = {}
         self._resources: tuple[str, ...] = ()
         self._is_total_known = False
@@ -87,6 +92,7 @@ class QueueBook:
         if not self._listens:
             self._listens = True
             self._cluster.listen(self.placed, self.left)
+            self._claims.listen_to_claims(self._claim_changed)
         self._count_anew()
         if queue.name in DEFAULT_QUEUES.values():
             for info in list(self._cluster.pods.values()):
@@ -132,14 +138,15 @@ class QueueBook:
         if not self.tree:
             self._pods[key] = _Charge(pod, queue, {}, self.is_firm(pod))
             return
+        self._stale.pop(key, None)
         is_leaving = pod.metadata.deletion_timestamp is not None
         amounts = {} if is_leaving else self.amounts_of(pod)
         firm = self.is_firm(pod)
         if known is not None and (known.queue, known.amounts, known.is_firm) == (queue, amounts, firm):
-            known.pod = pod
+            known.pod, known.epoch = pod, self._epoch
             return
         self._uncharge(key)
-        charge = self._pods[key] = _Charge(pod, queue, amounts, firm)
+        charge = self._pods[key] = _Charge(pod, queue, amounts, firm, epoch=self._epoch)
         self.tree.request(queue, amounts)
         if key in self._cluster.pods and not is_leaving:
             self._hold(charge)
@@ -151,6 +158,7 @@ class QueueBook:
             return
         self._uncharge(key)
         del self._pods[key]
+        self._stale.pop(key, None)
         for claim in self._claims.claims_of(pod):
             users = self._users.get(claim)
             if users is None:
@@ -161,6 +169,10 @@ class QueueBook:
                 del self._users[claim]
             elif was_first:
                 self.put_pod(self._pods[next(iter(users))].pod)
+
+    def _claim_changed(self, id_: ClaimID) -> None:
+        for key in self._users.get(id_, ()):
+            self._stale[key] = None
 
     def _uncharge(self, key: str) -> None:
         charge = self._pods.get(key)
@@ -176,10 +188,16 @@ class QueueBook:
     def refresh(self, pods: Iterable[Pod]) -> None:
         """Before these are decided, or when their groups have changed: their claims may have come meanwhile."""
         for pod in pods:
-            known = self._pods.get(pod_key(pod))
-            # What a lone pod without claims is charged for does not depend on anything else.
-            is_plain = not pod.spec.resource_claims and self._cluster.membership.of(pod) is None
-            if known is None or not is_plain or known.queue != self.queue_of(pod):
+            key = pod_key(pod)
+            known = self._pods.get(key)
+            # Of a single pod whose claims are as they were, nothing else can have changed.
+            if (
+                known is None
+                or known.epoch != self._epoch
+                or key in self._stale
+                or known.queue != self.queue_of(pod)
+                or self._cluster.membership.of(pod) is not None
+            ):
                 self.put_pod(pod)
 
     def cost_of(self, placement: Placement) -> Amounts:
@@ -208,7 +226,7 @@ class QueueBook:
         return total(found)
 
     def charged(self, pod: Pod) -> Amounts:
-        """What a pod is charged for, as it was last worked out."""
+        """What a pod is charged for, as it was last computed."""
         charge = self._pods.get(pod_key(pod))
         return charge.amounts if charge is not None else EMPTY
 
@@ -219,7 +237,7 @@ class QueueBook:
             self._hold(charge)
 
     def left(self, info: PodInfo) -> None:
-        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried out."""
+        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried."""
         charge = self._pods.get(info.key)
         if charge is not None and charge.is_held:
             charge.is_held = False
@@ -227,11 +245,11 @@ class QueueBook:
                 self._set_extra(charge, EMPTY)
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
-    def tried(self, placement: Placement) -> None:
-        """A placement is in force while something is tried out: it counts for what it really takes."""
+    def tried(self, placement: Placement, cost: Amounts) -> None:
+        """A placement is in force while something is tried: it counts for what it really takes."""
         charge = self._pods.get(pod_key(placement.pod))
-        if charge is not None and charge.is_held and not charge.is_reserved and placement.claims:
-            self._set_extra(charge, self._beyond(charge, self.cost_of(placement)))
+        if charge is not None and charge.is_held and not charge.is_reserved:
+            self._set_extra(charge, self._beyond(charge, cost))
 
     @staticmethod
     def _beyond(charge: _Charge, amounts: Amounts) -> Amounts:
@@ -273,7 +291,7 @@ class QueueBook:
         return reserved
 
     def release_all(self) -> None:
-        """Nothing is reserved for anybody."""
+        """Nothing is reserved for anyone."""
         self.release([self._pods[key].pod for key in list(self._reserved)])
 
     def _release(self, charge: _Charge) -> None:
@@ -290,9 +308,10 @@ class QueueBook:
         """Nodes, devices or classes have changed."""
         self._is_total_known = False
         self._charges.devices_changed()
+        self._epoch += 1
 
     def settle_total(self) -> None:
-        """What the cluster has is worked out, if that may have changed."""
+        """What the cluster has is computed, if that may have changed."""
         if self._is_total_known:
             return
         self._is_total_known = True

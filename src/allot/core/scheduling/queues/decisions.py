@@ -1,8 +1,8 @@
-"""Decisions where there are queues: what a queue lets in, and room for what it does not have yet.
+"""Decisions with queues: what a queue admits, and making room for its jobs.
 
 A unit of a queue is held against its limits, placed like any other, and never preempts by itself. When nothing is left to
 try, a round over all jobs that wait (`rounds`) says who has to move or go for whom; a job that would fit once those that are
-leaving are gone takes from nobody.
+leaving are gone takes from no one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from allot.core.scheduling.plan import Decision, Placement, Refusal, Unit, Victi
 from allot.core.scheduling.podinfo import pod_key
 from allot.core.scheduling.queues.amounts import Amounts, total
 from allot.core.scheduling.queues.book import QueueBook
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.jobs import Job, Task
 from allot.core.scheduling.queues.limits import NO_QUEUE, TOO_EARLY, Excess, amounts_text, excess, too_early
 from allot.core.scheduling.queues.model import QueueShares
@@ -40,14 +41,14 @@ _NODES_MAX = 16
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
     those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
-    of, for whoever explains it."""
+    of, for explanations."""
 
     refusals: tuple[Refusal, ...] = ()
     promised: tuple[tuple[Pod, str, Amounts], ...] = ()
     refused: Mapping[str, Excess | Nothing] = {}
     started: tuple[Started, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
-    # When time alone may give somebody a right to room, in seconds since 1970; None: it will not.
+    # When time alone may give someone a right to room, in seconds since 1970; None: it will not.
     wake_at_s: float | None = None
 
 
@@ -58,20 +59,21 @@ class QueueDecisions:
         self._cluster = cluster
         self._book = book
         self._alike = _Alike(cluster)
-        # Pods of groups that were told that they make nobody leave yet, by key, and until when.
+        # Pods of groups that were told that they make no one leave yet, by key, and until when.
         self.delayed: dict[str, tuple[Pod, float]] = {}
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
 
     def refusal(self, unit: Unit) -> Status | None:
         """Why a unit's queue does not let it in at all."""
-        over = self._over(unit) if self._book.queue_of(unit.pods[0]) else None
+        name = self._book.queue_of(unit.pods[0])
+        over = self._over(unit, name) if name else None
         return (
             Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
         )
 
     def costly(self, placement: Placement) -> Status | None:
-        """Why a lone pod may not be where it would fit: its devices are more than its queue may have."""
+        """Why a single pod may not be where it would fit: its devices are more than its queue may have."""
         name = self._book.queue_of(placement.pod)
         if not name or not placement.claims:
             return None
@@ -81,8 +83,8 @@ class QueueDecisions:
             Status(verdict=Verdict.UNSCHEDULABLE, plugin=PLUGIN, reasons=(over.message,)) if over is not None else None
         )
 
-    def _over(self, unit: Unit) -> Excess | None:
-        name, book = self._book.queue_of(unit.pods[0]), self._book
+    def _over(self, unit: Unit, name: str) -> Excess | None:
+        book = self._book
         book.settle_total()
         book.refresh(unit.pods)
         closed = book.tree.refusal(name)
@@ -106,12 +108,13 @@ class QueueDecisions:
 
     def decide(self, unit: Unit, settings: Settings, now: float) -> Decision:
         """As `decide.decide`, within the limits of the unit's queue."""
-        if not self._book.queue_of(unit.pods[0]):
+        name = self._book.queue_of(unit.pods[0])
+        if not name:
             return decide(self._cluster, unit, settings, now)
         reserved = self._book.release(unit.pods)
         if self._cluster.kept:
             unit = msgspec.structs.replace(unit, pods=tuple(self._promised(pod) for pod in unit.pods))
-        found = self._decided(unit, settings, now)
+        found = self._decided(unit, name, settings, now)
         if reserved and not found.placements:
             self._book.reserve(reserved)
         return self._delayed(unit, found, now)
@@ -140,11 +143,11 @@ class QueueDecisions:
             return pod
         return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
-    def _decided(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        over = self._over(unit)
+    def _decided(self, unit: Unit, name: str, settings: Settings, now: float) -> Decision:
+        over = self._over(unit, name)
         if over is not None:
             return _refused(unit.pods, over)
-        queue, needed = self._queue(self._book.queue_of(unit.pods[0])), self._needed(unit)
+        queue, needed = self._queue(name), self._needed(unit)
         if unit.is_lone and len(unit.pods) == 1:
             found = self._alike.decide(unit, self._unforced(settings), now, self._keeping)
             return self._affordable(queue, unit, found, self._unforced(settings), now)
@@ -158,7 +161,7 @@ class QueueDecisions:
         return msgspec.structs.replace(decision, refusals=(*decision.refusals, *_refused(kept_out, over).refusals))
 
     def _keeping(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        """As `decide.decide`, but nobody gets devices that are kept for others where there are other devices for it too."""
+        """As `decide.decide`, but no one gets devices that are kept for others where there are other devices for it too."""
         found = decide(self._cluster, unit, settings, now)
         robbed: dict[str, None] = {}
         for _ in range(_NODES_MAX):
@@ -169,7 +172,7 @@ class QueueDecisions:
             with self._cluster.trying() as tried:
                 self._put_kept(unit, robbed, tried, settings, now)
                 found = decide(self._cluster, unit, settings, now)
-        kept = "what it could have is kept for others, for whom pods leave"
+        kept = "the room is reserved for other jobs, for which pods are leaving"
         return Decision(
             refusals=tuple(
                 Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=kept, plugins=frozenset((PLUGIN,)))
@@ -197,7 +200,7 @@ class QueueDecisions:
         return found
 
     def _is_among_equals(self, pod: Pod, node: str, now: float) -> bool:
-        """Whether a node is kept for a lone pod and for others that ask for the same: who of them comes first makes no difference."""
+        """Whether a node is kept for a single pod and for others that ask for the same: who of them comes first makes no difference."""
         cluster = self._cluster
         if pod_key(pod) not in cluster.kept or cluster.promised_to(pod) != node or cluster.devices is None:
             return False
@@ -233,7 +236,7 @@ class QueueDecisions:
         """A pod whose devices turn out to be more than its queue may have goes where they are less, or nowhere."""
         if not decision.placements or not decision.placements[0].claims:
             return decision
-        nodes = set(self._cluster.nodes)
+        nodes: set[str] | None = None
         is_preemptible = not self._book.is_firm(unit.pods[0])
         first: Excess | None = None
         for _ in range(_NODES_MAX):
@@ -242,6 +245,7 @@ class QueueDecisions:
             if over is None:
                 return decision
             first = first or over
+            nodes = set(self._cluster.nodes) if nodes is None else nodes
             nodes.discard(placement.node)
             found = attempt(self._cluster, unit.pods[0], None, settings, now, frozenset(nodes))
             if not isinstance(found, Placement):
@@ -305,22 +309,19 @@ class QueueDecisions:
         book.settle_total()
         jobs = book.jobs(waiting)
         shares = {name: _shares_text(queue) for name, queue in book.tree.all().items()}
-        with Round(
-            self._cluster, book.tree, jobs, settings, now, trials_max, cost=book.cost_of, tried=book.tried
-        ) as round_:
+        costs = Costs(book)
+        with Round(self._cluster, book.tree, jobs, settings, now, trials_max, costs=costs) as round_:
             started = tuple(round_.allocate())
             found = (*round_.consolidate(), *round_.reclaim(), *round_.preempt())
         promised = {
-            placement.pod.metadata.uid: (task.pod, placement.node, book.cost_of(placement))
+            placement.pod.metadata.uid: (task.pod, placement.node, costs.of(placement))
             for each in started
             if each.waits
             for task, placement in each.placed
         }
         for takeover in found:
             if takeover.evicted or takeover.moved:
-                promised |= {
-                    task.pod.metadata.uid: (task.pod, at.node, book.cost_of(at)) for task, at in takeover.placed
-                }
+                promised |= {task.pod.metadata.uid: (task.pod, at.node, costs.of(at)) for task, at in takeover.placed}
         return Look(
             refusals=tuple(refusal for takeover in found for refusal in self._refusals(takeover, shares)),
             promised=tuple(promised.values()),
@@ -356,7 +357,7 @@ class QueueDecisions:
 
 
 class _Alike:
-    """Refusals of lone pods, kept while nothing changes: where thousands of equal pods wait, each is refused in the same words."""
+    """Refusals of single pods, kept while nothing changes: where thousands of equal pods wait, each is refused in the same words."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -380,7 +381,7 @@ class _Alike:
             found = decide(unit, settings, now)
             if key is not None and found.refusals and not found.refusals[0].clean_ups:
                 self._known[key] = found.refusals[0]
-            # What was tried out has left no trace.
+            # What was tried has left no trace.
             self._state = self._now_is()
             return found
         explanation = known.explanation

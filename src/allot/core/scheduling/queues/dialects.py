@@ -47,7 +47,9 @@ def _kai_quota(row: KaiQueueResource, unit: int) -> Quota:
     def bound(value: Quantity) -> int:
         return UNLIMITED if value.nano < 0 else value.nano * unit
 
-    return Quota(bound(row.quota), bound(row.limit), max(Fraction(0), Fraction(row.over_quota_weight.nano, ONE)))
+    return Quota(
+        bound(row.quota), bound(row.limit or Quantity.ZERO), max(Fraction(0), Fraction(row.over_quota_weight.nano, ONE))
+    )
 
 
 def from_volcano(queue: VolcanoQueue) -> Queue | None:

@@ -1,4 +1,4 @@
-"""What a round has put into force on a cluster and its jobs, step by step; closing it takes everything back, the latest first."""
+"""The steps that a round has applied to a cluster and its jobs; closing it reverts them in reverse order."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class InForce:
         self._stack.enter_context(self._cluster.without(pods, anew=True))
 
     def keep(self, trial: ExitStack) -> None:
-        """What was tried out stays as it is."""
+        """What was tried stays as it is."""
         self._stack.enter_context(trial)

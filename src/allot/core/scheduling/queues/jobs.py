@@ -1,13 +1,13 @@
 """Jobs as queues see them: pods that start together and may grow and shrink above their minimum, in parts if they have any.
 
-A job is a lone pod or a group of pods. It names its queue; what it needs first is its minimum, in every part that has to be
+A job is a single pod or a group of pods. It names its queue; what it needs first is its minimum, in every part that has to be
 there, and then one pod after the other. What it loses first is a pod above the minimum, then a part that need not be there, then
 everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -132,7 +132,7 @@ class Job:
         self.group: PodGroup | None = None
         # Of a tree of groups: the group of each part.
         self.groups: Mapping[str, PodGroup] = {}
-        # Some of it is being written, so that nobody should touch it now.
+        # Some of it is being written, so that no one should touch it now.
         self.is_fixed = False
         # Its pods come back if they are evicted.
         self.is_movable = True
@@ -142,13 +142,18 @@ class Job:
 
     @property
     def name(self) -> str:
-        """namespace/name of its pod or group, for people."""
+        """namespace/name of its pod or group, for display."""
         namespace, _, key = self.key.partition("/")
         return f"{namespace}/{key.split(':')[1]}" if ":" in key else self.key
 
     def group_of(self, task: Task) -> PodGroup | None:
         """The group that a pod belongs to; None if it is alone."""
         return self.groups.get(task.part, self.group)
+
+    @property
+    def only(self) -> Task | None:
+        """Its pod, if it is one: most are."""
+        return self.tasks[0] if len(self.tasks) == 1 and not self.root.parts else None
 
     def active(self, part: str | None = None) -> list[Task]:
         """Pods that have a place, in the order of starting. part: only of this one."""
@@ -176,6 +181,9 @@ class Job:
 
     def sort_key(self) -> tuple[int, int, str, str]:
         """Among jobs of a queue: priority, who has too few pods before who has more, age, name."""
+        only = self.only
+        if only is not None:
+            return -self.priority, elastic_state((only.is_active,), (self.root.minimum,)), self.created, self.key
         leaves = list(self.root.leaves())
         state = elastic_state([len(self.active(leaf.name)) for leaf in leaves], [leaf.minimum for leaf in leaves])
         return -self.priority, state, self.created, self.key
@@ -184,6 +192,9 @@ class Job:
 
     def to_start(self) -> list[Task]:
         """The pods that are to be placed next, together: up to the minimum, or one more."""
+        only = self.only
+        if only is not None:
+            return [only] if only.waits else []
         return self._to_start(self.root)
 
     def _to_start(self, part: Part) -> list[Task]:
@@ -246,13 +257,15 @@ def _in_order(tasks: list[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: task.rank) if len(tasks) > 1 else tasks
 
 
-def asked(tasks: Iterable[Task]) -> dict[str, int]:
+def asked(tasks: Sequence[Task]) -> Amounts:
     """What pods ask for together."""
-    return total(task.amounts for task in tasks)
+    return tasks[0].amounts if len(tasks) == 1 else total(task.amounts for task in tasks)
 
 
-def units_of(job: Job, gone: Sequence[Task]) -> list[dict[str, int]]:
+def units_of(job: Job, gone: Sequence[Task]) -> list[Amounts]:
     """What a job loses, as units that are judged one by one: each pod above the minimum of its part, then the rest together."""
+    if len(gone) == 1:
+        return [gone[0].amounts]
     surplus: list[Task] = []
     core: list[Task] = []
     minimums = {leaf.name: leaf.minimum for leaf in job.root.leaves()}

@@ -1,4 +1,4 @@
-"""Whether others' going from their nodes could help at all: a look at these nodes alone, before anything is tried out."""
+"""Whether evictions from some nodes could help at all: a cheap check of these nodes before any attempt."""
 
 from __future__ import annotations
 

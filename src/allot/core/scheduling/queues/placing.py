@@ -1,4 +1,4 @@
-"""Places for pods of a job, all or none, where its parts want them: beside each other in a rack, in one zone, anywhere.
+"""Places pods of a job, all or none, as its parts require: in one rack, in one zone, anywhere.
 
 Pods are placed one after the other, each with those before it in force. Where that fails and another arrangement could help, all of
 them are one search (`groups.joint`). A part that is bound to a domain is tried in one domain after the other, within that of the part
@@ -9,7 +9,7 @@ trials is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -22,6 +22,7 @@ from allot.core.scheduling.groups.dialects import ForeignGroup
 from allot.core.scheduling.groups.task import Task as SearchTask
 from allot.core.scheduling.nodes.nodeinfo import NodeInfo
 from allot.core.scheduling.plan import Placement, Unit
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.jobs import Job, Near, Part, Task
 from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status
@@ -32,8 +33,6 @@ STEPS_MAX = 2_000
 
 Nodes = frozenset[str]
 _Choice = tuple[Nodes | None, Sequence[Nodes]]
-# Whether a job may have what placements cost.
-Afford = Callable[[Job, Iterable[Placement]], bool]
 # How many nodes are tried for a pod that costs too much where it would go first.
 _NODES_MAX = 16
 
@@ -44,11 +43,10 @@ def place_all(
     tasks: Sequence[Task],
     settings: Callable[[Pod], Settings],
     now: float,
-    afford: Afford | None = None,
-    tried: Callable[[Placement], None] | None = None,
+    costs: Costs | None = None,
 ) -> dict[Task, Placement] | None:
-    """All of these pods in force on the cluster, or none. tried: told of each that is."""
-    placing = _Placing(cluster, job, settings, now, afford, tried)
+    """All of these pods in force on the cluster, or none. costs: where placements can cost more than pods ask for."""
+    placing = _Placing(cluster, job, settings, now, costs)
     return placing.found if placing.run(tasks) else None
 
 
@@ -81,13 +79,11 @@ class _Placing:
         job: Job,
         settings: Callable[[Pod], Settings],
         now: float,
-        afford: Afford | None,
-        tried: Callable[[Placement], None] | None,
+        costs: Costs | None,
     ) -> None:
         self._cluster = cluster
         self._job = job
-        self._afford = afford
-        self._tried = tried
+        self._costs = costs
         self._settings = settings
         self._now = now
         self._trials = 0
@@ -206,12 +202,13 @@ class _Placing:
         pod, group = unplaced(task.pod), self._job.group_of(task)
         settings = self._settings(pod)
         found = attempt(self._cluster, pod, group, settings, self._now, nodes, rankings)
-        left = set(self._cluster.nodes if nodes is None else nodes) if pod.spec.resource_claims else set[str]()
+        left: set[str] | None = None
         for _ in range(_NODES_MAX):
             if not isinstance(found, Placement):
                 return None
-            if not found.claims or self._afford is None or self._afford(self._job, (found,)):
+            if self._costs is None or self._costs.are_allowed(self._job, found):
                 return found
+            left = set(self._cluster.nodes if nodes is None else nodes) if left is None else left
             left.discard(found.node)
             found = attempt(self._cluster, pod, group, settings, self._now, frozenset(left))
         return None
@@ -252,8 +249,8 @@ class _Placing:
 
     def _put(self, task: Task, placement: Placement) -> None:
         self._cluster.assume(placement)
-        if self._tried is not None:
-            self._tried(placement)
+        if self._costs is not None:
+            self._costs.count(placement)
         self.found[task] = placement
 
     def _take_back(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Who may take from whom: the rules of reclaim, at the level of the tree where the two queues' paths part.
+"""The rules of reclaim: which queue may take from which, at the level of the tree where their paths split.
 
 A unit may be taken if the queue that loses it holds more than it may have there (fair share), or if the one that gets it stays
 within what it deserves while the other holds more than it deserves (deserved). And the taker must not end above its own fair
@@ -38,13 +38,13 @@ def may_try(reclaimer: Reclaimer) -> str:
     return ""
 
 
-def is_worth_trying(reclaimer: Reclaimer, victim: QueueShares) -> bool:
-    """Whether anything of a queue can be taken at all: before anything is tried out."""
-    mine, theirs = _part(reclaimer.queue, victim)
-    if not _fits_deserved(mine, reclaimer.request):
+def is_worth_trying(request: Amounts, theirs: QueueShares, *, is_deserved: bool) -> bool:
+    """Whether anything of a queue can be taken at all: before anything is tried. theirs: the queue at the level where the paths part;
+    is_deserved: the taker stays within what it deserves there."""
+    if not is_deserved:
         return any(exceeds(share.allocated, share.allocatable) for share in theirs.shares.values())
     has_less = False
-    for resource, amount in reclaimer.request.items():
+    for resource, amount in request.items():
         share = theirs.shares.get(resource)
         if amount <= 0 or share is None or share.deserved == UNLIMITED:
             continue
@@ -56,7 +56,7 @@ def is_worth_trying(reclaimer: Reclaimer, victim: QueueShares) -> bool:
 
 def may_lose(reclaimer: Reclaimer, victim: QueueShares) -> bool:
     """Whether a queue, as it is, may lose a unit to the taker; if not, its pods can only move."""
-    mine, theirs = _part(reclaimer.queue, victim)
+    mine, theirs = parted(reclaimer.queue, victim)
     held = _held(theirs)
     return exceeds_fair_share(theirs, held) or guarantees_deserved(mine, reclaimer.request, theirs, held)
 
@@ -68,7 +68,7 @@ def exceeds_fair_share(queue: QueueShares, held: Amounts) -> bool:
 
 def guarantees_deserved(mine: QueueShares, request: Amounts, theirs: QueueShares, held: Amounts) -> bool:
     """The second rule: one stays within what it deserves, the other holds more than it deserves."""
-    if not _fits_deserved(mine, request):
+    if not fits_deserved(mine, request):
         return False
     return any(exceeds(held.get(resource, 0), share.deserved) for resource, share in theirs.shares.items())
 
@@ -84,7 +84,7 @@ def objection(
     involved: dict[str, set[str]] = {}
     for name, units in losses.items():
         victim = queues[name]
-        mine, theirs = _part(reclaimer.queue, victim)
+        mine, theirs = parted(reclaimer.queue, victim)
         touched = {resource for unit in units for resource, amount in unit.items() if amount > 0}
         involved.setdefault(name, set()).update(touched)
         left.setdefault(theirs.name, _held(theirs))
@@ -151,7 +151,7 @@ def _saturation(held: int, share: Share) -> Fraction | None:
     return Fraction(held, share.fair_share)
 
 
-def _part(queue: QueueShares, other: QueueShares) -> tuple[QueueShares, QueueShares]:
+def parted(queue: QueueShares, other: QueueShares) -> tuple[QueueShares, QueueShares]:
     """The ancestors of two queues where their paths part, or the last that both have."""
     mine, theirs = [*queue.path()], [*other.path()]
     found = mine.pop(), theirs.pop()
@@ -172,7 +172,8 @@ def _held(queue: QueueShares) -> dict[str, int]:
     return {resource: share.allocated for resource, share in queue.shares.items()}
 
 
-def _fits_deserved(queue: QueueShares, request: Amounts) -> bool:
+def fits_deserved(queue: QueueShares, request: Amounts) -> bool:
+    """Whether a queue stays within what it deserves with a request."""
     return not _over(queue, request, _deserved)
 
 

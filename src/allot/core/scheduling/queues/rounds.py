@@ -2,7 +2,7 @@
 let go of gangs that lost their minimum.
 
 A round works on the cluster that it is given and puts every step into force there, so that the next one sees it; when it is
-closed, all of that is taken back. It writes nothing: what is to be done is in its answers. Jobs that are alike fail alike, and
+closed, all of that is reverted. It writes nothing: what is to be done is in its answers. Jobs that are equal fail alike, and
 are tried once.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from allot.core.model.core_v1 import Pod
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
-from allot.core.scheduling.queues.amounts import Amounts, total
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked
 from allot.core.scheduling.queues.limits import Excess, excess, too_early
@@ -30,9 +30,6 @@ from allot.core.scheduling.settings import Settings
 from allot.core.scheduling.status import Status
 
 STALE_AFTER_S = 60.0
-
-Cost = Callable[[Placement], Amounts]
-Tried = Callable[[Placement], None]
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -95,13 +92,10 @@ class Round:
         now: float,
         trials_max: int = TRIALS_MAX,
         *,
-        cost: Cost | None = None,
-        tried: Tried | None = None,
+        costs: Costs | None = None,
     ) -> None:
-        """trials_max: sets of victims that are tried for one job; cost: what a pod will be charged for where it is placed, if that can be more
-        than it asks for; tried: told of placements that are in force."""
-        self._cost = cost
-        self._tried = tried
+        """trials_max: sets of victims that are tried for one job; costs: where placements can cost more than pods ask for."""
+        self._costs = costs
         self._cluster = cluster
         self._tree = tree
         self._jobs = jobs
@@ -109,9 +103,11 @@ class Round:
         self._now = now
         self._trials_max = trials_max
         self._in_force = InForce(cluster)
+        # Jobs of queues that take jobs and of which something waits; in the course of a round they become fewer.
+        self._waiting: list[Job] | None = None
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
-        # When time alone may give somebody a right to room, in seconds since 1970: a minimum run time or a delay ends.
+        # When time alone may give someone a right to room, in seconds since 1970: a minimum run time or a delay ends.
         self.wake_at_s: float | None = None
         # Why jobs wait, by key: the last that was found.
         self.refusals: dict[str, Excess | Nothing] = {}
@@ -155,27 +151,18 @@ class Round:
     def _start(self, job: Job) -> Started | None:
         """The next pods of a job, all or none: where there is room now, else where there will be."""
         tasks = job.to_start()
-        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         waits = placed is None and bool(self._cluster.leaving)
         if waits:
             with self._cluster.without([info.pod for info in self._cluster.leaving.values()], anew=True):
-                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+                placed = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         if placed is None:
             return None
         self._in_force.placed(placed)
         return Started(job, tuple(placed.items()), waits=waits)
 
-    def _afford(self, job: Job, placements: Iterable[Placement]) -> bool:
-        """Whether a job's queue may have what these cost."""
-        if self._cost is None:
-            return True
-        queue = self._tree.get(job.queue)
-        assert queue is not None, f"{job.key} is in a queue that is there"
-        costs = total(self._cost(placement) for placement in placements)
-        return excess(queue, costs, is_preemptible=job.is_preemptible) is None
-
     def _likeness(self, job: Job) -> object:
-        """What is equal for jobs that fit or do not fit alike; None if nobody knows."""
+        """What is equal for jobs that fit or do not fit alike; None if no one knows."""
         known = self._likenesses.get(job.key)
         tasks = job.to_start()
         if known is not None and known[0] == tasks:
@@ -255,9 +242,7 @@ class Round:
                 self._now,
                 self._in_force,
                 trials_max=self._trials_max,
-                cost=self._cost,
-                afford=self._afford,
-                tried=self._tried,
+                costs=self._costs,
             )
         return self._takeovers
 
@@ -266,14 +251,13 @@ class Round:
             self.wake_at_s = when
 
     def _pending(self) -> list[Job]:
-        return [
-            job
-            for job in self._jobs.values()
-            if any(task.waits for task in job.tasks)
-            and job.is_ready()
-            and job.to_start()
-            and not self._tree.refusal(job.queue)
-        ]
+        waiting = self._waiting
+        if waiting is None:
+            named = dict.fromkeys(job.queue for job in self._jobs.values())
+            closed = {name for name in named if self._tree.refusal(name)}
+            waiting = [job for job in self._jobs.values() if job.queue not in closed]
+        self._waiting = [job for job in waiting if job.to_start() and job.is_ready()]
+        return self._waiting
 
 
 def stale(jobs: Iterable[Job], since_s: Mapping[str, float], now: float, grace_s: float = STALE_AFTER_S) -> list[Task]:

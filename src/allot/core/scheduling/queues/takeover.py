@@ -1,4 +1,4 @@
-"""Room for a job that found none: by moving others (consolidation), by taking back what belongs to its queue (reclaim), or by
+"""Room for a job that found none: by moving others (consolidation), by reverting what belongs to its queue (reclaim), or by
 priority within its queue (preempt).
 
 All three look for pods whose going makes room, in sets (`victim_sets`), and try each out on the cluster itself: the pods are gone, the
@@ -22,14 +22,22 @@ from allot.core.model.meta import EMPTY
 from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.plan import Placement
 from allot.core.scheduling.queues.amounts import Amounts, total
+from allot.core.scheduling.queues.costs import Costs
 from allot.core.scheduling.queues.in_force import InForce
 from allot.core.scheduling.queues.jobs import Job, Task, asked, units_of
 from allot.core.scheduling.queues.limits import excess, over_deserved
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.node_room import NodeRoom
 from allot.core.scheduling.queues.order import Candidate, first_among
-from allot.core.scheduling.queues.placing import Afford, place_all
-from allot.core.scheduling.queues.reclaim_rules import Reclaimer, is_worth_trying, may_lose, may_try, objection
+from allot.core.scheduling.queues.placing import place_all
+from allot.core.scheduling.queues.reclaim_rules import (
+    Reclaimer,
+    fits_deserved,
+    is_worth_trying,
+    may_lose,
+    may_try,
+    objection,
+)
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victim_sets import Lack, Remembered, Sets, of_few_jobs, of_one_node, of_several_nodes
 from allot.core.scheduling.queues.victims import Holders, Place, Step, steps
@@ -53,7 +61,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes nobody leave before, in seconds since 1970."""
+    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes no one leave before, in seconds since 1970."""
 
     reason: str
     is_undecided: bool = False
@@ -82,7 +90,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Way(msgspec.Struct, frozen=True):
-    """How room is made. judge: what stands against a set; nobody: what is said where there are no victims; may_lose: which jobs may lose
+    """How room is made. judge: what stands against a set; no one: what is said where there are no victims; may_lose: which jobs may lose
     something; moves: whether a set of which nothing may be lost is tried too."""
 
     action: str
@@ -93,7 +101,7 @@ class _Way(msgspec.Struct, frozen=True):
 
     @property
     def is_of_moves(self) -> bool:
-        """Whether nobody loses anything."""
+        """Whether no one loses anything."""
         return self.action == CONSOLIDATE
 
 
@@ -101,7 +109,7 @@ _Search = Callable[[Job, Sequence[Task], Iterable[Step], _Way], _Tried | str]
 
 
 class Takeovers:
-    """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
+    """One pass over a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
 
     What is found is in force when it is answered."""
 
@@ -116,17 +124,12 @@ class Takeovers:
         *,
         multiplier: Fraction = Fraction(1),
         trials_max: int = TRIALS_MAX,
-        cost: Callable[[Placement], Amounts] | None = None,
-        afford: Afford | None = None,
-        tried: Callable[[Placement], None] | None = None,
+        costs: Costs | None = None,
     ) -> None:
-        """in_force: what is found is put into force there; cost, tried: as of a `Round`; afford: whether a queue may have what placements
-        cost."""
-        self._cost = cost
+        """in_force: what is found is put into force there; costs: as of a `Round`."""
+        self._costs = costs
         self._in_force = in_force
         self._jobs = jobs
-        self._afford = afford
-        self._tried = tried
         self._cluster = cluster
         self._tree = tree
         self._settings = settings
@@ -143,7 +146,7 @@ class Takeovers:
                 self._pending.setdefault(job.queue, []).append(_Turn(job.sort_key(), job))
         for turns in self._pending.values():
             turns.sort(key=_key)
-        # Nodes with pods that take nobody any more: what is held there is not part of what there is.
+        # Nodes with pods that take no one any more: what is held there is not part of what there is.
         nodes = cluster.nodes
         self._closed = frozenset(
             task.node
@@ -151,7 +154,7 @@ class Takeovers:
             for task in job.tasks
             if task.node and ((info := nodes.get(task.node)) is None or info.unschedulable)
         )
-        # Whoever could be helped by moves alone has been.
+        # Jobs that moves alone can help have been helped.
         self.has_consolidated = False
         # More has become free than those needed for whom that was.
         self._has_left_over = False
@@ -173,9 +176,9 @@ class Takeovers:
     # --- the three ways ---
 
     def consolidate(self, job: Job) -> Takeover | Nothing:
-        """Others move so that it fits; nobody has to go."""
+        """Others move so that it fits; no one has to go."""
         if not job.is_preemptible:
-            return Nothing("a job that cannot be preempted moves nobody")
+            return Nothing("a job that cannot be preempted moves no other job")
         mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
         order = steps(
             self._movable,
@@ -190,7 +193,7 @@ class Takeovers:
         def judge(tried: _Tried) -> str:
             return f"{tried.gone[0].name} fits nowhere else" if tried.gone else ""
 
-        return self._search(job, order, _Way(CONSOLIDATE, judge, "nobody can move", lambda _: False, moves=True))
+        return self._search(job, order, _Way(CONSOLIDATE, judge, "no job can move", lambda _: False, moves=True))
 
     def reclaim(self, job: Job) -> Takeover | Nothing:
         """Its queue gets back what others hold beyond their share."""
@@ -213,7 +216,7 @@ class Takeovers:
         order = steps(self._holders, worth, lambda _: True, self._protection(lambda other: self._queue(other), queue))
 
         def judge(tried: _Tried) -> str:
-            losses: dict[str, list[dict[str, int]]] = {}
+            losses: dict[str, list[Amounts]] = {}
             for other, tasks in _by_job(tried.gone):
                 losses.setdefault(other.queue, []).extend(units_of(other, tasks))
             taker = reclaimer
@@ -232,7 +235,7 @@ class Takeovers:
             return None
         if excess(queue, asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         if found is None:
             return None
         self._in_force.placed(found)
@@ -356,7 +359,7 @@ class Takeovers:
             self.trials += 1
             if self.trials > self._bound():
                 return reason
-            # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
+            # By right the order of queues decides who is placed first. Where no one loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
             yields = way.is_of_moves and all(task.job.priority <= job.priority for task in victims)
             for is_first in (False, True) if yields else (False,):
@@ -382,17 +385,18 @@ class Takeovers:
     def _gain(self, tried: _Tried) -> str:
         """Who moves would get more than it had: of that the job knows nothing when it comes first to what has become free."""
         for task, placement in tried.moved:
-            if self._cost is not None and placement.claims:
-                cost = self._cost(placement)
+            if self._costs is not None and placement.claims:
+                cost = self._costs.of(placement)
                 if any(amount > task.amounts.get(resource, 0) for resource, amount in cost.items()):
                     return f"{task.name} would get more than it has"
         return ""
 
     def _beyond(self, tried: _Tried) -> Amounts:
         """What the job gets beyond the least that it asks for."""
-        if self._cost is None or not any(placement.claims for _, placement in tried.placed):
+        costs = self._costs
+        if costs is None or not any(placement.claims for _, placement in tried.placed):
             return EMPTY
-        got = total(self._cost(placement) for _, placement in tried.placed)
+        got = total(costs.of(placement) for _, placement in tried.placed)
         wanted = asked([task for task, _ in tried.placed])
         return {name: more for name, amount in got.items() if (more := amount - wanted.get(name, 0))}
 
@@ -406,8 +410,8 @@ class Takeovers:
             self._in_force.without([task.pod for task in (*found.evicted, *moved)])
             for _, placement in (*found.placed, *found.moved):
                 self._cluster.assume(placement)
-                if self._tried is not None:
-                    self._tried(placement)
+                if self._costs is not None:
+                    self._costs.count(placement)
             self._in_force.placed(dict((*found.placed, *found.moved)))
         for task in found.evicted:
             self._in_force.move(task, "", is_leaving=True)
@@ -416,7 +420,7 @@ class Takeovers:
             self._settled(job)
         return found
 
-    # --- trying out ---
+    # --- trying ---
 
     @contextmanager
     def _try(
@@ -510,7 +514,7 @@ class Takeovers:
         """All of these pods, or none."""
         if not tasks or excess(self._queue(job), asked(tasks), is_preemptible=job.is_preemptible) is not None:
             return None
-        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._afford, self._tried)
+        found = place_all(self._cluster, job, tasks, self._settings, self._now, self._costs)
         if found is None:
             return None
         for task, placement in found.items():
@@ -556,6 +560,8 @@ class _Worth:
         self._reclaimer = reclaimer
         self._tree = tree
         self._above = {queue.name for queue in reclaimer.queue.path()}
+        # By the name of the queue above: whether the taker, or its ancestor there, stays within what it deserves.
+        self._deserves: dict[str, bool] = {}
         self._known: dict[str, bool] = {}
         self._losers: dict[str, bool] = {}
 
@@ -575,8 +581,16 @@ class _Worth:
             return True
         known = self._known.get(queue.name)
         if known is None:
-            known = self._known[queue.name] = is_worth_trying(self._reclaimer, queue)
+            known = self._known[queue.name] = self._is_worth_trying(queue)
         return known
+
+    def _is_worth_trying(self, queue: QueueShares) -> bool:
+        request, above = self._reclaimer.request, queue.parent.name if queue.parent is not None else ""
+        is_deserved = self._deserves.get(above)
+        if is_deserved is None:
+            mine = next(each for each in self._reclaimer.queue.path() if each.parent is queue.parent)
+            is_deserved = self._deserves[above] = fits_deserved(mine, request)
+        return is_worth_trying(request, queue, is_deserved=is_deserved)
 
     def may_lose(self, job: Job) -> bool:
         """Whether a job's queue, as it is, may lose a unit; if not, its pods can only move."""

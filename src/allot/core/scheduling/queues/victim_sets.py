@@ -1,4 +1,4 @@
-"""Which sets of pods are tried as victims, one after the other: what has to go on one node, then on more and more, then what few jobs
+"""Which sets of pods are tried as victims, in order: pods of one node, then of more and more, then what few jobs
 could lose.
 
 Steps come in the order of `victims`. A set is tried only if what it gives back could be enough: what the job lacks in the whole cluster
@@ -15,7 +15,7 @@ from allot.core.scheduling.queues.jobs import Task, asked
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Step
 
-# Sets of what few jobs lose that are looked at.
+# Sets of what few jobs lose that are checked.
 FEW_MAX = 500
 
 Sets = Callable[[Iterable[Step], Sequence[Task], Sequence[Task], "Lack"], Iterator[Sequence[Task]]]
@@ -33,7 +33,7 @@ class Lack:
         self._counts = counts
         self._missing: dict[str, int] = {}
         for resource, there in tree.total.items():
-            held = sum(queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares)
+            held = sum([queue.shares[resource].allocated for queue in tree.top() if resource in queue.shares])
             missing = request.get(resource, 0) - (there - held + outside.get(resource, 0))
             if missing > 0:
                 self._missing[resource] = missing
@@ -79,7 +79,7 @@ def of_one_node(
     tasks: Sequence[Task],  # noqa: ARG001
     lack: Lack,
 ) -> Iterator[Sequence[Task]]:
-    """What could go on the node of the latest step, together with what has to go anyway."""
+    """What could continue the node of the latest step, together with what has to go anyway."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -91,7 +91,7 @@ def of_one_node(
 def of_several_nodes(
     order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task], lack: Lack
 ) -> Iterator[Sequence[Task]]:
-    """What could go on more and more nodes, those first on which least has to go."""
+    """What could continue more and more nodes, those first on which least has to go."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -136,7 +136,7 @@ def _by_room(taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
 
 
 class Remembered:
-    """Steps that are worked out when they are asked for, and once: usually the first few are enough."""
+    """Steps that are computed on demand, and once: usually the first few are enough."""
 
     __slots__ = ("_known", "_rest")
 

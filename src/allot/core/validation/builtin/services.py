@@ -107,7 +107,7 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
         elif text(spec, "clusterIP") == text(before, "clusterIP") and not texts(spec, "clusterIPs"):
             spec["clusterIPs"] = copied(before.get("clusterIPs"))
         elif text(spec, "clusterIP") and texts(spec, "clusterIPs") == texts(before, "clusterIPs"):
-            # Written by somebody who knows clusterIP only.
+            # Written by someone who knows clusterIP only.
             spec["clusterIPs"] = [spec["clusterIP"], *texts(spec, "clusterIPs")[1:]]
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and before.get(name):
@@ -344,6 +344,8 @@ def _check_traffic(spec: Object) -> Findings:
     if health_port and not _needs_health_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         found.append(invalid("spec.healthCheckNodePort", health_port, detail))
+    elif health_port:
+        found += told("spec.healthCheckNodePort", health_port, port_number(health_port))
     found += one_of(spec, "internalTrafficPolicy", ("Cluster", "Local"), "spec")
     distributions = ("PreferClose", "PreferSameNode", "PreferSameZone")
     return found + one_of(spec, "trafficDistribution", distributions, "spec")
@@ -389,6 +391,9 @@ def _check_update(new: Object, old: Object, subresource: str) -> Findings:
         class_, known_class = spec.get("loadBalancerClass"), before.get("loadBalancerClass")
         if class_ != known_class:
             found.append(invalid("spec.loadBalancerClass", class_, "may not change once set"))
+    known_port = _integer(before, "healthCheckNodePort")
+    if known_port and _needs_health_check(spec) and _integer(spec, "healthCheckNodePort") != known_port:
+        found.append(forbidden("spec.healthCheckNodePort", "field is immutable"))
     return found
 
 

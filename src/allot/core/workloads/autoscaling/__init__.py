@@ -1,1 +1,1 @@
-"""HorizontalPodAutoscalers: how many replicas metrics ask for, what of it is done now, and what is said about it."""
+"""HorizontalPodAutoscalers: how many replicas metrics require, what is applied now, and the status."""

@@ -1,4 +1,4 @@
-"""One look at an autoscaler: how many replicas its target shall have, and what its status and events say.
+"""One reconciliation of an autoscaler: the replicas of its target, its status and events.
 
 First what has to be known (`questions`), then the decision (`decide`), then, when the target was written to or not, the status
 (`concluded`). Autoscalers and scales are JSON values.
@@ -104,7 +104,7 @@ def questions(hpa: JSON, scale: JSON) -> tuple[Question, ...]:
 
 
 def without_scale(hpa: JSON, error: str, now: float) -> Decision:
-    """The target's scale could not be had."""
+    """The target's scale was not available."""
     conditions = _Conditions(hpa.get("status") or {}, now)
     conditions.set(_ABLE, False, "FailedGetScale", f"{_NO_SCALE}: {error}")
     status = {**(hpa.get("status") or {}), "conditions": conditions.all()}

@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler: what to ask for, and what an answer says, in Kubernetes' words."""
+"""The metrics of an autoscaler: what to request, and the meaning of an answer, in Kubernetes' words."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _resource(source: JSON, container: str, kind: str, answer: JSON | Failure, o
 
 
 def _by_utilization(on: Situation, target: int, samples: Samples, container: str, name: str) -> Proposal:
-    """Which pods count is decided before what they request is looked at."""
+    """Which pods count is decided before what they request is checked."""
     counted = dict(samples)
     proposals.group_pods(on.pods, counted, name, on.settings, on.now)
     if not counted:

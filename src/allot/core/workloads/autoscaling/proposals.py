@@ -1,4 +1,4 @@
-"""How many replicas one metric asks for: Kubernetes' arithmetic, in thousandths and with its roundings.
+"""How many replicas one metric requires: Kubernetes' arithmetic, in thousandths and with its rounding.
 
 Pods that cannot be counted on are left out or filled in so that the answer errs on the safe side: who has no sample is taken to
 be busy when there would be fewer replicas, and idle when there would be more.

@@ -1,4 +1,4 @@
-"""Whose pods are whose: the selectors of all autoscalers, so that two that want the same pods notice."""
+"""The selectors of all autoscalers, to detect two autoscalers with the same pods."""
 
 from __future__ import annotations
 

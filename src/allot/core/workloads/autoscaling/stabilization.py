@@ -1,4 +1,4 @@
-"""From what metrics ask for to what is done now: recent recommendations, rates of change, smallest and largest numbers."""
+"""From the recommended to the applied number of replicas: stabilization windows, rate limits, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class History:
         return Normalized(replicas, able, replicas != stable, limit)
 
     def scaled(self, behavior: JSON | None, before: int, after: int, now: float) -> None:
-        """The number of replicas was changed. Without rates nobody asks."""
+        """The number of replicas was changed. Without rates no one asks."""
         if behavior is None:
             return
         if after > before:

@@ -1,16 +1,17 @@
 // @ts-check
 // The cluster: every device by node, and the numbers that matter, each with the list behind it.
-import { badge, byId, copyButton, h, href, link, objectLink, plural, say } from "../dom.js";
-import { cellsOf, Heat, STATES } from "../heat.js";
+import { ago, badge, bar, byId, copyButton, deviceTable, h, href, link, objectLink, plural, say } from "../dom.js";
+import { cellsOf, Heat, isWanted, STATES, USES } from "../heat.js";
 import { ask, get } from "../store.js";
 import { List, matcher } from "../table.js";
 
 export const title = "Cluster";
-export const tables = ["nodes"];
+export const tables = ["nodes", "attention"];
 
 const LEGEND = [["f", "free"], ["p", "partly in use"], ["u", "in use"], ["x", "unavailable"], ["t", "tainted"], ["h", "unhealthy"]];
 
-const NOTHING = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0 };
+const SEE = /** @type {Record<string, string>} */ ({ cluster: "See devices", nodes: "See nodes", pending: "See why", claims: "See claims", gangs: "See why", capacity: "See capacity" });
+const NOTHING = { all: 0, f: 0, p: 0, u: 0, b: 0, x: 0, t: 0, h: 0, closed: 0, node: 0, measured: 0, use: 0 };
 
 export class Page {
   /** @param {HTMLElement} root @param {any} app */
@@ -19,11 +20,13 @@ export class Page {
     this.counts = new Map();
     this.sum = { ...NOTHING };
     this.tiles = h("ul", { class: "tiles", "aria-label": "At a glance" });
+    this.attention = h("details", { class: "attention", ontoggle: () => localStorage.setItem("attention", this.attention.open ? "open" : "") });
+    this.attention.open = localStorage.getItem("attention") === "open";
     this.heat = new Heat({ open: (node, name) => this.open(node, name) });
     this.drawer = h("aside", { class: "drawer", hidden: true, "aria-label": "Device" });
     this.by = h("select", { "aria-label": "Group nodes by", onchange: () => this.choose({ by: this.by.value }) });
-    this.colour = h("select", { "aria-label": "Colour devices by", onchange: () => this.choose({ colour: this.colour.value }) },
-      ...[["state", "Colour: state"], ["namespace", "Colour: namespace"], ["model", "Colour: model"]].map(([value, text]) => h("option", { value }, text)));
+    this.colour = h("select", { "aria-label": "Color devices by", onchange: () => this.choose({ colour: this.colour.value }) },
+      ...[["state", "Color: state"], ["namespace", "Color: namespace"], ["model", "Color: model"], ["use", "Color: use"]].map(([value, text]) => h("option", { value }, text)));
     this.size = h("select", { "aria-label": "Size of devices", onchange: () => this.choose({ size: this.size.value }) },
       ...[["", "Size: fitting"], ["s", "small"], ["m", "middle"], ["l", "large"]].map(([value, text]) => h("option", { value }, text)));
     this.filter = h("input", { type: "search", placeholder: "Filter: words, or CEL: device.…", "aria-label": "Filter nodes by name, model, holder or label, or select devices by a CEL expression", spellcheck: "false", oninput: () => this.choose({ q: this.filter.value }) });
@@ -32,7 +35,7 @@ export class Page {
     this.match = h("p", { class: "note", role: "status", hidden: true });
     this.stage = h("div", { class: "stage" });
     this.empty = h("p", { class: "empty", hidden: true }, "No driver publishes devices here. ResourceSlices appear when a DRA driver runs on a node.");
-    root.append(h("h1", {}, "Cluster"), this.tiles, h("div", { class: "controls" }, this.filter, this.by, this.colour, this.size, this.as), this.legend, this.match, this.empty, h("div", { class: "beside" }, this.stage, this.drawer));
+    root.append(h("h1", {}, "Cluster"), this.tiles, this.attention, h("div", { class: "controls" }, this.filter, this.by, this.colour, this.size, this.as), this.legend, this.match, this.empty, h("div", { class: "beside" }, this.stage, this.drawer));
     this.settle();
     this.update();
   }
@@ -98,6 +101,7 @@ export class Page {
       if (names && this.shown && names.has(this.app.params.node)) this.fillDrawer(this.app.params.node, this.shown, true);
     }
     if (changed && this.expression) this.select(3000);
+    if (!changed || changed.has("attention")) this.drawAttention();
     this.drawTiles();
     this.drawLegend();
   }
@@ -107,7 +111,7 @@ export class Page {
     this.add(this.counts.get(name), -1);
     if (!row) { this.counts.delete(name); return; }
     const counts = { ...NOTHING, closed: row.closed ? 1 : 0, node: row.at !== undefined ? 1 : 0 };
-    for (const pool of row.dev) for (const cell of pool.d) { counts.all += 1; /** @type {any} */ (counts)[cell.s] += 1; if (cell.t) counts.t += 1; if (cell.x) counts.h += 1; }
+    for (const pool of row.dev) for (const cell of pool.d) { counts.all += 1; /** @type {any} */ (counts)[cell.s] += 1; if (cell.t) counts.t += 1; if (cell.x) counts.h += 1; if (cell.g !== undefined) { counts.measured += 1; counts.use += cell.g; } }
     this.counts.set(name, counts);
     this.add(counts, 1);
   }
@@ -115,6 +119,14 @@ export class Page {
   /** The sum stays right without looking at the nodes that did not change. @param {any} counts @param {number} sign */
   add(counts, sign) {
     if (counts) for (const key of Object.keys(NOTHING)) /** @type {any} */ (this.sum)[key] += sign * counts[key];
+  }
+
+  /** A sentence for each number that is bad, in the order of how much it matters. */
+  drawAttention() {
+    const order = ["sick", "nodes", "pools", "unavailable", "free", "waiting", "gangs", "pending", "idle", "unused"];
+    const rows = [...this.app.store.tables.attention].sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+    this.attention.replaceChildren(h("summary", {}, h("strong", {}, `${plural(rows.length, "thing stands", "things stand")} out: `), rows[0]?.[1].text || ""), h("ul", {}, ...rows.map(([, row]) => h("li", {}, row.text, row.since ? [" For ", ago(row.since), "."] : "", h("span", { class: "soft" }, ` ${row.do} `), link(row.to[0], row.to[1], SEE[row.to[0]])))));
+    this.attention.hidden = !rows.length;
   }
 
   drawTiles() {
@@ -126,23 +138,26 @@ export class Page {
       tile(sum.node - sum.closed, `of ${plural(sum.node, "node")} take pods`, href("nodes", sum.closed ? { q: "" } : {}), sum.closed > 0),
       tile(sum.f, `of ${plural(sum.all, "device")} free`, href("capacity"), sum.all > 0 && sum.f === 0),
       tile(sum.all ? `${Math.round((used / sum.all) * 100)} %` : "–", "of devices in use", href("timeline")),
-      tile(sum.x + sum.h, "unavailable or unhealthy", href("cluster", { states: "x" }), sum.x + sum.h > 0),
+      ...(sum.measured ? [tile(`${Math.round(sum.use / sum.measured)} %`, "busy, of those measured", href("cluster", { colour: "use" }), sum.use / sum.measured < 10)] : []),
+      tile(sum.x + sum.h, "unavailable or unhealthy", href("cluster", { states: "xh" }), sum.x + sum.h > 0),
       tile(waiting, waiting === 1 ? "pod waits" : "pods wait", href("pending"), waiting > 0),
       tile(pending, pending === 1 ? "claim pending" : "claims pending", href("claims", { s: "pending" }), pending > 0),
       tile(idle, idle === 1 ? "claim idle" : "claims idle", href("claims", { s: "idle" }), idle > 0),
       tile(incomplete, incomplete === 1 ? "gang not placed" : "gangs not placed", href("gangs"), incomplete > 0));
     this.empty.hidden = sum.all > 0;
+    this.stage.hidden = this.legend.hidden = sum.all === 0;
   }
 
   drawLegend() {
     const chosen = this.app.params.states || "", sum = /** @type {any} */ (this.sum);
     const buttons = LEGEND.map(([key, text]) => {
       const count = key === "t" ? sum.t : key === "h" ? sum.h : key === "x" ? (sum.x || 0) : key === "u" ? (sum.u || 0) + (sum.b || 0) : sum[key];
-      if (key === "t" || key === "h") return h("span", { class: "key" }, h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${count || 0}`);
       const pressed = chosen.includes(key);
       return h("button", { type: "button", class: "key", "aria-pressed": String(pressed), onclick: () => { const now = pressed ? chosen.replace(key, "").replace(key === "u" ? "b" : "-", "") : chosen + (key === "u" ? "ub" : key); this.choose({ states: now }); /** @type {any} */ (this.legend.querySelectorAll("button")[LEGEND.findIndex(([each]) => each === key)])?.focus(); } },
         h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${(count || 0).toLocaleString("en")}`);
     });
+    if (this.app.params.colour === "use") buttons.push(...USES.map(([, text, name]) => h("span", { class: "key" }, h("span", { class: `swatch ${name}`, "aria-hidden": "true" }), text)), h("span", { class: "key" }, h("span", { class: "swatch unknown", "aria-hidden": "true" }), "not measured"));
+    if (this.cliques && this.app.params.as !== "table") buttons.push(h("span", { class: "key" }, h("span", { class: "swatch rail", "aria-hidden": "true" }), "NVLink domain"));
     const names = [...this.heat.named];
     if (names.length) buttons.push(...names.slice(0, 14).map(([name, colour]) => h("span", { class: "key" }, h("span", { class: "swatch", "aria-hidden": "true", style: { background: colour } }), name)), names.length > 14 ? h("span", { class: "key" }, `and ${names.length - 14} more`) : h("span", {}));
     const text = buttons.map((each) => each.textContent + each.getAttribute("aria-pressed")).join();
@@ -158,6 +173,7 @@ export class Page {
       cliques = cliques || Boolean(row.clique); pools = pools || Boolean(row.group);
       if ((seen += 1) > 500) break;
     }
+    this.cliques = cliques;
     const choices = [["", "Group: none"], ["model", "Group: model"], ...(cliques ? [["clique", "Group: NVLink domain"]] : []), ...(pools ? [["pool", "Group: pool"]] : []), ...[...labels].sort().map((label) => [label, label])];
     const text = JSON.stringify(choices);
     if (text === this.choices) return;
@@ -178,6 +194,7 @@ export class Page {
         { title: "Model", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ found) => found.model },
         { title: "NUMA", wide: true, size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ { cell }) => cell.u ?? "" },
         { title: "PCIe root", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ { cell }) => cell.p ?? "" },
+        { title: "Busy", wide: true, size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ { cell }) => (cell.g === undefined ? "" : `${cell.g} %`) },
         { title: "Held by", value: (/** @type {string} */ _key, /** @type {any} */ { cell }) => (cell.h || []).join(", ") },
         { title: "Trouble", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ { cell }) => [cell.x, ...(cell.t || [])].filter(Boolean).join(", ") },
       ] });
@@ -185,7 +202,7 @@ export class Page {
 
   showList() {
     const rows = new Map(), states = this.app.params.states || "";
-    for (const [node, row] of this.app.store.tables.nodes) for (const cells of cellsOf(row)) for (const found of cells) if (!states || states.includes(found.cell.s)) rows.set(`${node}|${found.name}`, found);
+    for (const [node, row] of this.app.store.tables.nodes) for (const cells of cellsOf(row)) for (const found of cells) if (isWanted(found.cell, states)) rows.set(`${node}|${found.name}`, found);
     this.list?.show(rows);
   }
 
@@ -205,17 +222,17 @@ export class Page {
     const heading = h("h2", { tabindex: "-1" }, cell.n);
     this.drawer.replaceChildren(h("div", { class: "title" }, heading, this.closeButton()),
       h("dl", {}, ...[fact("State", cell.f ? `${Math.round(cell.f * 100)} % in use` : /** @type {any} */ (STATES)[cell.s]), fact("Model", model), fact("Node", objectLink("Node", node)), fact("NUMA node", cell.u), fact("PCIe root", cell.p), fact("NVLink domain", (this.app.store.tables.nodes.get(node) || {}).clique), fact("Driver", pool.driver), fact("Pool", pool.pool), fact("Pool is incomplete", pool.incomplete),
-        fact("Taints", cell.t?.map((/** @type {string} */ each) => badge(each, "warn"))), fact("Trouble", cell.x && badge(cell.x, "bad")), fact("Held by", cell.h?.map((/** @type {string} */ claim) => h("div", {}, objectLink("ResourceClaim", claim))))].flat(2).filter(Boolean)),
+        fact("Taints", cell.t?.map((/** @type {string} */ each) => badge(each, "warn"))), fact("Trouble", cell.x && badge(cell.x, "bad")), fact("Busy", cell.g === undefined ? undefined : [bar(cell.g / 100), ` ${cell.g} %`]), fact("Held by", cell.h?.map((/** @type {string} */ claim) => h("div", {}, objectLink("ResourceClaim", claim))))].flat(2).filter(Boolean)),
       cell.k?.length ? h("div", {}, h("h3", {}, "Partitions in use"), h("ul", {}, ...cell.k.map((/** @type {any} */ part) => h("li", {}, `${part.p || part.n}: `, ...part.h.map((/** @type {string} */ claim) => objectLink("ResourceClaim", claim)))))) : "",
-      h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node")), more);
+      h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node"), " · ", link("timeline", { q: name.split("/").slice(-2).join("/") }, "Its history")), more);
     this.drawer.hidden = false;
+    this.heat.mark(node, name);
     if (!quiet) { heading.focus(); say(`${cell.n} opened`); }
     if (cell.kn) return;
     try {
       const { tree } = await get("object", { kind: "Device", name });
       if (this.shown !== name) return;
-      const rows = Object.entries(tree.attributes).map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, JSON.stringify(Object.values(value)[0]))));
-      more.append(h("h3", {}, "Attributes"), h("table", { class: "plain" }, h("caption", { class: "unseen" }, "Attributes"), h("tbody", {}, ...rows)), h("p", {}, "Slice ", objectLink("ResourceSlice", tree.slice), " ", copyButton(name, "Copy name")));
+      more.append(h("h3", {}, "Attributes and capacity"), deviceTable(tree), h("p", {}, "Slice ", objectLink("ResourceSlice", tree.slice), " ", copyButton(name, "Copy name")));
     } catch (error) { more.append(h("p", { class: "note" }, String(/** @type {any} */ (error).message))); }
   }
 

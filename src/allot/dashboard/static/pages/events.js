@@ -8,7 +8,7 @@ export const tables = ["events"];
 
 export const columns = [
   { title: "Seen", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ row) => -(seconds(row.at) || 0), cell: (/** @type {string} */ _key, /** @type {any} */ row) => ago(row.at) },
-  { title: "Reason", value: (/** @type {string} */ _key, /** @type {any} */ row) => row.reason, cell: (/** @type {string} */ _key, /** @type {any} */ row) => badge(row.reason, row.warn ? "warn" : "") },
+  { title: "Reason", size: "middle", value: (/** @type {string} */ _key, /** @type {any} */ row) => row.reason, cell: (/** @type {string} */ _key, /** @type {any} */ row) => badge(row.reason, row.warn ? "warn" : "") },
   { title: "About", value: (/** @type {string} */ _key, /** @type {any} */ row) => `${row.kind} ${row.ns}/${row.name}`, cell: (/** @type {string} */ _key, /** @type {any} */ row) => [`${row.kind} `, objectLink(row.kind, row.kind === "Node" ? row.name : `${row.ns}/${row.name}`, row.name)] },
   { title: "Message", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ row) => row.msg },
   { title: "Times", size: "narrow", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ row) => row.count || 1 },
@@ -21,7 +21,7 @@ export class Page {
     this.app = app;
     const warn = h("input", { type: "checkbox", id: "warnings", checked: app.params.warn === "1", onchange: () => { app.set({ warn: warn.checked ? "1" : "" }); this.list.refresh(); } });
     this.list = new List({ caption: "events", name: "events", empty: "There are no events; servers keep them for an hour.", params: { sort: "Seen", ...app.params }, set: (params) => app.set(params), columns,
-      extra: [h("label", { for: "warnings" }, warn, " Warnings only")], keep: (_key, row) => app.params.warn !== "1" || row.warn });
+      extra: [h("label", { class: "check" }, warn, " Warnings only")], keep: (_key, row) => app.params.warn !== "1" || row.warn });
     root.append(h("h1", {}, "Events"), this.list.element);
     this.update();
   }

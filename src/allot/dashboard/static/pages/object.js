@@ -1,6 +1,6 @@
 // @ts-check
 // Any object: what hangs on it, its events, its YAML.
-import { ago, badge, copyButton, h, link, objectLink } from "../dom.js";
+import { ago, badge, copyButton, deviceTable, h, link, objectLink } from "../dom.js";
 import { get } from "../store.js";
 
 export const title = "Object";
@@ -40,7 +40,7 @@ export class Page {
     if (this.wanted !== wanted) return;
     const parts = [heading, h("p", {}, graph, graph && pending ? " · " : "", pending)];
     if (found.tree) parts.push(h("h2", {}, "What hangs on it"), h("ul", { class: "tree" }, tree(found.tree)));
-    if (found.tree?.attributes) parts.push(h("h2", {}, "Attributes"), h("table", { class: "plain" }, h("caption", { class: "unseen" }, "Attributes"), h("tbody", {}, ...Object.entries(found.tree.attributes).map(([each, value]) => h("tr", {}, h("th", { scope: "row" }, each), h("td", {}, JSON.stringify(Object.values(value)[0])))))), h("p", {}, "Slice ", objectLink("ResourceSlice", found.tree.slice)));
+    if (found.tree?.attributes) parts.push(h("h2", {}, "Attributes and capacity"), deviceTable(found.tree), h("p", {}, "Slice ", objectLink("ResourceSlice", found.tree.slice)));
     if (found.events?.length) parts.push(h("h2", {}, "Events"), h("ul", { class: "marks" }, ...found.events.map((/** @type {any} */ event) => h("li", {}, ago(event.at), " ", badge(event.reason, event.warn ? "warn" : ""), ` ${event.msg}`, event.count ? h("span", { class: "soft" }, ` ${event.count} times`) : ""))));
     if (found.yaml) parts.push(h("div", { class: "title" }, h("h2", {}, "YAML"), copyButton(found.yaml)), h("pre", { class: "yaml", tabindex: "0", "aria-label": "YAML" }, found.yaml));
     const place = document.scrollingElement?.scrollTop || 0;

@@ -14,11 +14,14 @@ export class Page {
     this.detail = h("section", { class: "detail", "aria-live": "off" });
     this.list = new List({ caption: "pods that wait", name: "pending", empty: "No pod waits. Whatever was asked for has been placed.", params: app.params, set: (params) => app.set(params),
       open: (key) => href("pending", { ...app.params, shape: key }),
+      // What matters most first, and of that what waits longest.
+      order: (_key, shape) => -(shape.row.prio || 0) * 1e12 + shape.since,
       columns: [
         { title: "Pods", value: (/** @type {string} */ _key, /** @type {any} */ shape) => (shape.pods.length === 1 ? shape.pods[0] : `${shape.pods[0]} and ${shape.pods.length - 1} more`) },
         { title: "State", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.s, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => badge(shape.row.s, "warn") },
-        { title: "What was said", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.msg || shape.row.why },
+        { title: "Message", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.msg || shape.row.why },
         { title: "Gang", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.gang || "" },
+        { title: "Tried", size: "narrow", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.tries, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => (shape.tries ? [`${shape.tries.toLocaleString("en")} ×`] : "–") },
         { title: "Waits", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => -shape.since, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => ago(shape.since) },
       ] });
     this.summary = h("p", { class: "lead" });
@@ -33,11 +36,11 @@ export class Page {
       if (!row.shape) continue;
       count += 1;
       const shape = shapes.get(row.shape);
-      if (shape) { shape.pods.push(key); shape.since = Math.min(shape.since, seconds(row.at)); } else shapes.set(row.shape, { pods: [key], row, since: seconds(row.at) });
+      if (shape) { shape.pods.push(key); shape.since = Math.min(shape.since, seconds(row.at)); shape.tries += row.tries || 0; } else shapes.set(row.shape, { pods: [key], row, since: seconds(row.at), tries: row.tries || 0 });
     }
     for (const shape of shapes.values()) shape.pods.sort();
     this.shapes = shapes;
-    this.summary.textContent = count ? `${plural(count, "pod waits", "pods wait")}, of ${plural(shapes.size, "kind")}. Pods that look the same and were told the same are one row.` : "";
+    this.summary.textContent = count ? `${plural(count, "pod waits", "pods wait")}, in ${plural(shapes.size, "row")}: equal pods with the same message share one.` : "";
     this.list.show(shapes);
     this.go(this.app.params, true);
   }
@@ -60,14 +63,17 @@ export class Page {
     const pod = [params.pod, this.shown].find((each) => each && shape.pods.includes(each)) || shape.pods[0], [ns, name] = pod.split("/");
     const said = shape.row.msg || shape.row.why || "nobody has said anything yet";
     if (this.quote && this.shown === pod && this.quote.textContent !== said) this.quote.textContent = said;
+    const row = this.app.store.tables.pods.get(pod) || shape.row;
+    if (this.shown === pod) this.drawTries(row);
     const decisive = this.app.store.now.decisive;
     if (this.shown === pod && this.asked === decisive) return;
     const answer = this.shown === pod ? this.answer : h("div", { class: "answer" });
     if (this.shown !== pod) {
       const heading = h("h2", { tabindex: "-1" }, shape.pods.length > 1 ? `${pod} and ${shape.pods.length - 1} like it` : pod);
       this.answer = answer;
-      this.detail.replaceChildren(heading, (this.quote = h("p", { class: "quote" }, said)), answer,
+      this.detail.replaceChildren(heading, (this.quote = h("p", { class: "quote" }, said)), (this.tries = h("p", { class: "soft" })), answer,
         h("details", {}, h("summary", {}, `${plural(shape.pods.length, "pod")}`), h("ul", { class: "columns" }, ...shape.pods.slice(0, 500).map((/** @type {string} */ each) => h("li", {}, objectLink("Pod", each))))));
+      this.drawTries(row);
       if (!quiet) { heading.focus(); say(`${pod}: ${shape.row.msg || shape.row.why}`); }
     }
     this.shown = pod;
@@ -76,6 +82,11 @@ export class Page {
     // While the cluster changes all the time, the question is asked every few seconds.
     const wait = this.askedAt && Date.now() - this.askedAt < 3000 && answer.childElementCount ? 3000 : 0;
     this.later = setTimeout(() => { this.askedAt = Date.now(); explainInto(answer, { kind: "pod", ns, name }, () => this.shown === pod); }, wait);
+  }
+
+  /** How long it waits, and how often it was tried, as far as events tell. @param {any} row */
+  drawTries(row) {
+    this.tries.replaceChildren("Waits for ", ago(row.at), ...(row.tries ? [`; the scheduler tried it ${plural(row.tries, "time")}, last `, ago(row.tried), " ago."] : ["; no event tells of an attempt."]));
   }
 
   escape() {

@@ -334,5 +334,35 @@ spec:
   - name: metrics
     port: {{ .values.port }}
     targetPort: metrics
+{{- with .root.Values.metrics.serviceMonitor }}
+{{- if .enabled }}
+---
+# For Prometheus Operator.
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ include "allot.component" $ }}-metrics
+  namespace: {{ $.root.Release.Namespace }}
+  labels:
+    {{- include "allot.labels" $ | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "allot.selector" $ | nindent 6 }}
+  namespaceSelector:
+    matchNames: [{{ $.root.Release.Namespace }}]
+  endpoints:
+  - port: metrics
+    path: /metrics
+    interval: {{ .interval }}
+    {{- with .relabelings }}
+    relabelings:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end -}}

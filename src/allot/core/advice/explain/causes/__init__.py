@@ -1,1 +1,1 @@
-"""Causes, by where in a pod's life they are found: before the scheduler looks at it, while it looks for a node, and after."""
+"""Causes, by the stage of a pod's life: before scheduling, while the scheduler looks for a node, and after binding."""

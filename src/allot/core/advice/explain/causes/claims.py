@@ -1,9 +1,11 @@
-"""Claims that a pod cannot use: they are not there, cannot be made, are on their way out, or have too many users."""
+"""Claims that a pod cannot use: missing, impossible to create, being deleted, or with too many users."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
@@ -13,28 +15,28 @@ from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import pod_subject, would_help
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import Journal, WhatIfCluster, as_json, full_name
-from allot.core.lifecycle.claim_owners import is_made_for, recorded_name
+from allot.core.lifecycle.claim_owners import claim_name, is_made_for, recorded_name
 from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.classic import GATE, controller_of
-from allot.core.quota.claims import ALL_DEVICES
+from allot.core.quota.claims import ALL_DEVICES, claim_usage, device_classes
 
 QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
 )
-# Classes whose claims are made from templates that NVIDIA's controller makes.
+# Classes whose claims come from templates that NVIDIA's controller creates.
 _COMPUTE_DOMAIN = "compute-domain"
-# Refusals that can be asked for again here.
+# Refusals that can be checked again here.
 _RECHECKED = re.compile(r"exceeded quota|admin-access|adminAccess")
 
 
 def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> Diagnosis | None:
-    """Why a pod cannot use one of its claims, before any device is looked for; None if it can."""
+    """Why a pod cannot use one of its claims, before any search for devices; None if it can."""
     namespace = pod.metadata.namespace
     if entry.resource_claim_name is None:
         recorded = recorded_name(pod, entry)
@@ -61,7 +63,7 @@ def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:
 
 
 def _renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name: str) -> Candidate:
-    """Another name in an entry of a pod. field: resourceClaimName or resourceClaimTemplateName; the other one goes."""
+    """Another name in an entry of a pod. field: resourceClaimName or resourceClaimTemplateName; the other one is removed."""
     path = f"/spec/resourceClaims/{_position(pod, entry)}"
     given = {
         "resourceClaimName": entry.resource_claim_name,
@@ -123,7 +125,7 @@ def _created(object_: dict[str, object], what: str) -> Candidate:
 
 
 def _copied(object_: dict[str, object], source: str) -> Candidate:
-    """An object that another namespace has."""
+    """An object that exists in another namespace."""
     metadata = object_["metadata"]
     assert isinstance(metadata, dict)
     text = f"copy {object_['kind']} {source}/{metadata['name']} to namespace {metadata['namespace']}"
@@ -151,22 +153,24 @@ def _not_made(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
         why = told or said[0].removeprefix(f"PodResourceClaim {entry.name}: ")
         text = f"its claim {entry.name} could not be created from ResourceClaimTemplate {namespace}/{name}: {why}"
         return Diagnosis(reason=Reason.CLAIM_NOT_CREATED, text=text, details=said if told else ())
-    text = (
-        f"its claim {entry.name} has not been created yet from ResourceClaimTemplate {namespace}/{name}, "
-        f"which is the resource claim controller's work{_then(what_if, pod)}"
-    )
     idle = down(what_if, CONTROLLERS)
     if idle is not None:
-        return Diagnosis(
-            reason=Reason.COMPONENT_DOWN, text=f"{text}, and {CONTROLLERS} {idle.text}", advice=(idle.advice,)
+        text = (
+            f"{CONTROLLERS} {idle.text}; so its claim {entry.name} has not been created from ResourceClaimTemplate {namespace}/{name}"
+            f"{_then(what_if, pod)}"
         )
+        return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
+    text = (
+        f"the resource claim controller has not created its claim {entry.name} from ResourceClaimTemplate {namespace}/{name} "
+        f"yet{_then(what_if, pod)}"
+    )
     return Diagnosis(
         reason=Reason.CLAIM_NOT_CREATED, text=text, advice=("check that the controller manager runs", "wait a moment")
     )
 
 
 def _refused_before(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourceClaim, said: str) -> Diagnosis:
-    """A refusal whose reason is gone: the controller tries again by itself."""
+    """A refusal that no longer applies: the controller retries by itself."""
     found = QUOTA.search(said)
     what = f"ResourceQuota {found['quota']}" if found is not None else "the API server"
     text = (
@@ -178,7 +182,7 @@ def _refused_before(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.Pod
 
 
 def _then(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """Where a pod would be placed if its claims were made; empty if nowhere."""
+    """Where a pod would be placed if its claims were created; empty if nowhere."""
     subject = pod_subject(pod)
     outcome = would_help(what_if, subject, ())
     if outcome is None or not outcome.schedulable:
@@ -187,7 +191,7 @@ def _then(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 
 def _refusal(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """What the API server would say if the claims of a pod were made now."""
+    """What the API server would say if the claims of a pod were created now."""
     told: list[str] = []
 
     def make(changed: WhatIfCluster, journal: Journal) -> None:
@@ -203,8 +207,8 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     text = f"its claim {entry.name} needs ResourceClaimTemplate {namespace}/{name}, which does not exist"
     if recorded:
         text = (
-            f"its claim {namespace}/{recorded} is not there, nor is ResourceClaimTemplate {namespace}/{name}, "
-            "from which it was made"
+            f"its claim {namespace}/{recorded} does not exist, nor does ResourceClaimTemplate {namespace}/{name}, "
+            "from which it was created"
         )
     candidates: list[Candidate] = []
     templates = what_if.all(api.ResourceClaimTemplate)
@@ -212,9 +216,11 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     elsewhere = next((found for found in templates if found.metadata.name == name), None)
     meant = nearest(name, here)
     if elsewhere is not None:
-        text += f" (there is one in namespace {elsewhere.metadata.namespace}, but templates are only found in the pod's own)"
+        text += f" (there is one in namespace {elsewhere.metadata.namespace}, but a pod can only use templates of its own namespace)"
         spec = as_json(elsewhere).get("spec", {})
-        candidates.append(_copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace))
+        # The name is the one that is meant: it comes before another that is like it.
+        copy = _copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace)
+        candidates.append(replace(copy, rank=Rank.FIX))
     elif meant is not None:
         text += f'; did you mean "{meant}"?'
     if what_if.get(api.ResourceClaim, name, namespace) is not None:
@@ -228,7 +234,7 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     ]
     domains = any(each.metadata.name.startswith(_COMPUTE_DOMAIN) for each in what_if.all(api.DeviceClass))
     advice = (
-        "if a ComputeDomain names it, its controller makes it: check that the ComputeDomain exists, and the controller's log",
+        "if a ComputeDomain names it, its controller creates it: check that the ComputeDomain exists, and the controller's log",
     )
     return Diagnosis(
         reason=Reason.TEMPLATE_MISSING, text=text, candidates=tuple(candidates), advice=advice if domains else ()
@@ -253,8 +259,12 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
     ]
     if greedy:
         text += f": request {greedy[0][1]} asks for all devices (allocationMode: All), which counts as {ALL_DEVICES}"
+    forgotten = _forgotten(what_if, pod, found["requested"]) if quota is not None else []
+    if forgotten:
+        text += f", {joined([f'{number} of them for ResourceClaim {full_name(claim)}, which no pod uses' for claim, number in forgotten[:2]])}"
     candidates = (
         [
+            *_given_up(quota, found["requested"], forgotten),
             *(_counted(what_if, template, greedy[0]) if greedy else ()),
             *_raised(quota, found["requested"]),
             *_freed_quota(what_if, pod),
@@ -265,10 +275,53 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
     return Diagnosis(reason=Reason.QUOTA, text=text, candidates=tuple(candidates))
 
 
+def _forgotten(what_if: WhatIfCluster, pod: core_v1.Pod, requested: str) -> list[tuple[api.ResourceClaim, int]]:
+    """Claims of the pod's namespace that count although no pod names them, those that count for most first; and for how much."""
+    resource, namespace = requested.partition("=")[0], pod.metadata.namespace
+    named_by = {
+        name
+        for each in what_if.all(core_v1.Pod)
+        if each.metadata.namespace == namespace
+        for entry in each.spec.resource_claims
+        if (name := claim_name(each, entry)) is not None
+    }
+    classes = device_classes([as_json(each) for each in what_if.all(api.DeviceClass)])
+    found = []
+    for claim in what_if.all(api.ResourceClaim):
+        metadata = claim.metadata
+        if metadata.namespace != namespace or metadata.name in named_by or claim.status.reserved_for:
+            continue
+        if metadata.owner_references or metadata.deletion_timestamp is not None:
+            continue
+        amount = claim_usage(as_json(claim), classes, None, "").get(resource)
+        if amount is not None and amount.nano > 0:
+            found.append((claim, amount.value()))
+    return sorted(found, key=lambda each: (-each[1], each[0].metadata.name))
+
+
+def _given_up(
+    quota: observed_v1.ResourceQuota, requested: str, forgotten: Sequence[tuple[api.ResourceClaim, int]]
+) -> Iterator[Candidate]:
+    """A claim that no one uses goes, and with it what it counts for, as the quota's controller then says."""
+    resource = requested.partition("=")[0]
+    used = quota.status.used.get(resource)
+    for claim, number in forgotten if used is not None else ():
+        assert used is not None
+        rest = {"op": "replace", "path": f"/status/used/{pointer(resource)}", "value": str(used.value() - number)}
+        yield Candidate(
+            rank=Rank.NODE,
+            text=f"delete ResourceClaim {full_name(claim)}, which no pod uses",
+            patches=(
+                delete_of("ResourceClaim", claim.metadata.name, claim.metadata.namespace),
+                patch_of("ResourceQuota", quota.metadata.name, rest, namespace=quota.metadata.namespace),
+            ),
+        )
+
+
 def _counted(
     what_if: WhatIfCluster, template: api.ResourceClaimTemplate, greedy: tuple[int, str]
 ) -> Iterator[Candidate]:
-    """As many devices as the best node has, instead of all."""
+    """A count of as many devices as the best node has, instead of all."""
     index, name = greedy
     metadata, requests = template.metadata, template.spec.spec.devices.requests
     exactly = requests[index].exactly
@@ -293,7 +346,7 @@ def _counted(
 
 
 def _amounts(requested: str, used: str, limited: str) -> str:
-    """What a quota says of one resource, with its name once; of several as the server says it."""
+    """A quota's numbers: for one resource with its name once, for several as the server writes them."""
     (name, _, asked), (_, _, has), (_, _, hard) = (part.partition("=") for part in (requested, used, limited))
     if "," in requested:
         return f"requested {requested}, used {used}, limited to {limited}"
@@ -336,7 +389,10 @@ def _admin_access(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.Resour
     namespace = pod.metadata.namespace
     found = what_if.get(core_v1.Namespace, namespace)
     value = found.metadata.labels.get(api.ADMIN_ACCESS_LABEL) if found is not None else None
-    has = "has no such label" if value is None else f'has it with the value "{value}"'
+    labels = found.metadata.labels if found is not None else {}
+    near = next((key for key in labels if key.rpartition("/")[2] == api.ADMIN_ACCESS_LABEL.rpartition("/")[2]), "")
+    has = "has no such label" + (f" (it has {near}, which does not count)" if near else "")
+    has = has if value is None else f'has it set to "{value}"'
     text = (
         f"ResourceClaimTemplate {namespace}/{template.metadata.name} asks for adminAccess, which is only allowed in namespaces "
         f'with the label {api.ADMIN_ACCESS_LABEL}: "true", and namespace {namespace} {has}'
@@ -354,7 +410,7 @@ def _admin_access(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.Resour
     ]
     if operations:
         patch = patch_of("ResourceClaimTemplate", template.metadata.name, *operations, namespace=namespace)
-        candidates.append(Candidate(rank=Rank.RELAX, text="do without adminAccess", patches=(patch,)))
+        candidates.append(Candidate(rank=Rank.RELAX, text="drop adminAccess", patches=(patch,)))
     return Diagnosis(reason=Reason.ADMIN_ACCESS, text=text, candidates=tuple(candidates))
 
 
@@ -365,9 +421,9 @@ def _of_another(
     owner = next((each for each in claim.metadata.owner_references if each.controller), None)
     whose = "has no owner" if owner is None else f"belongs to {owner.kind} {owner.name}"
     if owner is not None and (owner.kind, owner.name) == ("Pod", pod.metadata.name):
-        whose = "belongs to an earlier pod of its name"
-    text = f"claim {namespace}/{name}, which is recorded for its entry {entry.name}, {whose}"
-    text += "; the resource claim controller makes it another one" + _then(what_if, pod)
+        whose = "belongs to an earlier pod of the same name"
+    text = f"claim {namespace}/{name}, recorded for its entry {entry.name}, {whose}"
+    text += "; the resource claim controller creates another one" + _then(what_if, pod)
     advice = ("check that the controller manager runs, and what its log says about the pod",)
     return Diagnosis(reason=Reason.CLAIM_NOT_OWNED, text=text, advice=advice)
 
@@ -385,18 +441,18 @@ def _being_deleted(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     candidate = Candidate(
         rank=Rank.OTHERS, text=f"{first}, and create the claim again when it is gone", patches=(*gone, again)
     )
-    # One that nobody uses is gone as soon as its finalizer is: then the name is free again.
+    # An unused claim disappears with its finalizer, which frees its name.
     second = second_claim(pod, claim) if users else ()
     return Diagnosis(reason=Reason.CLAIM_BEING_DELETED, text=text, candidates=(*second, candidate))
 
 
 def _awaits_controller(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     controller, namespace = controller_of(claim), pod.metadata.namespace
-    text = f"ResourceClaim {full_name(claim)} has to be allocated by controller {controller}, which has not done so"
+    text = f"ResourceClaim {full_name(claim)} must be allocated by controller {controller}, which has not done so yet"
     advice = (
-        f"see whether controller {controller} runs and what its log says; PodSchedulingContext {namespace}/{pod.metadata.name} says "
-        "which nodes do not suit it",
-        f"API server and scheduler take part in this only with feature gate {GATE}",
+        f"check that controller {controller} runs, and its log; PodSchedulingContext {namespace}/{pod.metadata.name} shows "
+        "which nodes it rejects",
+        f"the API server and the scheduler support this only with feature gate {GATE}",
     )
     return Diagnosis(reason=Reason.CLAIM_CONTROLLER, text=text, advice=advice)
 
@@ -405,7 +461,7 @@ def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     namespace, name = claim.metadata.namespace, claim.metadata.name
     users = claim.status.reserved_for
     text = (
-        f"ResourceClaim {namespace}/{name} is already reserved for {len(users)} pods, and a claim takes at most "
+        f"ResourceClaim {namespace}/{name} is already reserved for {len(users)} pods, and a claim allows at most "
         f"{api.RESERVED_FOR_MAX}"
     )
     first = users[0].name

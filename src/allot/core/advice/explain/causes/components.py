@@ -1,4 +1,4 @@
-"""Components of the control plane that do not run: what their pods and their leases say."""
+"""Control plane components that do not run, according to their pods and leases."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SILENT_MIN_S = 60
 
 
 class Down(msgspec.Struct, frozen=True):
-    """A component that does not run. text: to be read behind its name."""
+    """A component that does not run. text: phrased to follow its name."""
 
     text: str
     advice: str
 
 
 def down(what_if: WhatIfCluster, component: str) -> Down | None:
-    """Why a component does not run; None if it does, or if nothing in the snapshot tells."""
+    """Why a component does not run; None if it does, or if the snapshot does not tell."""
     return _crashing(what_if, component) or _silent(what_if, component)
 
 
 def _crashing(what_if: WhatIfCluster, component: str) -> Down | None:
-    """All pods of it are in trouble."""
+    """All its pods fail."""
     pods = [
         pod
         for pod in what_if.all(core_v1.Pod)
@@ -45,7 +45,7 @@ def _crashing(what_if: WhatIfCluster, component: str) -> Down | None:
 
 
 def _silent(what_if: WhatIfCluster, component: str) -> Down | None:
-    """Its lease has not been renewed for long."""
+    """Its lease is stale."""
     lease = what_if.get(observed_v1.Lease, component, _NAMESPACE)
     if lease is None or not lease.spec.renew_time or what_if.taken_at is None:
         return None
@@ -58,4 +58,4 @@ def _silent(what_if: WhatIfCluster, component: str) -> Down | None:
     holder = lease.spec.holder_identity.partition("_")[0]
     by = f" of {holder}" if holder else ""
     text = f"has not renewed its Lease {_NAMESPACE}/{component}{by} for {duration(age)}: it does not run"
-    return Down(text, f"start {component}{f' on {holder}' if holder else ''}, and see what its log says")
+    return Down(text, f"start {component}{f' on {holder}' if holder else ''}, and see its log")

@@ -1,4 +1,4 @@
-"""Pods that wait for their ComputeDomain: which one it is, on which node it is not ready, and what its daemon lacks there."""
+"""Pods that wait for their ComputeDomain: which domain, on which node it is not ready, and what its daemon lacks there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from allot.core.model.compute_domains import (
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 _FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unhealthy")
 _SHOWN_MAX = 3
-# What the daemon says if the host's own has its port.
+# What the daemon says if the host's own daemon uses its port.
 _TAKEN = "Address already in use"
 _HOST_IMEX = "the host's own daemon, if it runs (systemctl disable --now nvidia-imex.service)"
 
@@ -39,7 +39,7 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     uid = _domain_of(what_if, pod)
     domain = next((each for each in what_if.all(ComputeDomain) if each.metadata.uid == uid), None) if uid else None
     if domain is None or domain.metadata.namespace != pod.metadata.namespace:
-        # The driver says what is wrong about such a claim.
+        # The driver reports what is wrong with such a claim.
         return None
     node = pod.spec.node_name
     entry = domain.node(node)
@@ -52,7 +52,7 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
-        *([f"stop what listens there on node {node}: {_HOST_IMEX}"] if _TAKEN in text else []),
+        *([f"stop the process that listens there on node {node}: {_HOST_IMEX}"] if _TAKEN in text else []),
         f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
@@ -75,14 +75,14 @@ def _domain_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 
 def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
-    """What is the matter with the daemon on a node, to be read behind a colon."""
+    """What is wrong with the daemon on a node, phrased to follow a colon."""
     info = what_if.cluster.nodes.get(node)
     joined = info.node.metadata.labels.get(DOMAIN_LABEL, "") if info is not None else ""
     if joined != domain.metadata.uid:
         return (
-            f"the node is in another {KIND} ({joined}), and can be in one at a time"
+            f"the node is in another {KIND} ({joined}), and a node can be in only one at a time"
             if joined
-            else f"driver {DRIVER} has not brought the node into the domain yet"
+            else f"driver {DRIVER} has not added the node to the domain yet"
         )
     for pod in what_if.all(core_v1.Pod):
         if pod.metadata.labels.get(DOMAIN_LABEL) != joined or pod.spec.node_name != node:

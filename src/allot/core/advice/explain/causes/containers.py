@@ -1,4 +1,4 @@
-"""Containers that do not run on the node that their pod has: images, crashes, memory, claims that nobody uses."""
+"""Containers that do not run on their pod's node: images, crashes, memory, claims that no container uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_CREATED = ("CreateContainerError", "CreateContainerConfigError", "RunContai
 OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
-# Why an image is not pulled, and what helps; the first that is said counts.
+# Why an image is not pulled, and what helps; the first match counts.
 _PULLS = (
     (
         re.compile(r"ErrImageNeverPull"),
@@ -29,7 +29,7 @@ _PULLS = (
     (re.compile(r"InvalidImageName"), "correct the name of image {image}"),
     (
         re.compile(r"no (?:matching manifest|match) for platform|no matching manifest for"),
-        "use an image of container {container} that is built for the architecture of node {node}",
+        "use an image for container {container} that is built for the architecture of node {node}",
     ),
     (
         re.compile(r"x509|certificate", re.IGNORECASE),
@@ -47,14 +47,14 @@ _PULLS = (
     (_ABSENT, "correct the name or tag of image {image}"),
     (
         re.compile(r"no such host|i/o timeout|connection refused|TLS handshake timeout|dial tcp|deadline exceeded"),
-        "let node {node} reach the registry of {image}: its network, DNS or proxy keeps it from doing so",
+        "let node {node} reach the registry of {image}: check its network, DNS and proxy",
     ),
 )
 _NO_PULL_SECRET = "FailedToRetrieveImagePullSecret"
 _PULL_SECRETS = re.compile(r"image pull secrets? \((?P<names>[^)]+)\)")
 MESSAGE_MAX = 200
 _DISRUPTION = "DisruptionTarget"
-# What nodes say of pods that they cannot start, and what helps.
+# What nodes report for pods that they cannot start, and what helps.
 _NOT_STARTED = (
     (
         re.compile(r"runAsNonRoot and image (?:will run as root|has non-numeric user)"),
@@ -64,15 +64,15 @@ _NOT_STARTED = (
         re.compile(
             r'no runtime for "(?P<handler>[^"]+)" is configured|RuntimeHandler "(?P<other>[^"]+)" not supported'
         ),
-        "configure the handler of the pod's RuntimeClass in the container runtime of node {node}, or let the pod run where it is",
+        "configure the handler of the pod's RuntimeClass in the container runtime of node {node}, or run the pod on a node that has it",
     ),
     (
         re.compile(r"driver/library version mismatch", re.IGNORECASE),
-        "reboot node {node}, or reload its NVIDIA kernel modules: they are of another version than the libraries",
+        "reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",
     ),
     (
         re.compile(r"nvml error: driver not loaded|libnvidia-ml\.so\S*: cannot open shared object"),
-        "load the NVIDIA driver of node {node}: its kernel module is not there",
+        "load the NVIDIA driver of node {node}: its kernel module is not loaded",
     ),
     (
         re.compile(r"driver name (?P<driver>\S+) not found in the list of registered CSI drivers"),
@@ -88,28 +88,46 @@ _NOT_STARTED = (
     ),
 )
 _CDI = "unresolvable CDI devices"
-# What exit codes mean that a shell or the kernel gives.
+# Exit codes of shells and the kernel.
 _EXITS = {
     126: ("its command cannot be executed", "make the command of container {} executable, or name another one"),
     127: ("its command is not in the image", "correct the command of container {}, or the image"),
-    139: ("it violated memory, SIGSEGV", ""),
+    139: ("segmentation fault, SIGSEGV", ""),
 }
 _OTHER_CPU = "exec format error"
-# What programs say when they end, and what helps. {} stands for the node.
+# Last messages of programs, and what helps. {} stands for the node.
 _LAST_WORDS = (
     (re.compile(r"certificate has expired"), "renew the certificate that has expired"),
     (
         re.compile(r"Driver/library version mismatch"),
-        "reboot node {}, or reload its NVIDIA kernel modules: they are of another version than the libraries",
+        "reboot node {}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",
     ),
     (
         re.compile(r"NVML.*(?:library.not.found|could not load|ERROR_LIBRARY_NOT_FOUND)", re.IGNORECASE),
-        "install the NVIDIA driver on node {}, or tell the plugin where it is (nvidiaDriverRoot)",
+        "install the NVIDIA driver on node {}, or point the plugin to it (nvidiaDriverRoot)",
     ),
     (re.compile(r"is forbidden: User \"(?P<who>[^\"]+)\" cannot (?P<what>[^:]+)"), ""),
     (re.compile(r"address already in use", re.IGNORECASE), "stop what listens on that port of node {}"),
     (re.compile(r"no space left on device", re.IGNORECASE), "free disk space on node {}"),
+    (
+        re.compile(
+            r"401\b|\bunauthorized\b|(?:secret|token|password|credentials?) (?:has |have |is |are )?expired",
+            re.IGNORECASE,
+        ),
+        "renew the credentials with which it logs in",
+    ),
 )
+# What programs say of their flags, of which the one that is wrong is to be changed.
+_FLAGS = (
+    (
+        re.compile(r'invalid argument "(?P<value>[^"]+)" for "(?:-\w, )?(?P<flag>--[\w.-]+)" flag'),
+        "remove {value} from {flag}",
+    ),
+    (re.compile(r"unknown flag: (?P<flag>--[\w.-]+)"), "remove flag {flag}"),
+    (re.compile(r"flag provided but not defined: -?(?P<flag>-[\w.-]+)"), "remove flag -{flag}"),
+    (re.compile(r"unrecognized feature gate: (?P<value>\w+)"), "remove {value} from --feature-gates"),
+)
+_NO_SUCH_FILE = re.compile(r"(?:stat|open|read|lstat) (?P<path>/[^\s:]+): no such file or directory")
 _NO_FILE = re.compile(r'exec:? "(?P<command>[^"]+)"[^:]*: (?:executable file not found|no such file|permission denied)')
 _LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
 _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
@@ -138,7 +156,7 @@ def container_trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | N
 
 
 def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str) -> Diagnosis:
-    """A pod that its node does not start. said: what the node says, with which the text ends."""
+    """A pod that its node does not start. said: the node's message, with which the text ends."""
     broken = broken_reference(what_if, pod, said)
     if broken is not None:
         return Diagnosis(reason=Reason.STARTING, text=f"{text}{broken.hint}", advice=broken.advice)
@@ -146,7 +164,7 @@ def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str) 
 
 
 def _start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
-    """What can be done about what a node says of a pod that does not start; empty if that is not known."""
+    """Remedies for a node's message about a pod that does not start; empty if unknown."""
     for pattern, remedy in _NOT_STARTED:
         found = pattern.search(said)
         if found is not None:
@@ -171,7 +189,7 @@ def _start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
     return ()
 
 
-# What a kubelet says of pods that it has ended or not admitted, and what helps.
+# What a kubelet reports for pods that it ended or did not admit, and what helps.
 _ENDS = (
     (
         re.compile(r"TopologyAffinityError"),
@@ -194,7 +212,7 @@ _ENDS = (
 
 
 def ended(pod: core_v1.Pod) -> str:
-    """How a pod ended, to be read behind its name: who ended it, what its node said, or how a container ended."""
+    """How a pod ended, phrased to follow its name: who ended it, what its node said, or how a container ended."""
     if pod.status.phase == "Succeeded":
         return "has finished (Succeeded)"
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
@@ -214,26 +232,26 @@ def ended(pod: core_v1.Pod) -> str:
 
 
 def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
-    """What can be done about a pod that has failed through no fault of its program; empty if that is not known."""
+    """Remedies for a pod that failed through no fault of its program; empty if unknown."""
     if pod.status.phase != "Failed":
         return ()
     low = _LOW_ON.search(pod.status.message)
     if low is not None:
         what = low["resource"]
-        return (f"ask for {what} in the pod's requests, so that it goes where there is enough, and create it again",)
+        return (f"ask for {what} in the pod's requests, so that it is placed where there is enough, and recreate it",)
     for pattern, remedy in _ENDS:
         found = pattern.search(f"{pod.status.reason}: {pod.status.message}")
         if found is not None:
-            return (f"{remedy.format(**found.groupdict())}, and create it again",)
+            return (f"{remedy.format(**found.groupdict())}, and recreate it",)
     if pod.status.reason.startswith(
         ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
     ):
-        return ("create the pod again: the scheduler looks for another node",)
+        return ("recreate the pod: the scheduler looks for another node",)
     return ()
 
 
 def unused_claims(pod: core_v1.Pod) -> list[str]:
-    """Claims of a pod, by their names in it, that none of its containers uses: no container gets their devices."""
+    """Claims of a pod, by their names in it, that no container uses: no container gets their devices."""
     used = {claim.name for each in _containers(pod) for claim in each.resources.claims}
     return [entry.name for entry in pod.spec.resource_claims if entry.name not in used]
 
@@ -257,11 +275,18 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     secrets = _PULL_SECRETS.search(lost[0].message) if lost else None
     if secrets is not None and not _ABSENT.search(said):
         names = [each.strip() for each in secrets["names"].split(",")]
-        known = [each for each in what_if.all(observed_v1.Secret) if each.metadata.namespace == pod.metadata.namespace]
-        meant = nearest(names[0], [each.metadata.name for each in known])
+        namespace = pod.metadata.namespace
+        known = [each.metadata for each in what_if.all(observed_v1.Secret)]
+        meant = nearest(names[0], [each.name for each in known if each.namespace == namespace])
+        elsewhere = sorted(each.namespace for each in known if each.name == names[0])
         hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+        if not hint and elsewhere:
+            hint = f" in namespace {namespace} (there is one in namespace {elsewhere[0]})"
         text += f"; its {named('imagePullSecret', names)} {'does' if len(names) == 1 else 'do'} not exist{hint}"
-        create = f"create {named('Secret', [f'{pod.metadata.namespace}/{each}' for each in names])}, with which {image} may be pulled"
+        if elsewhere and meant is None and len(names) == 1:
+            copy = f"copy Secret {elsewhere[0]}/{names[0]} to namespace {namespace}, if it is for {image}, too"
+            return Diagnosis(reason=Reason.IMAGE, text=text, advice=(copy,))
+        create = f"create {named('Secret', [f'{pod.metadata.namespace}/{each}' for each in names])}, with credentials to pull {image}"
         right = (f"name imagePullSecret {meant} instead of {names[0]} in the pod",) if meant is not None else ()
         return Diagnosis(reason=Reason.IMAGE, text=text, advice=(*right, create))
     advice = next((remedy for pattern, remedy in _PULLS if pattern.search(f"{waiting.reason}: {said}")), "")
@@ -270,8 +295,21 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 
-def _remedy_of(said: str, node: str) -> list[str]:
-    """What helps against what a program said when it ended; nothing if that is not known."""
+def _remedy_of(pod: core_v1.Pod, container: str, said: str) -> list[str]:
+    """Remedies for a program's last message; empty if unknown."""
+    node = pod.spec.node_name
+    # Static pods have a name that ends in their node's, and no controller.
+    is_static = pod.metadata.name.endswith(f"-{node}") and not any(
+        owner.kind != "Node" for owner in pod.metadata.owner_references
+    )
+    where = f"the manifest of pod {pod.metadata.name} on node {node}" if is_static else f"container {container}"
+    for pattern, remedy in _FLAGS:
+        found = pattern.search(said)
+        if found is not None:
+            return [f"{remedy.format(**found.groupdict())} in {where}"]
+    file = _NO_SUCH_FILE.search(said)
+    if file is not None:
+        return [f"restore {file['path']}{f' on node {node}' if is_static else f', which container {container} needs'}"]
     for pattern, remedy in _LAST_WORDS:
         found = pattern.search(said)
         if found is not None:
@@ -289,12 +327,12 @@ def _crashed(
     if last is not None and last.reason == OOM:
         container = next((each for each in _containers(pod) if each.name == status.name), None)
         limit = container.resources.limits.get("memory") if container is not None else None
-        than = f"its limit of {limit}" if limit is not None else "the node could give it"
+        than = f"its limit of {limit}" if limit is not None else "the node had"
         text = f"container {status.name} was killed on node {pod.spec.node_name} for using more memory than {than} (OOMKilled, {times})"
         return Diagnosis(
             reason=Reason.OUT_OF_MEMORY,
             text=text,
-            advice=(f"give container {status.name} a memory request and limit that it can live with",)
+            advice=(f"give container {status.name} a large enough memory request and limit",)
             if limit is None
             else (
                 f"raise the memory limit of container {status.name}{f' above {limit}' if limit is not None else ''}",
@@ -315,12 +353,14 @@ def _crashed(
     text += f": {meant}" if meant else ""
     first = [fix.format(status.name)] if fix else []
     if _OTHER_CPU in said:
-        text += ": its image is for another CPU architecture than that of the node"
+        text += ": its image is built for another CPU architecture than the node has"
         first = [
-            f"use an image of container {status.name} that is built for the architecture of node {pod.spec.node_name}"
+            f"use an image for container {status.name} that is built for the architecture of node {pod.spec.node_name}"
         ]
-    first += _remedy_of(said, pod.spec.node_name)
-    log = f"see what it said: kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
+    first += _remedy_of(pod, status.name, said)
+    log = f"kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
+    # The message has just been quoted.
+    log = f"fix what container {status.name} reports; its log may say more: {log}" if said else f"see its log: {log}"
     unused = unused_claims(pod)
     if not unused:
         return Diagnosis(reason=Reason.CRASH, text=text, advice=(*first, log))

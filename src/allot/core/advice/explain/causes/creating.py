@@ -1,15 +1,18 @@
-"""Pods that the API server does not take from those who make them: what its words mean, and what helps."""
+"""Pods that the API server refuses to create: what its message means, and what helps."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.wording import joined
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.model import observed_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.scheduling_v1 import PriorityClass
+from allot.core.quantity import Quantity
 
 _NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
 _WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
@@ -21,13 +24,17 @@ _DENIED = re.compile(
     r"(?P<why>.+)"
 )
 _LIMIT_RANGE = re.compile(r"(?:maximum|minimum) \S+ usage per|limit to request ratio")
+_BOUND = re.compile(
+    r"(?P<which>maximum|minimum) (?P<resource>\S+) usage per (?P<per>\w+) is (?P<bound>[^\s,]+)(?:, but (?P<what>limit|request) is "
+    r"(?P<asked>[^\s,\]]+))?"
+)
 _MUST_SPECIFY = re.compile(r"failed quota: \S+: must specify (?P<what>.+? for: .+)")
 _SCOPE = re.compile(r"insufficient quota to match these scopes: \[\{?(?P<scope>[^\]}]+)\}?")
 _INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
 
 
 def behind(what_if: WhatIfCluster, said: str) -> str:
-    """What lies behind a refusal, to be read behind it: nobody answers at the Service of a webhook; empty if that is not known."""
+    """The cause behind a refusal, phrased to follow it: the Service of a webhook has no endpoints; empty if unknown."""
     service = _WEBHOOK_SERVICE.search(said) if _WEBHOOK.search(said) is not None else None
     if service is None:
         return ""
@@ -35,8 +42,48 @@ def behind(what_if: WhatIfCluster, said: str) -> str:
     return f"; Service {service['namespace']}/{service['name']} {why}" if why else ""
 
 
+class Bound(NamedTuple):
+    """A LimitRange that a pod does not keep to. text: phrased to follow a colon."""
+
+    text: str
+    advice: tuple[str, ...]
+
+
+def bounds_of(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> Bound | None:
+    """The LimitRange behind a refusal, with its values; None if the refusal is another one, or the LimitRange is not known."""
+    found = _BOUND.search(said)
+    if found is None:
+        return None
+    which, resource, per = found["which"], found["resource"], found["per"]
+    member = "max" if which == "maximum" else "min"
+    wanted = Quantity.parse(found["bound"])
+    for range_ in what_if.all(observed_v1.LimitRange):
+        bounds = [
+            getattr(limit, member).get(resource)
+            for limit in range_.spec.limits
+            if limit.type == per and range_.metadata.namespace == metadata.namespace
+        ]
+        if not any(bound is not None and bound.nano == wanted.nano for bound in bounds):
+            continue
+        name = f"LimitRange {range_.metadata.namespace}/{range_.metadata.name}"
+        least, most = ("at most", "lower") if member == "max" else ("at least", "raise")
+        one = f"one {per.lower()}"
+        asks = f", and its {found['what']} is {found['asked']}" if found["what"] else f", and {one} sets none"
+        text = f"{name} allows {one} {least} {found['bound']} {resource}{asks}"
+        other = f"{'raise' if member == 'max' else 'lower'} {member}.{resource} of {name}"
+        return Bound(
+            text,
+            (
+                f"{most} the {resource} {found['what'] or 'request'} of the {per.lower()} to {least} {found['bound']} in the template of "
+                f"{kind} {metadata.name}{', and create it again' if kind == 'Job' else ''}",
+                f"{other} to {found['asked']}" if found["asked"] else other,
+            ),
+        )
+    return None
+
+
 def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> tuple[str, ...]:
-    """What can be done about pods that the API server does not take."""
+    """Remedies for pods that the API server refuses."""
     template = f"the template of {kind} {metadata.name}"
     account = _NO_ACCOUNT.search(said)
     if account is not None:
@@ -51,7 +98,7 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
         return (f"create RuntimeClass {runtime['name']}, or drop runtimeClassName from {template}",)
     if "because it is being terminated" in said:
         return (
-            f"use another namespace than {metadata.namespace}, which is being deleted, or create it again when it is gone",
+            f"use a namespace other than {metadata.namespace}, which is being deleted, or recreate it when it is gone",
         )
     denied = _DENIED.search(said)
     if denied is not None:
@@ -68,7 +115,7 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
             f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
         )
         fix = without_endpoints(what_if, service["namespace"], service["name"])[1] if service is not None else ""
-        return (f"{fix or answers}: webhook {hook['name']} has to approve of every pod",)
+        return (f"{fix or answers}: webhook {hook['name']} must approve every pod",)
     unset = _MUST_SPECIFY.search(said)
     if unset is not None:
         return (

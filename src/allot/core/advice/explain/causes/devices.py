@@ -1,4 +1,4 @@
-"""Causes that lie with devices: none are there, none will do, they are taken, or they cannot be had together."""
+"""Causes related to devices: none exist, none fit, they are in use, or they cannot be combined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing, users_on
-from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers, find_claim, is_in_flight
+from allot.core.advice.explain.devices import (
+    Tally,
+    Wanted,
+    device_id,
+    expected_drivers,
+    find_claim,
+    is_in_flight,
+    nodes_of,
+)
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
 from allot.core.advice.explain.nodes import selects_node
@@ -20,14 +28,14 @@ from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver
 from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
-from allot.core.allocation.reasons import FRACTIONS
+from allot.core.allocation.reasons import FRACTIONS, OVERCOMMITTED
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.lifecycle.claim_owners import group_name
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import NodeInfo
 
-# What stands in the way of devices that the selectors accept.
+# What excludes devices that the selectors accept.
 _ON_DEVICES = {
     Obstacle.TAINT: Reason.TAINT,
     Obstacle.FEATURE: Reason.FEATURE,
@@ -53,7 +61,7 @@ _NO_KEY = "no such key"
 _NO_CAPACITY = "have no capacity "
 _NODES_TRIED_MAX = 16
 _HOLDERS_MAX = 5
-# Of more than so many, only those that have held the longest are told about.
+# Of more than this many, only the longest holders are named.
 _HOLDERS_LOOKED_AT_MAX = 200
 _SENTENCES_MAX = 3
 _ADVICE_MAX = 2
@@ -63,7 +71,7 @@ _ENOUGH = 10**9
 
 
 def device_cause(placing: Placing) -> Diagnosis:
-    """Why the devices cannot be had on the nodes that come closest."""
+    """Why the nearest nodes cannot provide the devices."""
     if not placing.wanted:
         text = "; ".join(check.text for check in placing.checks[placing.nearest[0].name])
         return switched_off(placing.what_if, text) or Diagnosis(reason=Reason.NO_DEVICES, text=text)
@@ -85,7 +93,7 @@ def device_cause(placing: Placing) -> Diagnosis:
 
 
 def ended_by_selector(placing: Placing) -> Diagnosis | None:
-    """An attempt that a selector's error on some device has ended, whatever other nodes have."""
+    """An attempt that ended with a selector's error on some device, whatever other nodes have."""
     if placing.failure.status is not None and placing.survey is not None:
         for wanted in placing.survey.wanted:
             if wanted.found.count(Obstacle.SELECTOR_ERROR):
@@ -94,7 +102,7 @@ def ended_by_selector(placing: Placing) -> Diagnosis | None:
 
 
 def _short_of_resource(placing: Placing, wanted: Wanted) -> Diagnosis | None:
-    """More of an extended resource than any node has. Its containers have requests of their own, of which the user knows nothing."""
+    """More of an extended resource than any node has. Its containers have generated requests, which the user does not know."""
     resource = placing.resource_of(wanted)
     needed = placing.needed_of(resource)
     there = {name: each.in_class - each.count(*SELECTING, *POOL) for name, each in wanted.found.nodes.items()}
@@ -109,18 +117,18 @@ def _short_of_resource(placing: Placing, wanted: Wanted) -> Diagnosis | None:
 
 
 def switched_off(what_if: WhatIfCluster, said: str) -> Diagnosis | None:
-    """What the scheduler says of a claim that needs a feature gate which is off."""
+    """The scheduler's answer for a claim that needs a disabled feature gate."""
     found = _GATE.search(said)
     if found is None:
         return None
     name = found["gate"]
     what = f"request {found['request']} of claim {found['claim']} has {found['what']}"
-    text = f"{what}, which need feature gate {name}, and that is off"
+    text = f"{what}, but feature gate {name} is disabled"
     return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(drivers.gate(what_if, name)))
 
 
 def _is_met(wanted: Wanted) -> bool:
-    """Whether some node has enough for the request, looked at alone."""
+    """Whether some node has enough for the request alone."""
     found = wanted.found.nodes.values()
     if wanted.leaf.all_devices:
         return any(each.in_class and each.free == each.in_class for each in found)
@@ -134,7 +142,7 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
     parts = [f"{wanted.leaf.name}: {cause.text}" for wanted, cause in zip(alternatives, causes, strict=True)]
     request = alternatives[0].leaf.parent
     text = f'none of the {len(parts)} alternatives of request "{request}" fits ({"; ".join(parts)})'
-    # An alternative that no device serves is no mistake as long as devices serve another one.
+    # An alternative without devices is not a mistake as long as another alternative has some.
     served = any(cause.reason in _ON_DEVICES.values() for cause in causes)
     candidates = tuple(
         replace(candidate, rank=max(candidate.rank, Rank.DROP))
@@ -147,7 +155,7 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
 
 
 def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
-    """Why one request cannot be met, looked at alone."""
+    """Why one request alone cannot be met."""
     found = wanted.found
     if not found.published:
         return _overshadowing(placing, wanted, _nothing_published(placing, wanted))
@@ -165,7 +173,7 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
 
 
 def _overshadowing(placing: Placing, wanted: Wanted, found: Diagnosis) -> Diagnosis:
-    """A class without devices that stands for an extended resource only because it is newer than another one."""
+    """A class without devices that provides an extended resource only because it is newer than another one."""
     resource = placing.resource_of(wanted)
     older = selectors.older_classes(placing.what_if, resource, wanted.class_name)
     if not older:
@@ -187,7 +195,7 @@ def _nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
         if each.spec.devices and (each.spec.shared_counters or each.spec.per_device_node_selection)
     ]
     if slices and ignored and "DRAPartitionableDevices" not in what_if.gates:
-        text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is off"
+        text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is disabled"
         candidates = drivers.gate(what_if, "DRAPartitionableDevices")
         return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(candidates))
     expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
@@ -225,7 +233,7 @@ def _no_driver(
 
 
 def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expected: Sequence[str]) -> Diagnosis | None:
-    """Devices of the drivers that are expected, which are attached to the network, but to none of the cluster's nodes."""
+    """Network-attached devices of the expected drivers that no node of the cluster reaches."""
     found = [
         each
         for each in slices
@@ -243,7 +251,7 @@ def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expecte
         f"and none of the {count(len(placing.what_if.cluster.nodes), 'node')} has that"
     )
     candidates = drivers.connected(placing.what_if, placing.near, found[0])
-    advice = (f"see where the driver finds pool {pools[0]}: it says which nodes reach it",)
+    advice = (f"check how the driver publishes pool {pools[0]}: its ResourceSlices say which nodes reach it",)
     return Diagnosis(reason=Reason.NOT_REACHABLE, text=text, candidates=tuple(candidates), advice=advice)
 
 
@@ -258,7 +266,7 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
         if unreached is not None:
             return unreached
         if all(similar_driver(driver, placing.published) is None for driver in expected):
-            # No other driver was meant.
+            # The driver name is right.
             return _no_driver(placing, wanted, slices, expected)
     if problem:
         text = f"DeviceClass {wanted.class_name} {problem}"
@@ -359,10 +367,15 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     tally = tallies[0]
     said = tally.reason.text.partition(" an error: ")[2] or tally.reason.text
     number = count(tally.count, "device")
-    rule = "an error on one device rules out its whole node"
-    if any(each.free >= wanted.leaf.count for each in wanted.found.nodes.values()):
-        # As upstream: section 9 of its allocator's rules.
-        rule = "such an error ends the scheduler's attempt, although other nodes have devices that match"
+    # As upstream: section 9 of its allocator's rules.
+    rule = "such an error ends the scheduler's attempt"
+    spared = _spared(placing, wanted)
+    if spared is not None:
+        rule += (
+            f", so alternative {spared.leaf.name}, for which node {spared.found.most_free()[0]} has room, is not tried"
+        )
+    elif any(each.free >= wanted.leaf.count for each in wanted.found.nodes.values()):
+        rule += ", although other nodes have devices that match"
     if problem:
         where += f" {problem}"
         said_so = "no device has" in problem or (tally.count == 1 and tally.devices[0] in problem)
@@ -373,6 +386,22 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         text = f'{where} fails on {number} ({_device_list(tally)}) with "{said}"; {rule}'
     return Diagnosis(reason=Reason.SELECTOR_ERROR, text=text, candidates=tuple(candidates))
+
+
+def _spared(placing: Placing, wanted: Wanted) -> Wanted | None:
+    """Another alternative of a request that could be met, if it were tried; None if there is none."""
+    rivals = placing.survey.wanted if placing.survey is not None and wanted.leaf.parent is not None else []
+    return next(
+        (
+            each
+            for each in rivals
+            if each is not wanted
+            and each.leaf.parent == wanted.leaf.parent
+            and each.claim is wanted.claim
+            and _is_met(each)
+        ),
+        None,
+    )
 
 
 def _device_list(tally: Tally) -> str:
@@ -407,7 +436,7 @@ def _would_do_with_pool(placing: Placing, wanted: Wanted) -> bool:
 
 
 def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
-    """Devices of a pool that is not complete, or not valid. That others are in use comes second: these are for nobody."""
+    """Devices of an incomplete or invalid pool. They come before devices in use, because no pod can get them."""
     tally = wanted.found.of(*POOL)[0]
     id_ = device_id(tally.reason.device)
     pool = drivers.Pool.find(placing.what_if, id_.driver, id_.pool)
@@ -421,7 +450,7 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
     if tally.reason.obstacle is Obstacle.POOL_INVALID:
         said = tally.reason.text.partition(", which is invalid: ")[2]
         text = f"pool {pool.name} of driver {pool.driver} is invalid ({said}), {lost}"
-        advice = (f"the pool is driver {pool.driver}'s to fix: see its log",)
+        advice = (f"driver {pool.driver} must fix the pool: see its log",)
         candidates = (*pool.once(), *freed)
         return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=candidates, advice=advice)
     homes = [each.spec.node_name for each in pool.current if each.spec.node_name]
@@ -454,7 +483,7 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
 
 
 def _taken(placing: Placing, wanted: Wanted) -> Diagnosis:
-    """Enough devices would do, but something stands in the way of too many of them: what counts for most."""
+    """Enough devices fit, but too many of them are excluded: the main obstacle."""
     found = wanted.found
 
     def weight(obstacle: Obstacle) -> int:
@@ -481,7 +510,9 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     if obstacle is Obstacle.IN_USE:
         text = _in_use(placing, wanted)
         text += _meant_to_share(placing, wanted, candidates)
-        text += drivers.published_twice(what_if, tally.devices)
+        twin = drivers.published_twice(what_if, tally.devices)
+        if twin is not None:
+            return _same_pool(placing, wanted, twin, text)
     elif obstacle is Obstacle.TAINT:
         rules = drivers.taint_rules(what_if, wanted)
         text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
@@ -511,10 +542,11 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     text += _others(placing, wanted, obstacle)
     text += drivers.of_lost_nodes(what_if, [device_id(device).driver for device in tally.devices])
     node, free = found.most_free()
-    if free:
+    if free and not wanted.leaf.all_devices:
         text += f"; node {node} has {free} free, the most of all"
     if wanted.leaf.all_devices:
-        text = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but {text}"
+        asks = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but"
+        text = f"{asks} {_one_in_the_way(placing, wanted) if obstacle is Obstacle.IN_USE else ''}{text}"
     elif wanted.leaf.count > 1:
         text += f", and {wanted.leaf.count} are needed on one node"
     if place is not None:
@@ -532,8 +564,31 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
 
 
+def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str) -> Diagnosis:
+    """Devices of several nodes that are published under one name: holding one of them holds them all."""
+    text = (
+        f"driver {twin.driver} publishes pool {twin.pool} for {named('node', twin.nodes)} with the same device names, such as "
+        f"{twin.device}, and these count as one device: {in_use}"
+    )
+    claims = [claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims]
+    homes = {
+        node for name in claims if (claim := find_claim(placing.what_if, name)) is not None for node in nodes_of(claim)
+    }
+    return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=tuple(twin.renamed(homes)))
+
+
+def _one_in_the_way(placing: Placing, wanted: Wanted) -> str:
+    """Of a request for all devices: the node of which most are free, and who has the others there; empty if none has free ones."""
+    node, free = wanted.found.most_free()
+    found = wanted.found.nodes.get(node)
+    users = users_on(placing, wanted, [node]) if found is not None and free else []
+    if found is None or not users:
+        return ""
+    return f"of the {found.in_class} of node {node}, {free} are free and the rest in use by {named('pod', users)}; in all, "
+
+
 def _in_use(placing: Placing, wanted: Wanted) -> str:
-    """Who has the devices; those that a gang's other pods would get are in nobody's use yet."""
+    """Who holds the devices; those that a gang's other pods would get are not in use yet."""
     claims = [(name, number) for tally in wanted.found.of(Obstacle.IN_USE) for name, number in tally.claims.items()]
     own = sum(number for name, number in claims if is_in_flight(placing.what_if, name))
     total = wanted.found.count(Obstacle.IN_USE)
@@ -547,7 +602,7 @@ def _in_use(placing: Placing, wanted: Wanted) -> str:
 
 
 def _fall_short(placing: Placing, wanted: Wanted) -> str:
-    """Devices that nobody has, and that the request's selectors rule out."""
+    """Free devices that the request's selectors exclude."""
     held = {
         DeviceID(result.driver, result.pool, result.device)
         for claim in placing.what_if.all(api.ResourceClaim)
@@ -562,7 +617,7 @@ def _fall_short(placing: Placing, wanted: Wanted) -> str:
 
 
 def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]]:
-    """Nodes that would have devices, if the driver's pod there did not fail; and as candidates: it has been fixed."""
+    """Nodes that would have devices if the driver's pod there did not fail, and candidates with that fixed."""
     found = wanted.found
     names = {device_id(device).driver for tally in found.tallies.values() for device in tally.devices[:1]}
     failing = [(driver, each) for driver in sorted(names) for each in driver_pods.failing(placing.what_if, driver)]
@@ -592,10 +647,15 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
 
 
 def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str, verb: str) -> str:
-    """Counters, capacities and compatibility groups: what there is, what is needed, and who has the rest."""
+    """Counters, capacities and compatibility groups: what exists, what is needed, and who holds the rest."""
     tallies = wanted.found.of(obstacle)
     first = tallies[0]
     where = f" on node {next(iter(first.nodes))}" if len(first.nodes) > 1 else ""
+    over = next((tally for tally in tallies if tally.reason.text.startswith(OVERCOMMITTED)), None)
+    if over is not None:
+        others = [tally for tally in tallies if tally is not over]
+        rest = f"; {'; '.join(_numbered(wanted, tally) for tally in others[:_SENTENCES_MAX])}" if others else ""
+        return f"{_overdrawn(placing, over)}{rest}{_rest_held_by(placing, others) if others else ''}"
     held = _rest_held_by(placing, tallies) + (_whole(placing, wanted) if obstacle is Obstacle.CAPACITY else "")
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
@@ -617,8 +677,19 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     return f"{subject} {'has' if verb == 'is' else 'have'} {what}: {'; '.join(phrases)}{where}{held}"
 
 
+def _overdrawn(placing: Placing, tally: Tally) -> str:
+    """A counter set of which more is in use than there is: then no device of its pool is given out."""
+    pool = device_id(tally.devices[0])
+    said = tally.reason.text.removeprefix("cannot be used while ")
+    claims = [find_claim(placing.what_if, name) for name in list(tally.claims)[:_HOLDERS_MAX]]
+    who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
+    by = f" by {holders_text(who, len(tally.claims) - len(who))}" if who else ""
+    rest = f"{tally.count} would do" if tally.count > 1 else "one would do"
+    return f"{said}{by}, so no device of pool {pool.pool} that draws on counters is given out ({rest})"
+
+
 def _other_name(placing: Placing, wanted: Wanted, tally: Tally) -> str:
-    """What devices call a capacity that they do not have under the name that is asked for; empty if they have nothing like it."""
+    """The devices' name for a capacity that the request misnames; empty if they have nothing like it."""
     for name in requests.requested(wanted):
         meant = requests.published_as(placing.what_if, tally, name)
         if meant is not None:
@@ -627,7 +698,7 @@ def _other_name(placing: Placing, wanted: Wanted, tally: Tally) -> str:
 
 
 def _whole(placing: Placing, wanted: Wanted) -> str:
-    """Claims that have all of a shared device because they name no amount; empty if there are none."""
+    """Claims that hold a whole shared device because they name no amount; empty if there are none."""
     found = holders.without_amount(placing.what_if, wanted)
     if not found:
         return ""
@@ -642,13 +713,13 @@ def _accepted(wanted: Wanted) -> int:
 
 
 def _numbered(wanted: Wanted, tally: Tally) -> str:
-    """What is wrong with devices, behind their number, or of the only one."""
+    """What is wrong with devices, phrased to follow their number, or about the only one."""
     text = numbered(tally.count, tally.reason.text)
     return f"it {text.partition(' ')[2]}" if _accepted(wanted) == 1 else text
 
 
 def _others(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> str:
-    """What is wrong with the devices that the main obstacle is not about."""
+    """What is wrong with the devices that the main obstacle does not concern."""
     found = wanted.found
     texts = []
     for other in (Obstacle.TAINT, Obstacle.IN_USE):
@@ -656,7 +727,7 @@ def _others(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> str:
         if other is obstacle or not number:
             continue
         if other is Obstacle.IN_USE:
-            # Whoever has been named is not named again.
+            # Do not name a holder twice.
             named_before = {claim for tally in found.of(obstacle) for claim in tally.claims}
             known = {claim for tally in found.of(other) for claim in tally.claims} <= named_before
             by = "" if known else f" by {_holders(placing, wanted)}"
@@ -685,7 +756,7 @@ def _rest_held_by(placing: Placing, tallies: Sequence[Tally]) -> str:
 
 
 def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle, *, fewer: int = 0) -> tuple[str, str]:
-    """`all 8 devices of class x`, and the verb for it. fewer: so many of them do not count."""
+    """`all 8 devices of class x`, and the verb for it. fewer: how many of them do not count."""
     found = wanted.found
     number = found.count(obstacle) - fewer
     accepted = _accepted(wanted)
@@ -693,7 +764,7 @@ def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle, *, fewer: int
     if accepted == 1:
         every = "the only device"
         tally = found.of(obstacle)[0]
-        # Devices of the network are on no node.
+        # Network-attached devices are on no node.
         entries = placing.what_if.claims.inventory.devices_named(device_id(tally.devices[0]))
         of_a_node = any(entry.slice.spec.node_name is not None for entry in entries)
         where = f"on node {next(iter(tally.nodes))}" if of_a_node else f"of pool {device_id(tally.devices[0]).pool}"
@@ -710,7 +781,7 @@ def _subject(placing: Placing, wanted: Wanted, obstacle: Obstacle, *, fewer: int
 
 
 def _holders(placing: Placing, wanted: Wanted) -> str:
-    """Who has the devices: pods, and those of the gang that is being placed."""
+    """Who holds the devices: pods, including those of the gang that is being placed."""
     assert placing.survey is not None
     what_if, pod = placing.what_if, placing.pod
     names = {claim for tally in wanted.found.of(Obstacle.IN_USE) for claim in tally.claims}
@@ -721,13 +792,15 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     found = [possessor(what_if, claim) for name in others if (claim := find_claim(what_if, name)) is not None]
     found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
     text = holders_text(found, len(names) - len(own) - len(others))
+    forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
+    text += f" ({forgotten.text})" if forgotten is not None else ""
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
     group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
     return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)
 
 
 def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate]) -> str:
-    """For claims from a template that is configured to share devices: each pod gets a device of its own all the same."""
+    """For claims from a template with a sharing configuration: each pod still gets its own device."""
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     strategy = holders.sharing_strategy(wanted.claim)
     if not strategy or place is None or place.kind != "ResourceClaimTemplate":
@@ -740,7 +813,7 @@ def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate
 
 
 def _largest(placing: Placing, wanted: Wanted) -> NodeInfo | None:
-    """A node that would do if it were empty."""
+    """A node that would fit if it were empty."""
     found = wanted.found.nodes
     return placing.what_if.cluster.nodes.get(max(found, key=lambda name: found[name].in_class, default=""))
 
@@ -785,7 +858,7 @@ def _together(placing: Placing) -> Diagnosis:
 
 
 def _all_of_unsure_pool(placing: Placing, request: str, driver: str, name: str) -> Diagnosis:
-    """A request for all devices while a pool that the nodes see is not complete or not valid: upstream refuses it, whatever is in
+    """A request for all devices while a visible pool is incomplete or invalid: upstream refuses it, whatever is in
     the pool."""
     pool = drivers.Pool.find(placing.what_if, driver, name)
     wanted = next((each for each in placing.wanted if each.leaf.name == request), placing.wanted[0])
@@ -801,7 +874,7 @@ def _all_of_unsure_pool(placing: Placing, request: str, driver: str, name: str) 
 
 def _over_limit(placing: Placing, claim: str, asked: int, most: int) -> Diagnosis:
     """More devices than one claim can have."""
-    text = f"claim {claim} asks for {asked} devices, and one claim can have {most} at most"
+    text = f"claim {claim} asks for {asked} devices, but a claim can have at most {most}"
     candidates: list[Candidate] = []
     for wanted in placing.wanted:
         place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
@@ -813,7 +886,7 @@ def _over_limit(placing: Placing, claim: str, asked: int, most: int) -> Diagnosi
 
 
 def _asked_twice(placing: Placing, node: str) -> Diagnosis | None:
-    """A pod that has a claim for devices of a class, and asks for the extended resource of the same class, too."""
+    """A pod that has a claim for devices of a class and also asks for the extended resource of that class."""
     for wanted in placing.wanted:
         resource = placing.resource_of(wanted)
         rivals = [
@@ -833,7 +906,7 @@ def _asked_twice(placing: Placing, node: str) -> Diagnosis | None:
 
 
 def _too_few_for_all(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str:
-    """Requests that want the same devices, where no node has enough of them for all; empty if something else is wrong."""
+    """Requests that compete for the same devices, of which no node has enough; empty if something else is wrong."""
     found = [_COMPETE.fullmatch(reason.together) for reason in reasons]
     numbers = {(each["there"], each["needed"]) for each in found if each is not None}
     if len(numbers) != 1 or not all(found) or len(reasons) != len(placing.wanted):
@@ -865,7 +938,7 @@ def _different(placing: Placing, node: str, attribute: str) -> int:
 
 
 def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str:
-    """What keeps requests apart on a node, in a sentence for each that differs."""
+    """Why requests cannot be met together on a node, a sentence for each distinct reason."""
     found = [VALUES.fullmatch(reason.together) for reason in reasons]
     rules = {(each["rule"], each["attribute"]) for each in found if each is not None}
     if len(rules) == 1 and all(found):
@@ -881,7 +954,8 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
     lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
     if lacking:
         request, attribute = lacking[0]
-        return f"the devices for request {request} have no attribute {attribute}, which a constraint of the claim needs"
+        instead = _same_short_name(placing, request, attribute)
+        return f"the devices for request {request} have no attribute {attribute}{instead}, which a constraint of the claim needs"
     lists = next((reason.together for reason in reasons if _LISTS in reason.together), "")
     if lists:
         return f"a constraint of the claim cannot hold: {lists}"
@@ -889,11 +963,30 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
     for reason in reasons:
         texts.setdefault(reason.together, []).append(reason.request)
     parts = [f"for {named('request', requests)}, {text}" for text, requests in texts.items()]
-    return f"no node has devices that go together: on node {node}, {'; '.join(parts)}"
+    return f"no node has devices that fit together: on node {node}, {'; '.join(parts)}"
+
+
+def _same_short_name(placing: Placing, request: str, attribute: str) -> str:
+    """What devices call an attribute that they do not have under the name that is asked for; empty if they have nothing like it."""
+    wanted = next((each for each in placing.wanted if request in (each.leaf.full_name, each.leaf.name)), None)
+    class_ = placing.what_if.get(api.DeviceClass, wanted.class_name) if wanted is not None else None
+    expected = expected_drivers(class_)
+    short = attribute.rpartition("/")[2]
+    names = sorted(
+        {
+            name
+            for slice_ in placing.what_if.all(api.ResourceSlice)
+            if slice_.spec.driver in expected
+            for device in (slice_.spec.devices or ())[:1]
+            for name in device.attributes
+            if name.rpartition("/")[2] == short
+        }
+    )
+    return f" (they have {listed(names)})" if names else ""
 
 
 def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
-    """Other values of an attribute that devices of a node have which are in use, and by whom; empty if there are none."""
+    """Other values of an attribute that devices in use on a node have, and their holders; empty if there are none."""
     assert placing.survey is not None
     held: dict[str, list[str]] = {}
     for reason in placing.survey.on_node(placing.what_if.cluster.nodes[node]):
@@ -914,7 +1007,7 @@ def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
 
 
 def _on_others(placing: Placing, node: str) -> str:
-    """The same of the other nodes that come as close, if they are few."""
+    """The same for the other nodes that come as close, if they are few."""
     assert placing.survey is not None
     others = [info for info in placing.nearest if info.name != node]
     texts: dict[str, list[str]] = {}
@@ -932,12 +1025,17 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
         place = place_of_claim(placing.what_if, placing.pod, claim)
         if place is None:
             continue
+        classes = [each.class_name for each in placing.wanted if each.claim is claim]
+        known = [placing.what_if.get(api.DeviceClass, name) for name in dict.fromkeys(classes)]
+        candidates += requests.other_attribute(placing.what_if, place, claim, known)
         candidates += requests.fewer_constraints(place, claim)
         for wanted in placing.wanted:
             if wanted.claim is claim:
-                candidates += requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                # The devices that are there would be enough: to ask for fewer comes last.
+                fewer = requests.lower_count(place, wanted, range(1, wanted.leaf.count))
+                candidates += [replace(each, rank=Rank.DROP + 1) for each in fewer]
     for wanted in placing.wanted:
-        # Who can go elsewhere does so before anybody gives up a wish.
+        # Moving a pod that fits elsewhere comes before relaxing a request.
         candidates += [
             replace(each, rank=Rank.RELAX - 1) if holders.FITS_TOO in each.text else each
             for each in holders.freed(placing.what_if, placing.pod, wanted)
@@ -946,7 +1044,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
 
 
 def _taken_elsewhere(placing: Placing, wanted: Wanted, names: Sequence[str]) -> str:
-    """Who has the devices for a request on other nodes; empty if nobody has."""
+    """Who holds the devices for a request on other nodes; empty if no one does."""
     others = [name for name, found in wanted.found.nodes.items() if found.count(Obstacle.IN_USE) and name not in names]
     who = users_on(placing, wanted, others)
     return f" (on {named('node', others)} in use by {named('pod', who)})" if who else ""

@@ -1,4 +1,4 @@
-"""The pods of a driver. No object says which they are; names, labels and images do."""
+"""Finds the pods of a driver by names, labels and images, because no object lists them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.daemons import lacking_labels, left_out
 from allot.core.advice.explain.events import events_of
-from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
@@ -25,28 +24,6 @@ _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
 _DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
 _WORD = re.compile(r"[^a-z]+")
-_WORD_MIN = 4
-# Of names of drivers and conditions: they say nothing about who is meant.
-_COMMON_WORDS = _DEVICE_WORDS | frozenset(
-    (
-        "",
-        "com",
-        "io",
-        "org",
-        "net",
-        "dev",
-        "k8s",
-        "kubernetes",
-        "example",
-        "driver",
-        "device",
-        "devices",
-        "resource",
-        "ready",
-        "attached",
-        "available",
-    )
-)
 _POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
@@ -54,7 +31,7 @@ _WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: 
 
 
 class FailingPod(NamedTuple):
-    """A pod of a driver that does not run. text: to be read behind a colon."""
+    """A pod of a driver that does not run. text: phrased to follow a colon."""
 
     node: str
     text: str
@@ -79,8 +56,13 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
     return found
 
 
+def plugins(what_if: WhatIfCluster, driver: str, node: str) -> list[core_v1.Pod]:
+    """The pods that look like a driver's kubelet plugin on a node."""
+    return [pod for pod in what_if.all(core_v1.Pod) if pod.spec.node_name == node and _is_of_driver(pod, driver)]
+
+
 def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
-    """The DaemonSet of a driver that has no pods: they are refused, or no node is one for it; None if it has some."""
+    """The DaemonSet of a driver that has no pods, because they are refused or no node matches; None if it has some."""
     nodes = [info.node for info in what_if.cluster.nodes.values()]
     for set_, placement in _daemon_sets(what_if, driver):
         name, metadata = f"DaemonSet {full_name(set_)}", set_.metadata
@@ -91,9 +73,9 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
         refused = _refusal(what_if, set_)
         if refused:
             advice = creation_advice(what_if, "DaemonSet", metadata, refused)
-            fix = advice[0] if advice else f"see to what the API server says of {name}"
+            fix = advice[0] if advice else f"fix what the API server refuses for {name}"
             if _POD_SECURITY in refused:
-                # A driver has to do with its host.
+                # A driver needs access to its host.
                 fix = f"label namespace {metadata.namespace} with pod-security.kubernetes.io/enforce=privileged, as drivers need"
             return FailingPod("", f"the pods of {name} cannot be created: {refused}", fix)
         reasons = [next(iter(left_out(placement, node)), "") for node in nodes]
@@ -104,12 +86,12 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
                 if labels
                 else f"let {name} run on the nodes that have the hardware"
             )
-            return FailingPod("", f"{name} leaves out every node, as one {reasons[0]}", fix)
+            return FailingPod("", f"{name} skips every node: each {reasons[0]}", fix)
     return None
 
 
 def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
-    """What the API server said last against the pods of a DaemonSet."""
+    """Why the API server last refused the pods of a DaemonSet."""
     events = [
         event
         for event in what_if.all(observed_v1.Event)
@@ -123,7 +105,7 @@ def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
 
 
 def _waiting(pod: core_v1.Pod) -> FailingPod | None:
-    """A pod of a driver that has no node of its own yet: it is for one node, and does not fit there."""
+    """A pending pod of a driver: it is meant for one node and does not fit there."""
     refused = next((each for each in pod.status.conditions if each.reason == "Unschedulable"), None)
     if pod.spec.node_name or refused is None:
         return None
@@ -137,33 +119,13 @@ def _waiting(pod: core_v1.Pod) -> FailingPod | None:
     )
 
 
-def failing_controllers(what_if: WhatIfCluster, driver: str, conditions: Sequence[str]) -> list[FailingPod]:
-    """What is wrong with pods that seem to make devices of a driver ready: their names, or those of their namespaces, have a word of the
-    driver's name or of the conditions that they are to set."""
-    words = {word for text in (driver, *conditions) for word in _WORD.split(text.lower())} - _COMMON_WORDS
-    words -= {driver.split(".")[-2]} if "." in driver else set()
-    found = failing(what_if, driver, controllers=True)
-    for pod in what_if.all(core_v1.Pod):
-        maker = controller_of(pod)
-        if maker is None or not words & {
-            word for word in _WORD.split(full_name(pod).lower()) if len(word) >= _WORD_MIN
-        }:
-            continue
-        trouble = container_trouble(what_if, pod)
-        if trouble is not None:
-            advice = trouble.advice[0] if trouble.advice else "see what it says"
-            fix = f"fix pod {full_name(pod)}, which has to make the devices ready: {advice}"
-            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", fix))
-    return found
-
-
 def failing_text(found: Sequence[FailingPod]) -> str:
-    """What is wrong with pods, to be read behind a colon; empty if nothing is."""
+    """What is wrong with pods, phrased to follow a colon; empty if nothing is."""
     return listed([each.text for each in found], _SHOWN_MAX)
 
 
 def complaint(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | None:
-    """What was said last of a pod of a driver that runs on a node and is not ready; None if nothing was."""
+    """The last report about a driver's pod that runs on a node and is not ready; None if there is none."""
     for pod in what_if.all(core_v1.Pod):
         if pod.spec.node_name != node or not _is_of_driver(pod, driver):
             continue
@@ -178,14 +140,14 @@ def complaint(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | No
             text = f'admission webhook "{name}" refuses what pod {full_name(pod)} publishes: {why}'
             return FailingPod(node, text, f"fix what admission webhook {name} refuses ({why})")
         advice = (
-            f"see to pod {full_name(pod)} on node {node}: kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
+            f"check pod {full_name(pod)} on node {node}: kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
         )
         return FailingPod(node, f"pod {full_name(pod)} is not ready ({said})", advice)
     return None
 
 
 def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | None:
-    """The DaemonSet of a driver that leaves a node out; None if none does."""
+    """The DaemonSet of a driver that skips a node; None if none does."""
     info = what_if.cluster.nodes.get(node)
     for set_, placement in _daemon_sets(what_if, driver) if info is not None else ():
         assert info is not None
@@ -193,12 +155,12 @@ def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | N
             name = f"DaemonSet {full_name(set_)}"
             labels = lacking_labels(placement, info.node)
             advice = f"label node {node} with {', '.join(labels)}" if labels else f"let {name} run on node {node}"
-            return FailingPod(node, f"{name} leaves the node out, as one {why}", advice)
+            return FailingPod(node, f"{name} skips the node: it {why}", advice)
     return None
 
 
 def left_out_with_devices(what_if: WhatIfCluster, driver: str) -> list[FailingPod]:
-    """Nodes that a driver's DaemonSet leaves out although their names and labels say that they have devices: such as somebody has just
+    """Nodes that a driver's DaemonSet skips although their names and labels suggest that they have devices, for example nodes just
     added."""
     found = []
     for info in what_if.cluster.nodes.values():
@@ -213,7 +175,7 @@ def _publishes(what_if: WhatIfCluster, driver: str, node: str) -> bool:
 
 
 def has_device_words(node: core_v1.Node) -> bool:
-    """Whether the name or a label of a node says that it has devices."""
+    """Whether the name or a label of a node suggests that it has devices."""
     names = (node.metadata.name, *(key.rpartition("/")[2] for key in node.metadata.labels))
     return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names)
 
@@ -243,7 +205,7 @@ def _is_of_driver(pod: core_v1.Pod, driver: str, *, controllers: bool = False) -
 
 
 def _is_about(driver: str, texts: Sequence[str]) -> bool:
-    """Whether names have the driver's in them, or its vendor's and the word for a driver."""
+    """Whether names contain the driver's name, or its vendor's and the word for a driver."""
     text = " ".join(texts).lower()
     labels = driver.split(".")
     vendor = labels[-2] if len(labels) > 1 else driver

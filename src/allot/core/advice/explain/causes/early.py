@@ -1,4 +1,4 @@
-"""Causes that the scheduler's filters never see: gates, schedulers that do not exist, groups that are not complete."""
+"""Causes before the scheduler's filters: gates, missing schedulers, incomplete groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, controller_of
@@ -35,7 +36,7 @@ from allot.core.scheduling import (
     minimum_of,
 )
 
-# Who sets gates to keep pods in a queue, by what their names have in them. To remove one is to jump the queue.
+# Queue managers, by a part of the gate's name. Removing their gate by hand would jump the queue.
 _GROUP_PLUGINS = frozenset((GANG_SCHEDULING, *(dialect.plugin for dialect in DIALECTS)))
 _QUEUE_MANAGERS = {
     "kueue.x-k8s.io/": KUEUE,
@@ -44,14 +45,15 @@ _QUEUE_MANAGERS = {
     "yunikorn.apache.org/": "YuniKorn",
     "codeflare.dev/": "AppWrapper",
 }
-# Events that only schedulers write; and how alike a misspelt scheduler's name is: "my-scheduler" is not "default-scheduler".
+# Events that only schedulers write; and how similar a misspelt scheduler's name must be: "my-scheduler" is not "default-scheduler".
 _SCHEDULERS_REASONS = ("Scheduled", "FailedScheduling", "Unschedulable", "Preempted")
 _SAME_SCHEDULER_MIN = 0.85
+_SHORT_MAX = 3
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """Why the scheduler does not look at a pod; None if it does, or if only another pod of its gang is in the way. Whether it
-    does is what the scheduler's own gates say; here are only the words."""
+    """Why the scheduler does not consider a pod; None if it does, or if only another pod of its gang is in the way. The scheduler's
+    own gates decide; this module only words it."""
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None:
         return _being_deleted(pod)
@@ -93,16 +95,23 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     if queued:
         return _in_queue(what_if, pod, next(iter(queued.values())), gates)
     them = "it" if len(names) == 1 else "them"
-    text = f"it has {gates}, which the component that set {them} has not removed yet"
     remove = patch_of(
         "Pod", pod.metadata.name, {"op": "remove", "path": "/spec/schedulingGates"}, namespace=pod.metadata.namespace
     )
+    keeper = idle_keeper(what_if, names, f"removes the {'gate' if len(names) == 1 else 'gates'}")
+    if keeper is not None:
+        # What it waits for may be half done: by hand only if no one else does it.
+        again = Candidate(rank=Rank.FIX, text=keeper.advice, patches=(remove,))
+        by_hand = f"remove {gates} from the pod by hand, if what it waits for is done"
+        text = f"it has {gates}, and {keeper.text}"
+        return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(again,), advice=(by_hand,))
+    text = f"it has {gates}, which the component that set {them} has not removed yet"
     candidate = Candidate(rank=Rank.FIX, text=f"remove {gates} from the pod", patches=(remove,))
     return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
 
 
 def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str) -> Diagnosis:
-    """A pod that its queue manager has not let go. To remove its gate by hand is to jump the queue."""
+    """A pod that its queue manager has not released. Removing its gate by hand would jump the queue."""
     if manager != KUEUE:
         text = f"{manager} has not admitted it yet ({gates})"
         advice = f"ask {manager} why: its queue has no quota left, is stopped, or does not exist"
@@ -115,7 +124,7 @@ def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str
 
 
 def _schedulers(what_if: WhatIfCluster) -> list[str]:
-    """Schedulers that have done something, and the usual one."""
+    """Schedulers that have left a trace, and the default one."""
     reported = {
         event.reporting_component for event in what_if.all(observed_v1.Event) if event.reason in _SCHEDULERS_REASONS
     }
@@ -129,7 +138,7 @@ def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     names = dict.fromkeys((meant or DEFAULT_SCHEDULER, DEFAULT_SCHEDULER))
     hint = f' (did you mean "{meant}"?)' if meant is not None else ""
     text = (
-        f'its spec.schedulerName is "{name}", and no scheduler of that name is seen in this cluster: it has placed no pod and '
+        f'its spec.schedulerName is "{name}", but no scheduler of that name is known in this cluster: it has placed no pod and '
         f"written no event{hint}"
     )
     return Diagnosis(
@@ -234,7 +243,7 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
 
 
 class _Astray(NamedTuple):
-    """A pod that belongs to a group by all but the name that it gives. patch: with the right one."""
+    """A pod that seems to belong to a group but misspells its name. patch: sets the right one."""
 
     pod: core_v1.Pod
     label: str
@@ -248,7 +257,7 @@ class _Astray(NamedTuple):
 
 
 def _astray(what_if: WhatIfCluster, namespace: str, name: str, dialect: Dialect | None) -> _Astray | None:
-    """A pod of the namespace that names a group which does not exist, and whose name is like this one's."""
+    """A pod of the namespace that names a missing group with a similar name."""
     for pod in what_if.all(core_v1.Pod):
         key = what_if.cluster.membership.key(pod) if pod.metadata.namespace == namespace else ""
         written = key.partition("/")[2].rpartition(":")[2]
@@ -261,7 +270,7 @@ def _astray(what_if: WhatIfCluster, namespace: str, name: str, dialect: Dialect 
 
 
 def _renamed_group(pod: core_v1.Pod, written: str, name: str) -> _Astray | None:
-    """A pod that names another group; None if it is not seen where it says so."""
+    """A pod that names another group; None if it is unclear where it does."""
     metadata = pod.metadata
     for member, words in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         label = next((label for label, value in words.items() if value == written and "group" in label), None)
@@ -276,13 +285,33 @@ def _renamed_group(pod: core_v1.Pod, written: str, name: str) -> _Astray | None:
 
 
 def _tree_incomplete(what_if: WhatIfCluster, group: PodGroup) -> Diagnosis:
-    """A group of groups that is not there, or has too few groups with enough pods."""
+    """A CompositePodGroup that does not exist, or has too few groups with enough pods."""
     namespace, parent = group.metadata.namespace, group.spec.parent_composite_pod_group_name or ""
     if what_if.get(CompositePodGroup, parent, namespace) is None:
         text = f"its PodGroup belongs to CompositePodGroup {namespace}/{parent}, which does not exist"
         return Diagnosis(reason=Reason.GROUP_MISSING, text=text)
     text = f"CompositePodGroup {namespace}/{parent} has too few groups whose pods all exist"
-    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    short = _short_of_pods(what_if, namespace, parent)
+    if not short:
+        return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=("create the missing groups and pods",))
+    parts = [f"PodGroup {name} has {there} of {minimum} pods" for name, there, minimum in short]
+    text = f"CompositePodGroup {namespace}/{parent} starts its groups together, and {joined(parts[:_SHORT_MAX])}"
+    name, there, minimum = short[0]
+    lacking = minimum - there
+    advice = f"create {lacking} more {'pod' if lacking == 1 else 'pods'} of PodGroup {name}"
+    return Diagnosis(reason=Reason.GROUP_INCOMPLETE, text=text, advice=(advice,))
+
+
+def _short_of_pods(what_if: WhatIfCluster, namespace: str, parent: str) -> list[tuple[str, int, int]]:
+    """Groups of a composite group that have fewer pods than they need: name, how many there are, how many are needed."""
+    found = []
+    for group in what_if.all(PodGroup):
+        if (group.metadata.namespace, group.spec.parent_composite_pod_group_name) != (namespace, parent):
+            continue
+        there = [pod for pod in _members(what_if, namespace, group.metadata.name) if pod.status.phase not in FINISHED]
+        if len(there) < minimum_of(group):
+            found.append((group.metadata.name, len(there), minimum_of(group)))
+    return sorted(found)
 
 
 def _how_over(pods: Sequence[core_v1.Pod]) -> str:
@@ -294,7 +323,7 @@ def _how_over(pods: Sequence[core_v1.Pod]) -> str:
 
 
 def _made_again(over: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate]:
-    """Pods that have ended, made anew."""
+    """Ended pods, recreated."""
     some = [pod for pod in over if pod.status.phase in FINISHED][:lacking]
     if not some or len(some) < lacking:
         return
@@ -314,7 +343,7 @@ def _made_again(over: Sequence[core_v1.Pod], lacking: int) -> Iterator[Candidate
 
 
 class _Maker(NamedTuple):
-    """A workload that makes all pods of a gang. many: how many it is to make; field: where it says so."""
+    """A workload that creates all pods of a gang. many: how many it creates; field: the field with that number."""
 
     kind: str
     name: str
@@ -323,17 +352,17 @@ class _Maker(NamedTuple):
 
     @property
     def text(self) -> str:
-        """How many it makes."""
-        return f"{self.kind} {self.name}, which makes them, has {self.field} {self.many}"
+        """How many it creates."""
+        return f"{self.kind} {self.name}, which creates them, has {self.field} {self.many}"
 
     def more(self, minimum: int) -> str:
-        """What to do so that it makes enough."""
+        """How to make it create enough."""
         fields = "parallelism and completions" if self.kind == "Job" else self.field
         return f"raise {fields} of {self.kind} {self.name} to {minimum}"
 
 
 def _maker(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> _Maker | None:
-    """Who makes the pods of a gang, and no more of them; None if nobody does, or several do."""
+    """The one workload that creates the pods of a gang but no more of them; None if there is none, or several."""
     makers = {(maker.kind, maker.name) for pod in members if (maker := controller_of(pod)) is not None}
     namespace = members[0].metadata.namespace if members else ""
     for kind, name in makers if len(makers) == 1 else ():
@@ -348,7 +377,7 @@ def _maker(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> _Maker | N
 
 
 def _made_anew(members: Sequence[core_v1.Pod], lacking: int, how: str = "") -> Iterator[Candidate]:
-    """More pods like one that is there: whoever makes them has made too few. how: what makes it make more."""
+    """More pods like an existing one. how: what makes their workload create more."""
     like = next((pod for pod in members if pod.status.phase not in FINISHED and not pod.spec.node_name), None)
     if like is None or any(entry.resource_claim_name for entry in like.spec.resource_claims):
         return
@@ -364,14 +393,14 @@ def _made_anew(members: Sequence[core_v1.Pod], lacking: int, how: str = "") -> I
 
 
 def minimum_path(group: PodGroup) -> tuple[str, str]:
-    """Where a group says how many of its pods it needs at once, and what it calls that."""
+    """Where a group says how many pods it needs at once, and the name of that field."""
     if isinstance(group, ForeignGroup):
         return "/spec/minMember", "minMember"
     return "/spec/schedulingPolicy/gang/minCount", "minCount"
 
 
 def _stopped_by_quota(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> Diagnosis | None:
-    """A quota that keeps those who make the pods from making more of them; None if it has room by now."""
+    """A quota that prevents the creation of more pods; None if it has room by now."""
     makers = {owner.uid for pod in members for owner in pod.metadata.owner_references}
     for event in what_if.all(observed_v1.Event):
         found = QUOTA.search(event.message) if event.involved_object.uid in makers else None
@@ -424,7 +453,7 @@ def _new_group(what_if: WhatIfCluster, namespace: str, name: str) -> Iterator[Ca
 
 
 def unequal_priority(group: PodGroup, pods: Sequence[core_v1.Pod]) -> Diagnosis | None:
-    """A group whose priority its pods do not have: the scheduler refuses it as a whole."""
+    """A group whose priority differs from its pods': the scheduler refuses it as a whole."""
     wanted = group.spec.priority or 0
     others = [pod for pod in pods if (pod.spec.priority or 0) != wanted]
     if not others:

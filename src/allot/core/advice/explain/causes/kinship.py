@@ -1,4 +1,4 @@
-"""Devices that pods of the same kind have: other replicas, or those that an update is about to replace."""
+"""Devices held by related pods: other replicas, or those that an update is about to replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.core.model.apps_v1 import ReplicaSet
 
 
 def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:
-    """What the pods that hold devices have to do with the one that waits: others of its controller, or of the one before."""
+    """How the holders of devices relate to the waiting pod: pods of its controller, or of its predecessor."""
     own = controller_of(pod)
     if own is None or not users:
         return ""
@@ -24,7 +24,7 @@ def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Po
 
 
 def deployment_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """The Deployment that a pod is of; empty if that is not known."""
+    """The Deployment of a pod; empty if unknown."""
     maker = controller_of(pod)
     made_by = what_if.get(ReplicaSet, maker.name, pod.metadata.namespace) if maker is not None else None
     owners = made_by.metadata.owner_references if made_by is not None else ()
@@ -32,7 +32,7 @@ def deployment_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 
 def kin_advice(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> tuple[str, ...]:
-    """What can be done where the pods of one's own kind have the devices."""
+    """Remedies if related pods hold the devices."""
     own = controller_of(pod)
     name = deployment_of(what_if, pod)
     if own is None:

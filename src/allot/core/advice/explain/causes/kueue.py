@@ -1,4 +1,4 @@
-"""Pods and Jobs that Kueue keeps back. It lifts its gates and suspensions itself: to do so by hand is to jump the queue."""
+"""Pods and Jobs that Kueue holds back. It removes its gates and suspensions itself: doing so by hand would jump the queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported u
 
 
 class Held(NamedTuple):
-    """Why a queue manager keeps something back. text: to be read behind a colon; empty if it has not said."""
+    """Why a queue manager holds something back. text: phrased to follow a colon; empty if it gives no reason."""
 
     text: str
     advice: str
@@ -39,7 +39,7 @@ def queue_of(metadata: ObjectMeta) -> str:
 
 
 def workload_of(what_if: WhatIfCluster, metadata: ObjectMeta) -> observed_v1.KueueWorkload | None:
-    """What stands for a pod or Job in Kueue's queue."""
+    """The Workload that represents a pod or Job in Kueue's queue."""
     group = metadata.labels.get(_QUEUED_GROUP_LABEL, "")
     for workload in what_if.all(observed_v1.KueueWorkload):
         owners = {owner.uid for owner in workload.metadata.owner_references}
@@ -76,7 +76,7 @@ def _no_queue(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, name: str
     namespace = metadata.namespace
     queues = what_if.all(observed_v1.LocalQueue)
     known = sorted(each.metadata.name for each in queues if each.metadata.namespace == namespace)
-    # A dump without a single queue was made by somebody who left them out.
+    # A dump without a single queue was probably taken without them.
     if not name or name in known or not queues or observed_v1.LocalQueue in what_if.unread:
         return None
     meant = nearest(name, known) or (known[0] if len(known) == 1 else None)
@@ -98,7 +98,7 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
         meant = nearest(of, [each.metadata.name for each in queues])
         there = f" (did you mean {meant}?)" if meant is not None else ""
         advice = f"set clusterQueue: {meant} in LocalQueue {namespace}/{name}" if meant else f"create ClusterQueue {of}"
-        return Held(f"LocalQueue {namespace}/{name} leads to ClusterQueue {of}, which does not exist{there}", advice)
+        return Held(f"LocalQueue {namespace}/{name} points to ClusterQueue {of}, which does not exist{there}", advice)
     for what, queue in ((f"ClusterQueue {of}", found), (f"LocalQueue {namespace}/{name}", local)):
         if queue is None:
             continue
@@ -113,7 +113,7 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
 
 
 def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None) -> Held | None:
-    """A workload that is switched off, whose checks are not ready, or that was evicted and has to wait."""
+    """A workload that is deactivated, whose checks are not ready, or that was evicted and must wait."""
     if workload is None:
         return None
     metadata, status = workload.metadata, workload.status
@@ -125,16 +125,16 @@ def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | Non
         again = (
             f"kubectl patch workloads.kueue.x-k8s.io {metadata.name} -n {metadata.namespace} --type merge -p '{patch}'"
         )
-        return Held(f"its {named} is switched off (spec.active: false){why}", f"{again}, when that is fixed")
+        return Held(f"its {named} is deactivated (spec.active: false){why}", f"{again}, when that is fixed")
     for check in status.admission_checks:
         if check.state != "Ready":
             said = f": {one_line(check.message)}" if check.message else ""
-            advice = f"see what the controller of AdmissionCheck {check.name} says of {named}"
+            advice = f"see the log of the controller of AdmissionCheck {check.name} about {named}"
             return Held(f"AdmissionCheck {check.name} is {check.state or 'Pending'}{said}", advice)
     later = status.requeue_state.requeue_at if status.requeue_state is not None else None
     if later and _is_to_come(what_if, later):
         return Held(
-            f"it was evicted{why}, and is tried again at {later}", "see why its pods did not become ready in time"
+            f"it was evicted{why}, and is retried at {later}", "check why its pods did not become ready in time"
         )
     return None
 
@@ -167,7 +167,7 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
 
 
 def _without_unsupported(template: str, what: str) -> str:
-    """How a template asks for devices so that Kueue can count them."""
+    """How a template must ask for devices so that Kueue can count them."""
     if "FirstAvailable" in what:
         return (
             f"ask for one kind of devices with exactly instead of firstAvailable in {template}, or run it without Kueue"
@@ -178,7 +178,7 @@ def _without_unsupported(template: str, what: str) -> str:
 
 
 def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> Held | None:
-    """What Kueue says of a quota, with the numbers of the ClusterQueue; None if they are not known."""
+    """Kueue's message about a quota, with the numbers of the ClusterQueue; None if they are unknown."""
     local = what_if.get(observed_v1.LocalQueue, name, namespace)
     found = what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
     short = _INSUFFICIENT.search(said)
@@ -207,7 +207,7 @@ def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> He
     left = max(quotas[0].nano - used[0].nano, 0)
     queue, form = f"ClusterQueue {found.metadata.name}", quotas[0].format
     wanted = Quantity.from_nano(left + more.nano, form)
-    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are taken, and it needs {wanted}"
+    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are in use, and it needs {wanted}"
     enough = Quantity.from_nano(max(quotas[0].nano, used[0].nano) + more.nano, form)
     return Held(text, f"raise nominalQuota of {resource} in {queue} to {enough}, or wait until others of the queue end")
 

@@ -1,4 +1,4 @@
-"""Pods that have a node: why they do not run yet, and what they have if they do."""
+"""Pods with a node: why they do not run yet, and which devices they have if they do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, waits_for_domain
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.probes import probe_trouble
 from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.causes.tainted import evicting_taint
@@ -26,13 +27,13 @@ from allot.core.model import resource_v1 as api
 _UNHEALTHY = "Unhealthy"
 _RESIZE_PENDING, _RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 _READY = ("Ready", "Healthy")
-# What a kubelet and drivers say before they come to the point.
+# Prefixes in messages of kubelets and drivers.
 _PREFIXES = re.compile(
     r"^(?:Failed to prepare dynamic resources|prepare dynamic resources|preparing devices|NodePrepareResources failed for "
     r"(?:ResourceClaim |claim )?\S+|error preparing devices for claim(?: \S+)?|failed to (?:decode|prepare) (?:config|devices)): "
 )
 _UNKNOWN_FIELD = re.compile(r'unknown field "(?P<path>[^"]+)"')
-# Fields of NVIDIA's opaque configurations, for whoever misspells one.
+# Fields of NVIDIA's opaque configurations, to correct misspellings.
 _CONFIG_FIELDS = (
     "sharing",
     "strategy",
@@ -49,7 +50,7 @@ _CONFIG_FIELDS = (
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 _SAME_NAME = re.compile(r"old ResourceClaim with same name (?P<claim>\S+) and different UID (?P<uid>\S+) still exists")
 _UNPREPARE = re.compile(r"NodeUnprepareResources|unprepar")
-# What a kubelet is told that is too old, or too new, for the API server.
+# The answer to a kubelet that is too old, or too new, for the API server.
 _NOT_SERVED = "the server could not find the requested resource"
 _STRATEGY = re.compile(r"unknown GPU sharing strategy: (?P<strategy>\w+)")
 # Feature gates of NVIDIA's driver without which it does not know a strategy.
@@ -57,7 +58,7 @@ _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
 def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    """Why a pod that has a node does not run. What its containers are like now counts for more than what was reported once."""
+    """Why a pod with a node does not run. The current state of its containers outweighs old events."""
     found = trouble(what_if, pod) or _unallocated(what_if, pod) or waits_for_domain(what_if, pod)
     if found is not None:
         return found
@@ -72,9 +73,9 @@ def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
 
 
 def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    """What keeps a pod that has been deleted. text: to be read behind its node."""
+    """What keeps a deleted pod. text: phrased to follow its node."""
     metadata = pod.metadata
-    text = f"is terminating since {metadata.deletion_timestamp}"
+    text = f"has been terminating since {metadata.deletion_timestamp}"
     away = _node_away(what_if, pod)
     if away is not None:
         force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, if the node is off for good"
@@ -82,13 +83,11 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         ways = away.advice if gone else (*away.advice[:1], force)
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=ways)
     if metadata.finalizers:
-        finalizers = named("finalizer", metadata.finalizers)
-        advice = f"check {finalizers}: the component that set {'it' if len(metadata.finalizers) == 1 else 'them'} must remove it"
-        return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}, kept by {finalizers}", advice=(advice,))
+        return _kept(what_if, pod, text)
     failed = events_of(what_if, pod, "FailedKillPod")
     if failed:
         text += f": {one_line(failed[0].message)}"
-        advice = f"see the kubelet and the container runtime of node {pod.spec.node_name}"
+        advice = f"check the kubelet and the container runtime of node {pod.spec.node_name}"
         return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
     late = overdue(what_if, pod)
     if late > OVERDUE_MIN_S:
@@ -100,11 +99,25 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     )
 
 
+def _kept(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> Diagnosis:
+    """A pod whose finalizers no one removes; its containers may have ended long ago."""
+    names = pod.metadata.finalizers
+    finalizers, them = named("finalizer", names), "it" if len(names) == 1 else "them"
+    text = f"{text}, kept by {finalizers}"
+    keeper = idle_keeper(what_if, names, f"removes the {'finalizer' if len(names) == 1 else 'finalizers'}")
+    if keeper is None:
+        advice = f"check {finalizers}: the component that set {them} must remove {them}"
+        return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(advice,))
+    patch = """-p '{"metadata":{"finalizers":null}}'"""
+    by_hand = f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} {patch}, if nothing is left to do for {them}"
+    return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {keeper.text}", advice=(keeper.advice, by_hand))
+
+
 def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, late: int) -> Diagnosis:
-    """A pod that its kubelet does not let go: its claims have to be unprepared first, by drivers that run."""
+    """A pod that its kubelet cannot remove yet: running drivers must unprepare its claims first."""
     node, metadata = pod.spec.node_name, pod.metadata
     used = {used.claim: used.device.partition("/")[0] for used in devices_of(what_if, pod)}
-    force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, as a way round: its devices stay prepared on the node"
+    force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, as a workaround: its devices stay prepared on the node"
     for claim, driver in used.items():
         left_out = driver_pods.unselected(what_if, driver, node)
         failing = driver_pods.failing(what_if, driver, node) or ([left_out] if left_out is not None else [])
@@ -119,12 +132,12 @@ def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, late: int) -> Di
     return Diagnosis(
         reason=Reason.BEING_DELETED,
         text=text,
-        advice=(f"see the kubelet and the container runtime of node {node}{drivers}",),
+        advice=(f"check the kubelet and the container runtime of node {node}{drivers}",),
     )
 
 
 def resizing(pod: core_v1.Pod) -> Diagnosis | None:
-    """A change of resources that the node of a pod which runs cannot make; None if there is none."""
+    """A resize that the node of a running pod cannot apply; None if there is none."""
     for condition in pod.status.conditions:
         if condition.type not in (_RESIZE_PENDING, _RESIZE_IN_PROGRESS) or condition.status != "True":
             continue
@@ -132,10 +145,10 @@ def resizing(pod: core_v1.Pod) -> Diagnosis | None:
             continue
         said = one_line(condition.message)
         node = pod.spec.node_name
-        text = f"its new resources are not in force ({condition.reason}){f': {said}' if said else ''}"
-        advice = f"see the kubelet of node {node}"
+        text = f"its new resources have not taken effect ({condition.reason}){f': {said}' if said else ''}"
+        advice = f"check the kubelet of node {node}"
         if condition.reason == "Infeasible":
-            advice = f"ask for no more than node {node} has, or create the pod again, so that it gets a larger node"
+            advice = f"ask for no more than node {node} has, or recreate the pod, so that it gets a larger node"
         elif condition.reason == "Deferred":
             advice = f"make room on node {node}: the kubelet tries again when another pod there ends or asks for less"
         return Diagnosis(reason=Reason.RESOURCES, text=text, advice=(advice,))
@@ -150,7 +163,7 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     found = (
         _node_away(what_if, pod)
         or evicting_taint(what_if, pod)
-        or _unhealthy(pod)
+        or _unhealthy(what_if, pod)
         or _said_by_driver(what_if, pod)
         or container_trouble(what_if, pod)
     )
@@ -159,12 +172,12 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     killed = probe_trouble(what_if, pod, "Liveness", "Startup")
     if killed is None:
         return found
-    # What the kubelet kills has done nothing wrong but not to answer.
+    # A container that the kubelet kills has only failed its probe.
     return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *found.advice))
 
 
 def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A node that is gone or does not report: nobody knows how its pods are."""
+    """A node that is gone or not ready: the state of its pods is unknown."""
     name = pod.spec.node_name
     info = what_if.cluster.nodes.get(name)
     if is_stranded(what_if, pod):
@@ -175,25 +188,31 @@ def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     if ready is None or ready.status == "True":
         return None
     said = f" ({ready.message.rstrip('.')})" if ready.message else ""
-    advice = (f"see the kubelet of node {name} (kubectl describe node {name})",)
+    advice = (f"check the kubelet of node {name} (kubectl describe node {name})",)
     return Diagnosis(reason=Reason.NODE_NOT_READY, text=f"node {name} is not ready{said}", advice=advice)
 
 
-def _unhealthy(pod: core_v1.Pod) -> Diagnosis | None:
+def _device_behind(what_if: WhatIfCluster, pod: core_v1.Pod, resource_id: str) -> str:
+    """The device that a kubelet reports about: it does so by a CDI name, which ends in the device's own."""
+    used = [each.device for each in devices_of(what_if, pod)]
+    found = [each for each in used if resource_id == each or resource_id.endswith(each.rpartition("/")[2])]
+    return f"{found[0] if len(found) == 1 else resource_id} on node {pod.spec.node_name}"
+
+
+def _unhealthy(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     for status in pod.status.container_statuses:
         for part in status.allocated_resources_status:
             for health in part.resources:
                 if health.health == _UNHEALTHY:
                     said = f": {health.message}" if health.message else ""
-                    whose = part.name.replace(":", " ")
-                    text = f"device {health.resource_id} of {whose} is unhealthy{said}"
+                    text = f"device {_device_behind(what_if, pod, health.resource_id)} is unhealthy{said}"
                     advice = ("repair or reset the device, and delete the pod so that it gets another one",)
                     return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
     return None
 
 
 def _said_by_driver(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A driver that says of an allocated device that it is not ready."""
+    """A driver that reports an allocated device as not ready."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         for device in claim.status.devices if claim is not None else ():
@@ -210,7 +229,7 @@ def _said_by_driver(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | Non
 
 
 def _unallocated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A pod that got its node past the scheduler, so that nobody allocated or reserved its claims."""
+    """A pod that bypassed the scheduler, so its claims were never allocated or reserved."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None:
@@ -244,13 +263,13 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
     if unknown is not None:
         strategy = unknown["strategy"]
         gate = _STRATEGY_GATES.get(strategy)
-        why = f": the driver's feature gate {gate} is off" if gate is not None else ""
+        why = f": the driver's feature gate {gate} is disabled" if gate is not None else ""
         text = (
             f"the driver on node {node} does not know the sharing strategy {strategy} that the claim is configured with "
             f'("unknown GPU sharing strategy: {strategy}"){why}'
         )
         advice = (
-            f"turn on feature gate {gate} of the driver" if gate is not None else "use another strategy",
+            f"enable feature gate {gate} of the driver" if gate is not None else "use another strategy",
             "drop the sharing configuration from the claim",
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
@@ -273,7 +292,7 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
 
 
 def _not_unprepared(what_if: WhatIfCluster, pod: core_v1.Pod, claim: str, uid: str) -> Diagnosis:
-    """A kubelet that still has an earlier claim of the same name, which was deleted before its devices were given back."""
+    """A kubelet that still has an earlier claim of the same name, deleted before its devices were unprepared."""
     node, namespace = pod.spec.node_name, pod.metadata.namespace
     text = (
         f"the kubelet of node {node} still has an earlier ResourceClaim {namespace}/{claim} (uid {uid}), which was deleted and created "
@@ -290,14 +309,14 @@ def _not_unprepared(what_if: WhatIfCluster, pod: core_v1.Pod, claim: str, uid: s
     drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
     plugin = f"the plugin of {named('driver', drivers)}" if drivers else "the driver's plugin"
     advice = (
-        f"see the log of {plugin} on node {node}, and restart it if it hangs: the kubelet then tries again by itself",
-        "as a way round, use a claim with another name",
+        f"see the log of {plugin} on node {node}, and restart it if it hangs: the kubelet then retries by itself",
+        "as a workaround, use a claim with another name",
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 
 def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diagnosis:
-    """A kubelet that does not know the driver of a claim: its plugin fails there, or is not there at all."""
+    """A kubelet without the driver of a claim: its plugin fails there, or does not run there at all."""
     node = pod.spec.node_name
     left_out = driver_pods.unselected(what_if, driver, node)
     failing = driver_pods.failing(what_if, driver, node) or ([left_out] if left_out is not None else [])
@@ -326,12 +345,12 @@ def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) ->
     hint = f" (did you mean {meant}?)" if meant is not None and meant != field else ""
     text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{hint}"
     fix = f"write {meant} instead of {field}" if hint else f"correct or remove field {path}"
-    advice = (f"{fix}{where}, and create the pod again",)
+    advice = (f"{fix}{where}, and recreate the pod",)
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 
 def _vanished(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """Devices of the pod that their driver, which publishes others, does not publish any more."""
+    """Devices of the pod that their driver no longer publishes, although it publishes others."""
     for used in devices_of(what_if, pod):
         id_ = device_id(used.device)
         publishes = any(each.spec.driver == id_.driver for each in what_if.all(api.ResourceSlice))
@@ -343,13 +362,13 @@ def _vanished(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         )
         template = any(entry.resource_claim_template_name for entry in pod.spec.resource_claims)
         again = "" if template else f" and claim {used.claim}"
-        advice = (f"delete the pod{again}: its successor gets another device",)
+        advice = (f"delete the pod{again}: its replacement gets another device",)
         return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
     return None
 
 
 def _configurations(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
-    """Where the configuration that a driver gets comes from."""
+    """The source of the configuration that a driver gets."""
     found = []
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)

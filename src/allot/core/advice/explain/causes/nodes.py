@@ -1,4 +1,4 @@
-"""Causes that lie with nodes: devices could be had, or none are needed, but the nodes are out of reach."""
+"""Causes related to nodes: devices are available, or none are needed, but the nodes cannot be used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNSOUND = frozenset((Reason.CORDONED, Reason.NODE_TAINT, Reason.NODE_NOT_READY)
 
 
 def no_nodes(placing: Placing) -> Diagnosis:
-    """There is nothing to be placed on."""
+    """The cluster has no nodes."""
     text = "the cluster has no nodes"
     classes = _class_names(placing)
     if classes:
@@ -40,7 +40,7 @@ def no_nodes(placing: Placing) -> Diagnosis:
 
 
 def for_bare_node(placing: Placing) -> Diagnosis | None:
-    """A pod that a DaemonSet has made for a node without the devices that it asks for, where other nodes have them; None if it is none."""
+    """A DaemonSet's pod for a node without the requested devices, which other nodes have; None for any other pod."""
     maker = controller_of(placing.pod)
     home = target_node(placing.pod) if comes_back(placing.pod) else ""
     if maker is None or home not in placing.what_if.cluster.nodes or placing.survey is None:
@@ -49,27 +49,27 @@ def for_bare_node(placing: Placing) -> Diagnosis | None:
         there = {name for name, found in wanted.found.nodes.items() if found.in_class}
         if not there or home in there:
             continue
-        text = f"DaemonSet {maker.name} made it for node {home}, which has no devices of class {wanted.class_name}"
+        text = f"DaemonSet {maker.name} created it for node {home}, which has no devices of class {wanted.class_name}"
         text += _selects_all(placing, maker.name)
         label = nodes.telling_label(placing.what_if, there)
         which = f"nodeSelector {label}" if label else "a nodeSelector for nodes that have devices"
         return Diagnosis(
             reason=Reason.NO_DEVICES,
             text=text,
-            advice=(f"give DaemonSet {maker.name} {which}, so that it leaves node {home} out",),
+            advice=(f"give DaemonSet {maker.name} {which}, so that it skips node {home}",),
         )
     return None
 
 
 def _selects_all(placing: Placing, name: str) -> str:
-    """That a DaemonSet has pods on every node; empty if it selects some."""
+    """A note that a DaemonSet runs on every node; empty if it selects some."""
     found = placing.what_if.get(DaemonSet, name, placing.pod.metadata.namespace)
     try:
         placement = placement_of(found.spec.template) if found is not None and found.spec.template is not None else None
     except DecodeError:
         placement = None
     selects = placement is None or placement.node_selector or placement.required is not None or placement.node_name
-    return "" if selects else ": it selects no nodes, so it wants a pod on each"
+    return "" if selects else ": it has no node selector, so it runs a pod on every node"
 
 
 def _class_names(placing: Placing) -> list[str]:
@@ -83,7 +83,7 @@ def _class_names(placing: Placing) -> list[str]:
 
 
 def node_cause(placing: Placing) -> Diagnosis:
-    """The nodes that come closest are out of reach for reasons of their own."""
+    """The nearest nodes cannot be used for reasons of their own."""
     unknown = _unknown_resource(placing)
     if unknown is not None:
         return unknown
@@ -123,7 +123,7 @@ def node_cause(placing: Placing) -> Diagnosis:
         candidates += [
             each for wanted in placing.wanted for each in holders.freed(placing.what_if, placing.pod, wanted)
         ]
-    # One like a node that the pod cannot have for its taints would not help, and one like a broken one says little.
+    # A node like one whose taints exclude the pod would not help, and a broken one is a poor model.
     sound = [info for info in placing.nearest if not any(map(_is_unsound, placing.checks[info.name]))]
     candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
@@ -133,7 +133,7 @@ def node_cause(placing: Placing) -> Diagnosis:
 
 
 def _is_unsound(check: Check) -> bool:
-    """Whether a node is broken or kept for others. One that is about to go is like one that would do."""
+    """Whether a node is broken or reserved. One about to be removed counts as usable."""
     return check.reason in _UNSOUND and not check.is_leaving
 
 
@@ -157,7 +157,7 @@ def _these(placing: Placing) -> str:
 
 
 def _matching(placing: Placing) -> str:
-    """Nodes that the pod's selector allows, but that have no devices."""
+    """Nodes that the pod's selector allows but that have no devices."""
     names = [
         name for name, checks in placing.checks.items() if all(check.reason is not Reason.AFFINITY for check in checks)
     ]
@@ -175,7 +175,7 @@ def _matching(placing: Placing) -> str:
 
 
 def _volume_elsewhere(placing: Placing) -> str:
-    """Nodes that are out of the question because they do not reach the pod's volumes."""
+    """Nodes that cannot be used because they do not reach the pod's volumes."""
     found = {
         name: check
         for name, checks in placing.checks.items()
@@ -189,7 +189,7 @@ def _volume_elsewhere(placing: Placing) -> str:
 
 
 def _full_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
-    """Nodes that other pods do not keep the pod from, and that have too few free devices."""
+    """Nodes that other pods leave to the pod but that have too few free devices."""
     for wanted in placing.wanted:
         there = {
             name: found
@@ -205,12 +205,12 @@ def _full_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
         verb = "has" if len(there) == 1 else "have"
         who = [] if most else users_on(placing, wanted, there)
         by = f" (in use by {named('pod', who)})" if who else ""
-        return f"; {named('node', there)}, where it may go, {verb} {free}{by}"
+        return f"; {named('node', there)}, where it may run, {verb} {free}{by}"
     return _bare_elsewhere(placing, reasons)
 
 
 def _bare_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
-    """Nodes that other pods do not keep the pod from, and that have no devices at all."""
+    """Nodes that other pods leave to the pod but that have no devices at all."""
     for wanted in placing.wanted:
         names = [
             name
@@ -227,25 +227,25 @@ def _bare_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
         )
         where = f" ({listed(domains)})" if domains else ""
         verb = "has" if len(names) == 1 else "have"
-        return f"; {named('node', names)}{where}, where it may go, {verb} no devices of class {wanted.class_name}"
+        return f"; {named('node', names)}{where}, where it may run, {verb} no devices of class {wanted.class_name}"
     return ""
 
 
 def _gone_host(placing: Placing) -> str:
-    """A node that the pod asks for by its name, and that is not there."""
+    """A node that the pod selects by name and that does not exist."""
     host = placing.pod.spec.node_selector.get(HOSTNAME)
     there = {info.labels.get(HOSTNAME, info.name) for info in placing.what_if.cluster.nodes.values()}
     return f"; the cluster no longer has node {host}" if host is not None and host not in there else ""
 
 
 def _no_labels(placing: Placing) -> str:
-    """Labels that no node has, and who should have set them."""
+    """Labels that no node has, and the component that should set them."""
     found = nodes.unlabelled(placing.what_if, placing.pod)
     return "".join(f"; no node has label {key}, which {labeller} sets" for key, labeller in found.items())
 
 
 def ruled_out(placing: Placing) -> str:
-    """Nodes with free devices that do not matter because the pod itself rules them out."""
+    """Nodes with free devices that the pod itself excludes."""
     infos = placing.elsewhere
     if not infos:
         return ""
@@ -255,31 +255,50 @@ def ruled_out(placing: Placing) -> str:
     return f"; {names} {'has' if len(infos) == 1 else 'have'} free ones, but {phrases}"
 
 
+def volume_apart(placing: Placing, found: Diagnosis) -> Diagnosis | None:
+    """The pod's volume is where no devices of the wanted kind are, and these are where it is not: it is the volume that has to move.
+    None if that is not so. found: what is wrong where the volume is."""
+    if found.reason not in (Reason.SELECTOR, Reason.NOT_IN_CLASS, Reason.TOO_FEW) or not placing.elsewhere:
+        return None
+    checks = [[check for check in placing.checks[info.name] if is_wish(check)] for info in placing.elsewhere]
+    if not all(check.reason is Reason.VOLUME for each in checks for check in each):
+        return None
+    infos = placing.elsewhere
+    names = named("node", [info.name for info in infos])
+    why = volumes.node_text(placing.what_if, placing.pod, infos[0]) or checks[0][0].text
+    text = (
+        f"{names}, the {'only one' if len(infos) == 1 else 'ones'} with enough free devices for it, "
+        f"{why if len(infos) == 1 else of_several(why)}; where the volume is, {found.text}"
+    )
+    return Diagnosis(reason=Reason.VOLUME, text=text, advice=moved_advice(placing))
+
+
 def moved_advice(placing: Placing) -> tuple[str, ...]:
-    """What can be done about volumes that keep the pod from nodes with free devices."""
+    """Remedies for volumes that keep the pod from nodes with free devices."""
     held = any(check.reason is Reason.VOLUME for info in placing.elsewhere for check in placing.checks[info.name])
     return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.elsewhere)) if held else ()
 
 
 def let_in(placing: Placing) -> Iterator[Candidate]:
-    """The pod no longer rules out a node that has free devices. It does so for a reason, so other changes come first."""
+    """The pod stops excluding a node that has free devices. It has its reasons, so other changes come first."""
     for info in placing.elsewhere[:1]:
         for each in nodes.for_node(placing.what_if, placing.pod, info, placing.checks[info.name]):
             yield replace(each, rank=max(each.rank, Rank.DROP))
 
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
-    """The nodes, and why just these."""
+    """The nodes, and why these."""
     total = len(placing.what_if.cluster.nodes)
     if placing.wanted:
         near = {info.name for info in placing.nearest}
-        # Others may have some.
+        # Other nodes may have some too.
         few = any(there.free for each in placing.wanted for name, there in each.found.nodes.items() if name not in near)
         free = "enough free devices" if few else "free devices"
         what = f"{free} of {named('class', [each.class_name for each in placing.wanted])}"
+        what += _as_wished(placing, len(names))
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
-        return f"{named('node', names)}, the ones with {what},"
+        return f"{named('node', names)}, the only ones with {what},"
     pinned = _pinning(placing)
     if pinned:
         return f"claim {full_name(pinned[0])} is allocated on node {listed(nodes_of(pinned[0]))}, and that node"
@@ -288,18 +307,28 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
     return f"{named('node', names)}, nearest of {total} nodes,"
 
 
+def _as_wished(placing: Placing, number: int) -> str:
+    """Of nodes with free devices, where others have some, too: what the pod wants of them. number: how many nodes are spoken of."""
+    reasons = {check.reason for info in placing.elsewhere for check in placing.checks[info.name] if is_wish(check)}
+    if Reason.AFFINITY in reasons:
+        return f" that {'matches' if number == 1 else 'match'} {nodes.own_terms(placing.pod)}"
+    if Reason.VOLUME in reasons:
+        return f" that {'reaches' if number == 1 else 'reach'} its volumes"
+    return ""
+
+
 def _are_all(placing: Placing, infos: Sequence[NodeInfo]) -> bool:
-    """Whether these are spoken of as `each of the 3 nodes`."""
+    """Whether these are worded as `each of the 3 nodes`."""
     return len(infos) == len(placing.what_if.cluster.nodes) == len(placing.nearest) and not _pinning(placing)
 
 
 def _pinning(placing: Placing) -> list[api.ResourceClaim]:
-    """Claims that have their devices, and with them a node."""
+    """Allocated claims, which determine a node."""
     return [held.claim for held in placing.fit.held if nodes_of(held.claim)] if placing.fit is not None else []
 
 
 def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> list[str]:
-    """What is wrong with nodes that are alike, with numbers of the first."""
+    """What is wrong with similar nodes, with the first one's numbers."""
     info = infos[0]
     phrases = []
     for check in checks:
@@ -322,7 +351,11 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
                 for one in infos[:_GROUPS_MAX]
                 for each in nodes.kept_apart(placing.what_if, placing.pod, one)
             ]
-            text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
+            repelled = nodes.repelled_by(placing.what_if, placing.pod, infos[0])
+            if repelled is not None:
+                text = f"has {'pods' if len(apart) > 1 else 'a pod'} ({listed(apart)}) whose anti-affinity keeps {repelled.text}"
+            else:
+                text += f" ({named('pod', apart)} {'is' if len(apart) == 1 else 'are'} there)" if apart else ""
         elif check.reason is Reason.NEIGHBOURS and "affinity requires" in text:
             text += _wanted_neighbours(placing)
         elif check.reason is Reason.VOLUME:
@@ -334,7 +367,7 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
 
 
 def _wanted_neighbours(placing: Placing) -> str:
-    """Which pods a pod is to be beside, and whether there are any."""
+    """The pods that a pod's affinity requires nearby, and whether any exist."""
     affinity = placing.pod.spec.affinity
     found = affinity.pod_affinity if affinity is not None else None
     terms = found.required_during_scheduling_ignored_during_execution if found is not None else ()
@@ -356,14 +389,14 @@ def _wanted_neighbours(placing: Placing) -> str:
 
 
 def _roomiest(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> NodeInfo:
-    """Of nodes that are alike, the one that has most of what they have too little of."""
+    """Of similar nodes, the one with the most of what they lack."""
     if all(check.reason is not Reason.RESOURCES for check in checks):
         return infos[0]
     return max(infos, key=lambda each: _room(placing, each))
 
 
 def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
-    """What is free of that which a node has too little of."""
+    """How much is free of a resource that a node lacks."""
     return tuple(Quantity.parse(each.free).nano for each in shortages(placing.node_checks.profile, info))
 
 
@@ -374,7 +407,7 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
     devices, held = placing.what_if.claims.totals(lacking.resource, info)
     if devices > held and lacking.allocatable != "0":
         free = count(devices - held, "free device")
-        return f"{text}: a device plugin offers it there, so that the {free} that DRA has for it on the node cannot be used"
+        return f"{text}: a device plugin offers it there, so the {free} that DRA has for it on the node cannot be used"
     if "/" not in lacking.resource or lacking.never:
         return text + (_not_preempted(placing, info, lacking) or _largest_user(placing, info, lacking))
     users = [full_name(each.pod) for each in info.pods.values() if lacking.resource in each.scalars]
@@ -382,18 +415,18 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
 
 
 def _largest_user(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
-    """The pod of a node that has so much of what is lacking that it alone is in the way; empty if there is none."""
+    """A pod that alone uses enough of the missing resource to be in the way; empty if there is none."""
     largest = max(info.pods.values(), key=lambda each: asks(each, lacking.resource), default=None)
     if largest is None or lacking.never:
         return ""
     has = asks(largest, lacking.resource)
     if has < missing(placing.node_checks.profile, info, lacking.resource):
         return ""
-    return f" (pod {full_name(largest.pod)} has {amount(lacking.resource, has)} on node {info.name})"
+    return f" (pod {full_name(largest.pod)} uses {amount(lacking.resource, has)} on node {info.name})"
 
 
 def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
-    """Pods of lower priority that have what the pod lacks, and that it may not preempt."""
+    """Pods of lower priority that hold what the pod lacks but that it may not preempt."""
     pod = placing.pod
     if pod.spec.preemption_policy != PREEMPT_NEVER or lacking.never:
         return ""
@@ -409,7 +442,7 @@ def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
 
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:
-    """An extended resource that nobody offers."""
+    """An extended resource that no node offers."""
     what_if = placing.what_if
     cluster = what_if.cluster
     for resource in placing.node_checks.profile.scalars:
@@ -438,7 +471,7 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
 
 
 def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
-    """Claims have their devices where the pod cannot be. here: why not where they are, if that lies with devices."""
+    """Claims are allocated where the pod cannot run. here: why it cannot run there, if devices are the cause."""
     assert placing.fit is not None
     parts: list[str] = []
     candidates: list[Candidate] = []
@@ -464,7 +497,7 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
 
 
 def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
-    """The deletion of a pod that shares the claim comes last: they are to run together."""
+    """Deleting a pod that shares the claim comes last: the two are meant to run together."""
     shared = any(
         patch.action == "delete" and patch.kind == "Pod" and f"{patch.namespace}/{patch.name}" in users
         for patch in candidate.patches
@@ -473,7 +506,7 @@ def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
 
 
 def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
-    """Devices that their driver could not make ready for the node. The scheduler gives them back by itself."""
+    """Devices that their driver could not prepare for the node. The scheduler deallocates them by itself."""
     advice = ("the scheduler deallocates the claim and retries automatically; the driver's log says what failed",)
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
@@ -500,7 +533,7 @@ def _homes(placing: Placing, held: Held) -> list[str]:
 
 
 def _at_home(placing: Placing, name: str, candidates: list[Candidate]) -> list[str]:
-    """What is wrong with a node where a claim has its devices."""
+    """What is wrong with a node where a claim is allocated."""
     info = placing.what_if.cluster.nodes.get(name)
     if info is None:
         return [f"node {name} no longer exists"]

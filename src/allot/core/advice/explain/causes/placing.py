@@ -1,4 +1,4 @@
-"""A pod that no node took: what each node says, which comes closest, and what that adds up to."""
+"""A pod that fits on no node: each node's reasons, the nearest node, and the conclusion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
 from allot.core.advice.explain.expressions import Published
-from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages
+from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages, untolerated
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -22,7 +22,7 @@ from allot.core.scheduling import ClaimFit, Failure, NodeInfo
 DEVICE_REASONS = (Reason.NO_DEVICES, Reason.SELECTOR_ERROR, Reason.PINNED)
 SELECTING = (Obstacle.SELECTOR, Obstacle.SELECTOR_ERROR)
 POOL = (Obstacle.POOL_INCOMPLETE, Obstacle.POOL_INVALID)
-# How near a device is with which something is wrong, nearest first.
+# How near an unsuitable device is, nearest first.
 _NEARNESS = (
     Obstacle.TAINT,
     Obstacle.FEATURE,
@@ -33,21 +33,22 @@ _NEARNESS = (
     *SELECTING,
     *POOL,
 )
-# What keeps a pod from nodes by its own wish, or by the claims and volumes that it has.
+# Reasons of the pod itself: its own selectors, and its allocated claims and volumes.
 _WISHES = (Reason.AFFINITY, Reason.PINNED)
 _VOLUME_ELSEWHERE = "PersistentVolume's node affinity"
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _PINNED_WEIGHT = 3
 _NO_DEVICES_WEIGHT = 4
 _FAR = 1000
 _APART_NODES_MAX = 100
-# What the allocator says of devices that a constraint keeps apart.
+# The allocator's message about devices that a constraint separates.
 VALUES = re.compile(
     r"the claim needs (?P<rule>the same|different values of) (?P<attribute>\S+), they have (?P<values>.*)"
 )
 
 
 def is_wish(check: Check) -> bool:
-    """Whether it is not the node that refuses, but what the pod asks for or has already."""
+    """Whether the pod's own wishes or claims, not the node, are the reason."""
     return check.reason in _WISHES or (check.reason is Reason.VOLUME and _VOLUME_ELSEWHERE in check.text)
 
 
@@ -65,7 +66,7 @@ class Placing:
         if self.fit is not None:
             self.survey = DeviceSurvey(what_if, self.fit, what_if.cluster.nodes.values())
         self.published = Published(what_if.all(api.ResourceSlice))
-        # Where the pod may be, as far as that is its own wish, and what it finds there.
+        # Where the pod's own selectors allow it, and what it finds there.
         self._reach = self.survey
         allowed = [info for name, info in what_if.cluster.nodes.items() if self._is_allowed(name)]
         if self.fit is not None and allowed and len(allowed) < len(what_if.cluster.nodes) and self._has_wishes():
@@ -74,12 +75,12 @@ class Placing:
         self.nearest = self._nearest()
 
     def _has_wishes(self) -> bool:
-        """Whether the pod itself rules out nodes."""
+        """Whether the pod itself excludes nodes."""
         return any(is_wish(check) for checks in self.checks.values() for check in checks)
 
     @cached_property
     def elsewhere(self) -> list[NodeInfo]:
-        """Nodes that have enough free devices, but that the pod itself rules out."""
+        """Nodes with enough free devices that the pod itself excludes."""
         if self.survey is None or self._reach is self.survey:
             return []
         found = []
@@ -94,7 +95,7 @@ class Placing:
 
     @property
     def wanted(self) -> list[Wanted]:
-        """Requests that need devices, and what there is for them where the pod may be."""
+        """Requests that need devices, and what exists for them where the pod may run."""
         return self._reach.wanted if self._reach is not None else []
 
     @property
@@ -103,7 +104,7 @@ class Placing:
         return [info.name for info in self.nearest]
 
     def resource_of(self, wanted: Wanted) -> str:
-        """The extended resource that a request stands for; empty for one that somebody wrote."""
+        """The extended resource of a generated request; empty for a request from a claim."""
         if self.what_if.get(api.ResourceClaim, wanted.claim.metadata.name, wanted.claim.metadata.namespace) is not None:
             return ""
         asked = {name for each in self._containers for name in each.resources.requests}
@@ -121,7 +122,7 @@ class Placing:
         return self.resource_of(wanted) or f'request "{wanted.leaf.full_name}"'
 
     def class_text(self, wanted: Wanted, matching: str = "", which: str = "") -> str:
-        """`of class x`, to be read behind `devices`. matching: more about them; which: the name of the only one."""
+        """`of class x`, phrased to follow `devices`. matching: more about them; which: the name of the only one."""
         resource = self.resource_of(wanted)
         notes = [*([f"class {wanted.class_name}"] if resource else []), *([which] if which else [])]
         shown = f" ({', '.join(notes)})" if notes else ""
@@ -135,10 +136,17 @@ class Placing:
         if not weights:
             return []
         if self._allowed:
-            # Where the pod does not want to be does not matter as long as there is somewhere else.
+            # Nodes that the pod excludes matter only if there are no others.
             weights = {name: weight for name, weight in weights.items() if name in self._allowed}
         best = min(weights.values())
-        return [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+        found = [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
+        # Those of the control plane are for no one, as long as others are as near.
+        return [info for info in found if not self._is_reserved(info)] or found
+
+    def _is_reserved(self, info: NodeInfo) -> bool:
+        """Whether a node is the control plane's, and the pod does not tolerate that."""
+        taints = untolerated(self.node_checks.profile, info)
+        return any(taint.key in CONTROL_PLANE for taint in taints)
 
     def _is_allowed(self, name: str) -> bool:
         """Whether the pod's own selector and affinity, and the claims that it has already, admit a node that has devices of the
@@ -157,12 +165,12 @@ class Placing:
                 continue
             needed = found.in_class if wanted.leaf.all_devices else wanted.leaf.count
             lacking += max(0, needed - found.free)
-            # Devices that are there but of another kind are farther away than such that are only taken.
+            # Devices of another kind are farther away than devices in use.
             weight += found.in_class - found.count(*SELECTING) < needed
         return weight, int(any(check.reason in DEVICE_REASONS for check in checks)), lacking
 
     def decisive(self, name: str) -> list[Wanted]:
-        """The requests; of alternatives the one that comes closest on the node."""
+        """The requests; of alternatives, the one nearest to fitting on the node."""
         best: dict[tuple[str, str], tuple[int, Wanted]] = {}
         for wanted in self.wanted:
             found = wanted.found.nodes.get(name)
@@ -175,7 +183,7 @@ class Placing:
     # --- the report's parts ---
 
     def groups(self, *, without: str = "", nothing_wrong: str = "") -> tuple[NodeGroup, ...]:
-        """Nodes by what is wrong with them, one of them left out. nothing_wrong: what is said of those that would do."""
+        """Nodes by what is wrong with them, except one. nothing_wrong: the text for those that fit."""
         return grouped({name: self._texts(name) or [nothing_wrong] for name in self.checks if name != without})
 
     def _texts(self, name: str) -> list[str]:
@@ -195,12 +203,13 @@ class Placing:
                 continue
             reasons = [numbered(number, text) for obstacle, text, number in found.obstacles if obstacle not in OUTSIDE]
             if found.free:
-                reasons.append(f"{found.free} free, {wanted.leaf.count} needed")
+                needed = "all" if wanted.leaf.all_devices else wanted.leaf.count
+                reasons.append(f"{found.free} free, {needed} needed")
             parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
         return "; ".join(dict.fromkeys(parts)) or self._apart_text(name)
 
     def _apart_text(self, name: str) -> str:
-        """What the free devices of a node are like that cannot be used together; of a large cluster it takes long to ask."""
+        """Why the free devices of a node cannot be combined; too slow for large clusters."""
         text = "its free devices cannot be used together"
         if self.survey is None or len(self.checks) > _APART_NODES_MAX:
             return text
@@ -253,7 +262,7 @@ class Placing:
         for wanted, report in zip(self.survey.wanted, reports, strict=True):
             resource = self.resource_of(wanted)
             if resource:
-                # Containers have a request each, which the user knows nothing of.
+                # Containers have a generated request each, which the user does not know.
                 report = replace(report, resource=resource, needed=self.needed_of(resource))
             found.setdefault(resource or f"{report.claim} {report.request}", report)
         return tuple(found.values())
@@ -264,7 +273,7 @@ class Placing:
 
 
 def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
-    """The pods on some nodes that have devices which a request could use."""
+    """The pods on some nodes that hold devices which a request could use."""
     users = [
         user
         for tally in wanted.found.of(Obstacle.IN_USE)
@@ -274,7 +283,7 @@ def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[s
         if user.spec.node_name in names
     ]
     alike = placing.pod.metadata.labels
-    # Those first that are no replicas of the pod: they can go where these may not.
+    # Replicas of the pod come last: the others may fit where replicas do not.
     return [
         full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
     ]

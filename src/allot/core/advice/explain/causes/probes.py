@@ -1,4 +1,4 @@
-"""Probes that fail: what they ask, and what the container offers."""
+"""Failing probes: what they check, and what the container offers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {"Readiness": "readiness", "Liveness": "liveness", "Startup": "startup"
 
 
 def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """Why a pod that runs is not ready; None if it is, or if that is not known. text: to be read behind "is not ready: "."""
+    """Why a running pod is not ready; None if it is, or if unknown. text: phrased to follow "is not ready: "."""
     ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "False":
         return None
@@ -42,12 +42,12 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         names = unready["names"].split()
         said = f"{named('container', names)} {'is' if len(names) == 1 else 'are'} not ready"
     log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
-    advice = f"see what it logs ({log}), and whether its readiness probe is right"
+    advice = f"check its log ({log}) and its readiness probe"
     return Diagnosis(reason=Reason.NOT_READY, text=said or "no container is ready", advice=(advice,))
 
 
 def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diagnosis | None:
-    """What the newest failure of a probe says; None if none of these kinds failed."""
+    """The newest probe failure; None if no probe of these kinds failed."""
     for event in events_of(what_if, pod, "Unhealthy"):
         found = _FAILED.match(one_line(event.message))
         if found is not None and found["kind"] in kinds:
@@ -57,13 +57,13 @@ def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diag
 
 
 def _starting(what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event) -> Diagnosis | None:
-    """A container that may still start: its startup probe has not failed as often as it may; None if it has."""
+    """A container that may still start: its startup probe has attempts left; None if it has none."""
     container = _container(pod, event)
     probe = container.startup_probe if container is not None else None
     if container is None or probe is None:
         return None
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    # One that was killed before is not just slow.
+    # A container that was killed before is not just slow.
     state = next((each.state for each in statuses if each.name == container.name and not each.restart_count), None)
     started = state.running.started_at if state is not None and state.running is not None else None
     allowed = probe.initial_delay_seconds + probe.failure_threshold * probe.period_seconds
@@ -77,7 +77,7 @@ def _starting(what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event
         "startup probe allows"
     )
     log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name} -c {container.name}"
-    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(f"wait, and see how far it is: {log}",))
+    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(f"wait, and check its progress: {log}",))
 
 
 def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) -> Diagnosis:
@@ -90,7 +90,7 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
     log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
     if port is not None and refused:
         asked = int(port["port"])
-        text = f"its {kind} probe{where} asks port {asked}, where nothing listens (connection refused)"
+        text = f"its {kind} probe{where} connects to port {asked}, where nothing listens (connection refused)"
         if declared and asked not in declared and container is not None:
             shown = listed(f"{number} ({name})" if name else str(number) for number, name in declared.items())
             text += f"; container {container.name} declares port {shown}"
@@ -98,14 +98,14 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
             return Diagnosis(
                 reason=Reason.NOT_READY, text=text, advice=(f"set the port of the {kind} probe to {first} in the pod",)
             )
-        advice = f"see whether it has started, and on which port it listens: {log}"
+        advice = f"check that it has started, and on which port it listens: {log}"
         return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
     text = f"its {kind} probe{where} fails: {said}"
-    advice = f"see what it logs ({log}), and whether its {kind} probe is right"
+    advice = f"check its log ({log}) and its {kind} probe"
     if "statuscode: 404" in said and path is not None:
         advice = f"give the {kind} probe a path that the container serves, instead of {path['path']}"
     elif "statuscode: 401" in said or "statuscode: 403" in said:
-        advice = f"let the {kind} probe ask a path that needs no login"
+        advice = f"point the {kind} probe to a path that needs no login"
     elif "deadline exceeded" in said or "Timeout exceeded" in said or "timed out" in said:
         advice = f"raise timeoutSeconds of the {kind} probe, or see why the container is slow: {log}"
     return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))

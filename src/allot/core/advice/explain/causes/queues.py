@@ -1,4 +1,4 @@
-"""Jobs that wait because of their queue: it takes none, it may not have more, others have to give back first, or may not be asked to."""
+"""Jobs that wait because of their queue: it is closed, at its limit, or waits for others to give back what they borrowed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from allot.core.scheduling import (
 
 
 def queue_cause(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
-    """Why a job waits if its queue is the cause; None if it starts, or finds no place whatever its queue may have."""
+    """Why a job waits if its queue is the cause; None if it starts, or fits nowhere regardless of its queue."""
     match outlook.prospect:
         case Prospect.CLOSED:
             return _closed(what_if, outlook)
@@ -52,14 +52,14 @@ def queue_cause(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> D
 
 
 def queue_note(what_if: WhatIfCluster, outlook: Outlook) -> tuple[str, ...]:
-    """What a queue has to do with a job that finds no place for another reason."""
+    """The state of the queue, for a job that does not fit for another reason."""
     if outlook.prospect is not Prospect.REFUSED or not isinstance(outlook.refusal, Nothing):
         return ()
     what = "whether others could make room is " if outlook.refusal.is_undecided else "others do not make room for it: "
     return (f"it is in queue {outlook.job.queue} ({_shares(what_if, outlook.job)}); {what}{outlook.refusal.reason}",)
 
 
-# --- a queue that takes no jobs ---
+# --- a closed queue ---
 
 
 def _closed(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
@@ -89,14 +89,14 @@ def _makes_room(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
     job = outlook.job
     who = listed(outlook.names_of_leaving)
     why = {
-        CONSOLIDATE: "others move so that it fits, and have another place",
+        CONSOLIDATE: "others move to another place so that it fits",
         PREEMPT: f"it has a higher priority than others of queue {job.queue}",
-    }.get(outlook.action, f"queue {job.queue} gets back what is its own")
+    }.get(outlook.action, f"queue {job.queue} gets back what it is entitled to")
     text = f"others have to make room first: {why}; it {verb_of(outlook)} {who}"
     details = [f"queue {job.queue} {_shares(what_if, job)}"]
     others: dict[str, Job] = {task.job.queue: task.job for task in outlook.evicted if task.job.queue != job.queue}
     details += [f"queue {name} {_shares(what_if, other)}" for name, other in others.items()]
-    details.append("nothing has to be done: the scheduler asks them to go when it looks at the queues")
+    details.append("no action is needed: the scheduler evicts them when it next processes the queues")
     return Diagnosis(reason=Reason.QUEUE_MAKES_ROOM, text=text, details=tuple(details))
 
 
@@ -111,12 +111,17 @@ def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     whose = f"queue {level.name}" + ("" if level is queue else f" above queue {queue.name}")
     bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
     if over.reason == OVER_LIMIT:
-        text = f"{whose} may have {bound} at most (its limit), has {held}, and {job.name} wants {wants} more"
+        text = f"the limit of {whose} is {bound}, it uses {held}, and {job.name} wants {wants} more"
+        unset = remedies.without_limit(what_if, over.queue, over.resource)
+        if unset is not None:
+            field = f"spec.resources.{over.resource}.limit"
+            text = f"{whose} does not set {field}, which counts as 0: it gets none, and {job.name} wants {wants}"
+            return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(unset,))
         candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
         return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
     text = (
-        f"{job.name} cannot be preempted, and such pods stay within the quota: that of {whose} is {bound}, of which {held} are "
-        f"taken by such pods, and it wants {wants}"
+        f"{job.name} cannot be preempted, and such pods must stay within the quota: {whose} has {bound}, non-preemptible pods use "
+        f"{held}, and it wants {wants}"
     )
     candidates = (remedies.preemptible(job), remedies.higher(what_if, remedies.QUOTA, queue, request, firmly=True))
     return Diagnosis(reason=Reason.QUEUE_QUOTA, text=text, candidates=candidates)
@@ -144,7 +149,7 @@ def _refused(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diag
 
 
 def _too_early(what_if: WhatIfCluster, job: Job, until_s: float, after: Outlook) -> Diagnosis:
-    """Others would make room, but its group has asked for some time first."""
+    """Others would make room, but its group delays preemption."""
     name = job.name.partition("/")[2]
     wait_s = max(1, round(until_s - what_if.now))
     text = (
@@ -161,7 +166,7 @@ def _too_early(what_if: WhatIfCluster, job: Job, until_s: float, after: Outlook)
 
 
 def _too_young(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis | None:
-    """Others would have to go, but have not run for as long as their queue grants them."""
+    """Others would have to leave, but have not had their guaranteed run time yet."""
     runtimes = granted_runtimes(what_if, outlook.job)
     found = later(what_if, outlook.job, runtimes) if runtimes else None
     if found is None:
@@ -191,14 +196,14 @@ def _who(young: list[Runtime]) -> str:
 
 
 def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
-    """Nobody has to go for it, though it would fit if others were not there; None if it would not."""
+    """It would fit without other jobs, but none of them has to leave; None if it would not fit."""
     job, refusal = outlook.job, outlook.refusal
     queue = what_if.machine.book.tree.get(job.queue)
     assert queue is not None and isinstance(refusal, Nothing), "a queue that takes jobs is there"
     if not what_if.memo(_shape(what_if, job), lambda: _fits_alone(what_if, subject, job)):
         return None
     text = (
-        f"others hold what it needs, and queue {queue.name} has no right to it: {refusal.reason} "
+        f"others hold what it needs, and queue {queue.name} is not entitled to it: {refusal.reason} "
         f"({_shares(what_if, job)})"
     )
     quota = remedies.higher(what_if, remedies.QUOTA, queue, amounts_of(job))
@@ -206,7 +211,7 @@ def _no_right(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Dia
 
 
 def _fits_alone(what_if: WhatIfCluster, subject: Subject, job: Job) -> bool:
-    """Whether a job would fit if no other job of a queue were there."""
+    """Whether a job would fit without any other job of a queue."""
     others = [task.pod for other in what_if.machine.jobs().values() for task in other.active() if other.key != job.key]
     with what_if.cluster.without(others, anew=True):
         alone = what_if.machine.ask(subject.key, what_if.now)
@@ -214,7 +219,7 @@ def _fits_alone(what_if: WhatIfCluster, subject: Subject, job: Job) -> bool:
 
 
 def _shape(what_if: WhatIfCluster, job: Job) -> str:
-    """The same for jobs that fit alone or do not fit alike, of which there may be thousands."""
+    """A key that is equal for jobs with the same answer, of which there may be thousands."""
     parts: list[object] = []
     for task in job.to_start():
         claims = [what_if.claims.claim(*id_) for id_ in what_if.claims.claims_of(task.pod)]
@@ -234,7 +239,7 @@ def _held(queue: QueueShares | None) -> Mapping[str, int]:
 
 
 def shares_text(queue: QueueShares, of: Mapping[str, int]) -> str:
-    """What a queue uses, deserves and may have of some resources, of those with a bound if there are any."""
+    """A queue's use, deserved amount and fair share of some resources, preferably bounded ones."""
     shares = {name: share for name, share in queue.shares.items() if of.get(name)}
     bounded = {name: share for name, share in shares.items() if share.deserved != UNLIMITED} or shares
     uses = amounts_text({name: share.allocated for name, share in bounded.items()})
@@ -244,7 +249,7 @@ def shares_text(queue: QueueShares, of: Mapping[str, int]) -> str:
 
 
 def with_note(what_if: WhatIfCluster, diagnosis: Diagnosis, outlook: Outlook | None) -> Diagnosis:
-    """A cause that is not the queue's, and what the queue has to do with it."""
+    """A cause outside the queue, with the queue's state."""
     if outlook is None:
         return diagnosis
     return replace(diagnosis, details=(*diagnosis.details, *queue_note(what_if, outlook)))

@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets and volume claims that a pod names and its node does not find."""
+"""ConfigMaps, Secrets and PersistentVolumeClaims that a pod names but that do not exist."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TYPES: dict[str, type[_Named]] = {
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """What is wrong with a name. hint: to be read behind what the node said; advice: what helps."""
+    """What is wrong with a name. hint: phrased to follow the node's message; advice: what helps."""
 
     hint: str
     advice: tuple[str, ...]
 
 
 def broken_reference(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Reference | None:
-    """What a node says of a name that leads nowhere; None if it says nothing of the kind."""
+    """A node's message about a dangling name; None if it is about something else."""
     no_key = _NO_KEY.search(said)
     if no_key is not None:
         return _no_key(what_if, pod, _TYPES[no_key["kind"].lower()], no_key["name"], no_key["key"])
@@ -50,7 +50,7 @@ def _missing(what_if: WhatIfCluster, pod: core_v1.Pod, type_: type[_Named], name
     elsewhere = sorted(each.metadata.namespace for each in known if each.metadata.name == name)
     if elsewhere:
         where = f"namespace {listed(elsewhere)}"
-        hint = f" (there is one in {where}, but a pod finds only those of its own namespace)"
+        hint = f" (there is one in {where}, but a pod can use only those of its own namespace)"
         return Reference(hint, (f"copy {kind} {elsewhere[0]}/{name} to namespace {namespace}",))
     return Reference("", (create,))
 

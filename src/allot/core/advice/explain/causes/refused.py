@@ -1,4 +1,4 @@
-"""Which cause a refusal has: what the decision said leads to the module that knows the rest."""
+"""The cause of a refusal: maps the decision to the module that explains it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLASS = re.compile(r"request (?P<request>\S+): device class (?P<name>\S+) does 
 
 
 def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple[Diagnosis, Placing | None]:
-    """Why no node took a pod; and what was found out about all nodes, if they were looked at."""
+    """Why a pod fits on no node, and the findings about all nodes if they were considered."""
     if failure.status is not None and failure.early:
         return _early(what_if, pod, failure.status), None
     placing = Placing(what_if, pod, failure)
@@ -37,7 +37,7 @@ def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple
 
 
 def failed_before(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis | None:
-    """An error of a selector that ended the attempt of the cluster's own scheduler, which looks at nodes in another order, where
+    """A selector's error that ended the attempt of the cluster's own scheduler, which visits nodes in another order, although
     the pod could be placed here; None if no device gives an error now."""
     if _RUNTIME_ERROR not in said:
         return None
@@ -49,7 +49,7 @@ def failed_before(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagno
 
 
 def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, placing: Placing) -> tuple[str, ...]:
-    """Who of lower priority could be asked to go. Not asked of large clusters, where it takes long."""
+    """Pods of lower priority that could be preempted. Skipped for large clusters, where it takes long."""
     if failure.status is not None or len(what_if.cluster.nodes) > _PREEMPTION_NODES_MAX:
         return ()
     group = what_if.group_of(pod)
@@ -66,8 +66,8 @@ def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, plac
             f"pods of lower priority than its own, {own}, are in its way: the scheduler preempts them in its next attempt",
         )
     return (
-        f"pods of lower priority than its own, {own}, have what it needs: allot's scheduler preempts for devices, too, "
-        "kube-scheduler only for cpu, memory and the like",
+        f"pods of lower priority than its own, {own}, have what it needs: allot's scheduler also preempts for devices, "
+        "kube-scheduler only for cpu, memory and other node resources",
     )
 
 
@@ -86,6 +86,9 @@ def _cause(placing: Placing) -> Diagnosis:
         return nodes.pinned(placing, devices.device_cause(placing) if on_devices and placing.wanted else None)
     if on_devices:
         found = devices.device_cause(placing)
+        apart = nodes.volume_apart(placing, found)
+        if apart is not None:
+            return apart
         return replace(
             found,
             text=found.text + nodes.ruled_out(placing),
@@ -96,7 +99,7 @@ def _cause(placing: Placing) -> Diagnosis:
 
 
 def _is_pinned(placing: Placing) -> bool:
-    """Whether claims that have their devices keep the pod from nodes that would do without them."""
+    """Whether allocated claims keep the pod from nodes that would otherwise fit."""
     nearest_checks = placing.checks[placing.nearest[0].name]
     if any(check.reason is Reason.PINNED for check in nearest_checks):
         return True
@@ -104,7 +107,7 @@ def _is_pinned(placing: Placing) -> bool:
 
 
 def _early(what_if: WhatIfCluster, pod: core_v1.Pod, status: Status) -> Diagnosis:
-    """What was said before any node was looked at."""
+    """The answer before any node was considered."""
     said = ", ".join(status.reasons)
     missing = _CLASS.search(said)
     if missing is not None:
@@ -127,7 +130,7 @@ def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str)
     hint = f" (there {'is' if len(known) == 1 else 'are'} {listed(known)})" if known else " (there are none)"
     hint = f' (did you mean "{meant}"?)' if meant is not None else hint
     text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
-    advice = (f"install the driver that brings DeviceClass {name}, or turn on that part of it",)
+    advice = (f"install the driver that provides DeviceClass {name}, or enable that part of it",)
     return Diagnosis(
         reason=Reason.CLASS_MISSING,
         text=text,

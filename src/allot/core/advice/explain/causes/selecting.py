@@ -1,4 +1,4 @@
-"""Services that select no pod: what the pods that were meant have instead."""
+"""Services that select no pod, and the labels that the intended pods have instead."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from allot.core.workloads.service_endpoints import selects
 
 
 class Unselected(NamedTuple):
-    """Why a Service has no pods. text: to be read behind its name; advice: what to select instead, empty if that is not known."""
+    """Why a Service has no pods. text: phrased to follow its name; advice: what to select instead, empty if unknown."""
 
     text: str
     advice: str
 
 
 def selects_nobody(service: core_v1.Service, here: Sequence[core_v1.Pod]) -> Unselected:
-    """A Service that selects none of the pods of its namespace, which are given."""
+    """A Service that selects none of the given pods of its namespace."""
     selector = service.spec.selector
     word = "label" if len(selector) == 1 else "labels"
     text = f"has no endpoints: no pod of its namespace has {word} {_shown(selector)}"
@@ -53,7 +53,7 @@ def _shown(labels: Mapping[str, str]) -> str:
 
 
 def _meant(service: core_v1.Service, pods: Sequence[core_v1.Pod]) -> list[core_v1.Pod]:
-    """Pods that a Service was perhaps to select: with most of its labels, with similar ones, or with its port; of one kind."""
+    """Pods that a Service may be meant to select: with most of its labels, with similar ones, or with its port; of one kind."""
     selector = service.spec.selector
     shared = {pod.metadata.uid: len(selector.items() & pod.metadata.labels.items()) for pod in pods}
     best = max(shared.values(), default=0)
@@ -70,7 +70,7 @@ def _is_similar(selector: Mapping[str, str], pod: core_v1.Pod) -> bool:
 
 
 def _listens(service: core_v1.Service, pod: core_v1.Pod) -> bool:
-    """Whether a pod has a port that the Service leads to."""
+    """Whether a pod has a port that the Service targets."""
     ports = {port.target_port or port.port for port in service.spec.ports}
     return any(
         port.container_port in ports or (port.name and port.name in ports)
@@ -82,7 +82,7 @@ def _listens(service: core_v1.Service, pod: core_v1.Pod) -> bool:
 def scaled_to_nothing(
     what_if: WhatIfCluster, namespace: str, selector: Mapping[str, str], name: str = ""
 ) -> Deployment | None:
-    """The Deployment whose pods a Service selects, or that has its name, and that is to have none; None if there is none such."""
+    """The Deployment scaled to 0 whose pods a Service would select, or that has its name; None if there is none."""
     for found in what_if.all(Deployment):
         labels = (
             (template_value(found.spec.template).get("metadata") or {}).get("labels") or {}
@@ -96,12 +96,12 @@ def scaled_to_nothing(
 
 
 def scale_up(found: Deployment) -> str:
-    """How a Deployment gets a pod again."""
+    """The command that scales a Deployment up."""
     return f"kubectl scale deployment {found.metadata.name} -n {found.metadata.namespace} --replicas=1"
 
 
 def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tuple[str, str]:
-    """Why nobody answers at a Service, to be read behind its name, and what to do; empty if it has ready pods or is not known."""
+    """Why a Service has no ready endpoint, phrased to follow its name, and what to do; empty if it has ready pods or is unknown."""
     service = what_if.get(core_v1.Service, name, namespace)
     if service is None or not service.spec.selector:
         return "", ""
@@ -117,5 +117,5 @@ def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tupl
     waiting = named("pod", [pod.metadata.name for pod in pods])
     return (
         f"has no ready endpoint: {waiting} {'is' if len(pods) == 1 else 'are'} not ready",
-        f"see why {waiting} is not ready",
+        f"check why {waiting} {'is' if len(pods) == 1 else 'are'} not ready",
     )

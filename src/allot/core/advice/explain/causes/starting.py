@@ -1,4 +1,4 @@
-"""Pods that their node is about to start: images that are pulled, init containers that run, volumes that are attached elsewhere."""
+"""Pods that are starting on their node: pulling images, running init containers, waiting for volumes attached elsewhere."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _LONG_S = 300
 
 
 def starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    """What a node is doing about a pod that does not run yet, by what was reported last."""
+    """What a node is doing for a pod that does not run yet, from the last event."""
     node = pod.spec.node_name
     if node not in what_if.cluster.nodes:
-        text = f"it is bound to node {node}, which the cluster does not have"
+        text = f"it is bound to node {node}, which does not exist"
         return Diagnosis(reason=Reason.STARTING, text=text)
     last = next(iter(events_of(what_if, pod, *FAILURES, *_PROGRESS)), None)
     if last is not None and last.reason in FAILURES:
@@ -49,7 +49,7 @@ def starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     if found is not None:
         return found
     text = "it has not started its containers yet"
-    log = f"if it stays so, see the kubelet of node {node} (kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name})"
+    log = f"if this persists, check the kubelet of node {node} (kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name})"
     return Diagnosis(reason=Reason.PROGRESSING, text=text, advice=(log,))
 
 
@@ -61,7 +61,7 @@ def _pulling(what_if: WhatIfCluster, event: observed_v1.Event) -> Diagnosis:
 
 
 def since_text(what_if: WhatIfCluster, time: str | None) -> str:
-    """`, for 3m`; empty if that is not known."""
+    """`, for 3m`; empty if unknown."""
     seconds = _age(what_if, time)
     return f", for {duration(seconds)}" if seconds is not None else ""
 
@@ -87,7 +87,7 @@ def _failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
 
 
 def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -> Diagnosis:
-    """A volume for one node that another node still has."""
+    """A single-node volume that is still attached to another node."""
     claims = [
         claim
         for claim in what_if.all(core_v1.PersistentVolumeClaim)
@@ -105,6 +105,8 @@ def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -
         return Diagnosis(reason=Reason.VOLUME, text=text, advice=(advice,))
     nodes = sorted({each.spec.node_name for each in users})
     text = f"volume {volume}{whose}{mode} is still attached to {named('node', nodes)} for {named('pod', [each.metadata.name for each in users])}"
+    if not _is_up(what_if, users[0]):
+        text += f", and node {users[0].spec.node_name} is down"
     return Diagnosis(reason=Reason.VOLUME, text=text, advice=tuple(_detached(what_if, pod, users[0])))
 
 
@@ -121,24 +123,31 @@ def _is_other_user(other: core_v1.Pod, pod: core_v1.Pod, claims: set[str]) -> bo
 
 def _detached(what_if: WhatIfCluster, pod: core_v1.Pod, user: core_v1.Pod) -> Iterator[str]:
     own = deployment_of(what_if, pod)
-    name = user.metadata.name
+    name, node = user.metadata.name, user.spec.node_name
+    if not _is_up(what_if, user):
+        yield (
+            f"bring node {node} back, or, if it is off for good, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, so that "
+            "its pods go and its volumes are detached"
+        )
+        return
     if own and own == deployment_of(what_if, user):
-        yield f"set strategy: {{type: Recreate}} in Deployment {own}, so that the old pod goes before the new one comes"
+        yield f"set strategy: {{type: Recreate}} in Deployment {own}, so that the old pod is deleted before the new one is created"
+    yield f"delete pod {name}, or wait until it ends"
+
+
+def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:
+    """Whether the node of a pod is there and ready."""
     info = what_if.cluster.nodes.get(user.spec.node_name)
-    ready = info is not None and all(
+    return info is not None and all(
         each.status == "True" for each in info.node.status.conditions if each.type == "Ready"
     )
-    if ready:
-        yield f"delete pod {name}, or wait until it ends"
-    else:
-        yield f"node {user.spec.node_name} is down: bring it back, or delete pod {name} with --force if the node is off for good"
 
 
 # --- init containers ---
 
 
 def _init_container(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """An init container that runs: the others start when it has ended."""
+    """A running init container: the others start when it has ended."""
     sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
     for status in pod.status.init_container_statuses:
         running = status.state.running if status.state is not None else None

@@ -1,10 +1,13 @@
-"""Pods whose devices have a taint that makes their users go."""
+"""Pods whose devices have a NoExecute taint, which evicts them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.device_taint_evictions import matches
@@ -16,8 +19,8 @@ _NO_EXECUTE = "NoExecute"
 
 
 def evicting_taint(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A taint of a device because of which a pod that has it is evicted, and others of its workload after it; None if there is
-    none. Only tolerations with the effect NoExecute count for that, whereas the scheduler takes one without an effect, too."""
+    """A device taint that evicts its pod, and then the pod's replacements; None if there is
+    none. Eviction counts only tolerations with effect NoExecute, whereas the scheduler also accepts one without an effect."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         if claim is None or claim.status.allocation is None:
@@ -27,6 +30,20 @@ def evicting_taint(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None
                 found = _evicted(what_if, pod, claim, result, taint, rule)
                 if found is not None:
                     return found
+    return None
+
+
+def evicted_before(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """Why the pod before this one, of the same controller, is being evicted for its devices: so would this one be. None if none is."""
+    maker = controller_of(pod)
+    for other in what_if.all(core_v1.Pod) if maker is not None else ():
+        own = controller_of(other)
+        if maker is None or own is None or own.uid != maker.uid or other.metadata.deletion_timestamp is None:
+            continue
+        found = evicting_taint(what_if, other)
+        if found is not None:
+            text = f"the pods of {maker.kind} {maker.name} are evicted one after the other: {found.text}"
+            return replace(found, text=f"{text}; it waits for pod {other.metadata.name}, which is terminating")
     return None
 
 
@@ -51,7 +68,7 @@ def _evicted(
     taint: api.DeviceTaint,
     rule: api.DeviceTaintRule | None,
 ) -> Diagnosis | None:
-    """None if the taint is tolerated, if only for a time: then it is known that the pod goes."""
+    """None if the taint is tolerated, even temporarily: then the eviction is expected."""
     tolerated = [each for each in result.tolerations or _tolerations(claim, result.request) if tolerates(each, taint)]
     if any(each.effect == _NO_EXECUTE for each in tolerated):
         return None
@@ -59,7 +76,7 @@ def _evicted(
     where = f"request {result.request} of {place.spoken if place is not None else f'claim {claim.metadata.name}'}"
     shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     by = f" (set by DeviceTaintRule {rule.metadata.name})" if rule is not None else ""
-    text = f"device {result.device} of pool {result.pool} has taint {shown}{by}, because of which its users are evicted"
+    text = f"device {result.device} of pool {result.pool} has taint {shown}{by}, which evicts the pods that use it"
     repair = (
         f"delete DeviceTaintRule {rule.metadata.name}, if the device can be used again"
         if rule is not None

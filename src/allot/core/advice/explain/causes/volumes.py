@@ -1,4 +1,4 @@
-"""Causes that lie with volumes."""
+"""Causes related to volumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOME_STORAGE = "100Gi"
 
 
 def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
-    """Why a pod's volumes cannot be had. said: what the scheduler says."""
+    """Why a pod's volumes are not available. said: the scheduler's message."""
     candidates: list[Candidate] = []
     texts: list[str] = []
     advice: list[str] = []
@@ -50,11 +50,11 @@ def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnos
 
 
 def _class_advice(what_if: WhatIfCluster, pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim) -> Iterator[str]:
-    """For a claim whose class does not exist, or has made nothing."""
+    """For a claim whose class does not exist, or has provisioned nothing."""
     name = claim.spec.storage_class_name or ""
     known = sorted(class_.metadata.name for class_ in what_if.all(storage_v1.StorageClass))
     if name in known:
-        yield f"see why there is no volume: allot explain pvc/{claim.metadata.name} -n {claim.metadata.namespace}"
+        yield f"find out why it has no volume: allot explain pvc/{claim.metadata.name} -n {claim.metadata.namespace}"
         return
     if known:
         yield _with_class(pod, claim, nearest(name, known) or known[0])
@@ -112,7 +112,7 @@ def node_text(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
 
 
 def on_lost_nodes(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A volume on nodes that the cluster does not have any more: nothing in it helps."""
+    """A volume on nodes that no longer exist: no change in the cluster helps."""
     for claim, volume in _bound(what_if, pod):
         affinity = volume.spec.node_affinity
         gone = _gone_nodes(what_if, affinity.required if affinity is not None else None)
@@ -129,7 +129,7 @@ def on_lost_nodes(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 
 
 def _gone_nodes(what_if: WhatIfCluster, required: core_v1.NodeSelector | None) -> list[str]:
-    """The nodes that a volume is on, if it is on nodes by name and none of them is there."""
+    """The nodes of a volume, if it names nodes and none of them exists."""
     names: list[str] = []
     for term in required.node_selector_terms if required is not None else ():
         found = [each for each in term.match_expressions if each.key == HOSTNAME and each.operator == "In"]
@@ -141,15 +141,15 @@ def _gone_nodes(what_if: WhatIfCluster, required: core_v1.NodeSelector | None) -
 
 
 def _made_where(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> str:
-    """Where the class of a claim makes volumes, if not everywhere."""
+    """Where the class of a claim provisions volumes, if not everywhere."""
     class_ = what_if.get(storage_v1.StorageClass, claim.spec.storage_class_name or "")
     terms = class_.allowed_topologies if class_ is not None else ()
     shown = [f"{each.key} in ({', '.join(each.values)})" for term in terms for each in term.match_label_expressions]
-    return f": the class makes volumes only where {listed(shown)}" if shown else ""
+    return f": the class creates volumes only where {listed(shown)}" if shown else ""
 
 
 def other_users(what_if: WhatIfCluster, pod: core_v1.Pod) -> list[PodInfo]:
-    """Pods that use a volume claim of the pod which only one may use."""
+    """Pods that use a volume claim of the pod which only one pod may use."""
     own = set(what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)))
     return [
         each
@@ -163,11 +163,11 @@ def _exclusive(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[str]:
     users = other_users(what_if, pod)
     for full in what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)) if users else ():
         who = named("pod", [full_name(each.pod) for each in users if full in each.profile.volume_claims])
-        yield f"cannot have PersistentVolumeClaim {full}, which only one pod may use (ReadWriteOncePod): {who} does"
+        yield f"cannot use PersistentVolumeClaim {full}, which only one pod may use (ReadWriteOncePod): {who} uses it"
 
 
 def _too_many(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> str:
-    """A node that cannot attach more volumes; empty if it says nothing of the kind, or if another rule is broken."""
+    """A node that cannot attach more volumes; empty if that is not its reason."""
     found = what_if.get(storage_v1.CSINode, info.name)
     drivers = {volume.spec.csi.driver for _, volume in _bound(what_if, pod) if volume.spec.csi is not None}
     for driver in found.spec.drivers if found is not None else ():
@@ -191,7 +191,7 @@ def _bound(
 
 
 def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeInfo]) -> Iterator[str]:
-    """What can be done about volumes that are where the devices are not. near: the nodes that would do but for them."""
+    """Remedies for volumes that are not where the devices are. near: the nodes that would otherwise fit."""
     names = [
         claim.metadata.name
         for claim, volume in _bound(what_if, pod)
@@ -217,8 +217,8 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         )
         there = f" (there is {listed(able)})" if able else ""
         yield (
-            f"make {named('PersistentVolumeClaim', early)} again with a StorageClass with volumeBindingMode: {storage_v1.BINDING_WAIT}{there}, so that "
-            "the volume is made where the pod runs; its data has to be copied"
+            f"recreate {named('PersistentVolumeClaim', early)} with a StorageClass with volumeBindingMode: {storage_v1.BINDING_WAIT}{there}, so that "
+            "the volume is created where the pod runs; its data must be copied"
         )
     if names:
         where = "to where the devices are" if pod.spec.resource_claims else "to where the pod may run"
@@ -226,7 +226,7 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
 
 
 def _waits_for_pod(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> bool:
-    """Whether the volume of a claim is made when its first pod has a node, or by hand; if not, it is made anywhere."""
+    """Whether the volume of a claim is created for its first pod's node, or by hand; otherwise it can be anywhere."""
     class_ = what_if.get(storage_v1.StorageClass, claim.spec.storage_class_name or "")
     return class_ is None or class_.volume_binding_mode == storage_v1.BINDING_WAIT
 
@@ -238,7 +238,7 @@ def _why_unbound(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -
     if what_if.get(storage_v1.StorageClass, name) is None:
         known = [class_.metadata.name for class_ in what_if.all(storage_v1.StorageClass)]
         return f": its StorageClass {name} does not exist" + (f" (there is {listed(sorted(known))})" if known else "")
-    return f": StorageClass {name} has not made a volume for it"
+    return f": StorageClass {name} has not created a volume for it"
 
 
 def _other_classes(
@@ -264,14 +264,12 @@ def _other_classes(
 
 
 def _with_class(pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim, name: str) -> str:
-    """How a claim gets another class: one that it has cannot be changed, and a StatefulSet makes its claims from templates."""
+    """How a claim gets another class: the field is immutable, and a StatefulSet creates its claims from templates."""
     full, field = f"PersistentVolumeClaim {full_name(claim)}", f"storageClassName: {name}"
     if claim.spec.storage_class_name is None:
         return f"set {field} in {full}"
     maker = controller_of(pod)
     template = claim.metadata.name.removesuffix(f"-{pod.metadata.name}")
     if maker is not None and maker.kind == "StatefulSet" and template != claim.metadata.name:
-        return (
-            f"make StatefulSet {maker.name} again with {field} in its volumeClaimTemplate {template}, and {full}, too"
-        )
-    return f"make {full} again with {field}"
+        return f"recreate StatefulSet {maker.name} with {field} in its volumeClaimTemplate {template}, and {full} too"
+    return f"recreate {full} with {field}"

@@ -1,4 +1,4 @@
-"""Pods that fit: devices that are allocated but not ready, or a scheduler that has not got to it."""
+"""Pods that fit: their devices are allocated but not ready, or the scheduler has not processed them yet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.components import SCHEDULER, down
+from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.remedies.holders import going
@@ -22,13 +23,13 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _SMALL_NODES_MAX = 100
-# What schedulers say whose decision could not be put into force.
+# Messages of schedulers that could not write their decision.
 _WRITING = re.compile(r'running (?P<point>Reserve|Permit|PreBind|Bind) plugin "(?P<plugin>[^"]+)": (?P<why>.*)')
 _CANNOT_MODIFY = "field cannot be modified once set"
 
 
 def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """Devices of the pod that have been allocated, but are not ready yet."""
+    """Devices of the pod that are allocated but not ready yet."""
     claim = unready(what_if, pod)
     if claim is None or claim.status.allocation is None:
         return None
@@ -41,10 +42,12 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    failing = driver_pods.failing_controllers(what_if, first.driver, first.binding_conditions)
-    text += f": {driver_pods.failing_text(failing)}" if failing else ""
-    done = f"see what the controller of driver {first.driver} says, if it does not make {devices} ready soon"
-    done = failing[0].advice if failing else done
+    failing = driver_pods.failing(what_if, first.driver, controllers=True)
+    names = (*first.binding_conditions, first.driver)
+    keeper = None if failing else idle_keeper(what_if, names, "makes the devices ready")
+    text += f": {driver_pods.failing_text(failing)}" if failing else f": {keeper.text}" if keeper is not None else ""
+    done = f"see the log of the controller of driver {first.driver}, if {devices} {'does' if len(results) == 1 else 'do'} not become ready soon"
+    done = failing[0].advice if failing else keeper.advice if keeper is not None else done
     return Diagnosis(
         reason=Reason.BINDING_CONDITIONS,
         text=text,
@@ -53,7 +56,7 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 
 
 def _said_of(claim: api.ResourceClaim) -> str:
-    """What the driver says of devices that are not ready."""
+    """The driver's report about devices that are not ready."""
     for device in claim.status.devices:
         for condition in device.conditions:
             if condition.status != "True" and condition.message:
@@ -74,7 +77,7 @@ def _since(what_if: WhatIfCluster, claim: api.ResourceClaim) -> str:
 def _set_by_driver(
     what_if: WhatIfCluster, claim: api.ResourceClaim, results: Sequence[api.DeviceRequestAllocationResult]
 ) -> Patch:
-    """The status that the driver owes."""
+    """The status that the driver still has to set."""
     owed = {(result.driver, result.pool, result.device) for result in results}
     kept = [
         each
@@ -104,8 +107,8 @@ def _set_by_driver(
 
 
 def room_is_made(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """Pods that leave the node that has been promised to a pod, which fits when they are gone: it has preempted them. None if they
-    are not all that it waits for."""
+    """Preempted pods that are terminating on the nominated node of a pod, which fits when they are gone. None if they
+    are not the only thing that it waits for."""
     node = pod.status.nominated_node_name
     info = what_if.cluster.nodes.get(node)
     if info is None:
@@ -128,7 +131,7 @@ def room_is_made(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 
 
 def binding_failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis | None:
-    """What a scheduler says that found a node and could not write what has to be written before the pod is bound; None if it says
+    """The message of a scheduler that found a node but failed in a write before binding; None if it says
     nothing of the kind."""
     found = _WRITING.search(one_line(said))
     if found is None:
@@ -142,8 +145,8 @@ def binding_failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagn
 
 
 def _allocated_by_another(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A claim that another scheduler has allocated without a time. kube-scheduler wants to add one when it reserves the claim for a
-    pod of its own, and an allocation may not be changed."""
+    """A claim that another scheduler allocated without a timestamp. kube-scheduler tries to add one when it reserves the claim for a
+    pod of its own, but an allocation is immutable."""
     for namespace, name in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, name, namespace)
         allocation = claim.status.allocation if claim is not None else None
@@ -166,7 +169,7 @@ def _allocated_by_another(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis
 
 
 def scheduler_down(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> Diagnosis | None:
-    """The usual scheduler does not run, so that nobody places a pod that fits; None if it does, or if that is not known."""
+    """The default scheduler does not run, so a pod that fits stays pending; None if it runs, or if unknown."""
     found = down(what_if, SCHEDULER) if pod.spec.scheduler_name == DEFAULT_SCHEDULER else None
     if found is None:
         return None
@@ -175,8 +178,8 @@ def scheduler_down(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> Diagn
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:
-    """A feature gate without which a pod does not fit that fits with it: its scheduler may run without. Asked of small clusters
-    only, as all is read anew for each gate."""
+    """A feature gate that decides whether a pod fits: its scheduler may run without it. Only for small clusters,
+    because everything is read again for each gate."""
     if len(what_if.cluster.nodes) > _SMALL_NODES_MAX:
         return None
     proven = proven_gates(what_if)
@@ -191,13 +194,13 @@ def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnos
                 "nowhere"
             )
             return Diagnosis(
-                reason=Reason.FEATURE, text=text, advice=(f"turn on feature gate {gate.name} of the scheduler",)
+                reason=Reason.FEATURE, text=text, advice=(f"enable feature gate {gate.name} of the scheduler",)
             )
     return None
 
 
 def proven_gates(what_if: WhatIfCluster) -> set[str]:
-    """Feature gates without which the scheduler could not have made the allocations that are there."""
+    """Feature gates that the scheduler must have had for the existing allocations."""
     proven = set()
     devices = what_if.claims.inventory
     for claim in what_if.all(api.ResourceClaim):
@@ -217,5 +220,5 @@ def fits(what: str, node: str) -> Diagnosis:
     text = (
         f"{what} would be placed on node {node} when the scheduler gets to it: nothing in this snapshot is in its way"
     )
-    advice = ("if it keeps waiting, check that the scheduler runs, and what its log says about the pod",)
+    advice = ("if it keeps waiting, check that the scheduler runs, and its log about the pod",)
     return Diagnosis(reason=Reason.FITS, text=text, advice=advice)

@@ -1,9 +1,9 @@
-"""Changes to what drivers and administrators say of devices: taints, pools, slices, feature gates."""
+"""Changes to what drivers and administrators declare: taints, pools, slices, feature gates."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
 from allot.core.selectors import selects_device, tolerates
 
-# Of devices that need something of a node.
+# For devices that need a feature of their node.
 UNDECLARED = "this node does not declare"
 _SLICES_MAX = 4
 _NODES_MAX = 4
@@ -43,7 +43,7 @@ def _taints(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaint]:
 
 
 def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintRule]:
-    """The rules that tainted devices which the request could use."""
+    """The DeviceTaintRules that tainted devices which the request could use."""
     taints = {(taint.key, taint.effect) for taint in _taints(what_if, wanted)}
     devices = [device_id(device) for tally in wanted.found.of(Obstacle.TAINT) for device in tally.devices]
     return [
@@ -55,13 +55,13 @@ def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintR
 
 
 def is_for_all(rule: api.DeviceTaintRule) -> bool:
-    """Whether a rule says of no device that it is meant: it taints all of them."""
+    """Whether a rule has no deviceSelector and so taints every device."""
     selector = rule.spec.device_selector
     return selector is None or (selector.driver, selector.pool, selector.device) == (None, None, None)
 
 
 def rules_text(rules: Sequence[api.DeviceTaintRule]) -> str:
-    """Who has tainted devices; empty if no rule did."""
+    """Which rules tainted the devices; empty if none did."""
     if not rules:
         return ""
     found = f"set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])}"
@@ -73,7 +73,7 @@ def rules_text(rules: Sequence[api.DeviceTaintRule]) -> str:
 
 
 def declared(what_if: WhatIfCluster, tally: Tally, names: Sequence[str]) -> Iterator[Candidate]:
-    """Kubelets that offer what the devices need. names: their nodes."""
+    """Kubelets with the feature that the devices need. names: their nodes."""
     feature = tally.reason.text.removeprefix("need ").partition(",")[0]
     patches = []
     for name in names:
@@ -84,19 +84,19 @@ def declared(what_if: WhatIfCluster, tally: Tally, names: Sequence[str]) -> Iter
         patches.append(Patch(action="gate", name=feature, enabled=True))
     kubelets = f"the {'kubelet' if len(names) == 1 else 'kubelets'} of {named('node', names)}"
     scheduler = "" if feature in what_if.gates else ", and of the scheduler"
-    text = f"turn on feature gate {feature} of {kubelets}{scheduler}"
+    text = f"enable feature gate {feature} of {kubelets}{scheduler}"
     yield Candidate(rank=Rank.NODE, text=text, patches=tuple(patches))
 
 
 def _meant_for_devices(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> bool:
-    """Whether the pod itself tolerates the taints of the devices, which its claim would have to do."""
+    """Whether the pod tolerates the taints of the devices, although its claim has to."""
     taints = _taints(what_if, wanted)
     own = [each for each in pod.spec.tolerations if each.key]
     return bool(taints) and all(any(tolerates(each, taint) for each in own) for taint in taints)
 
 
 def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> str:
-    """What is tolerated instead, in the wrong place or with another value; empty if nothing."""
+    """A near miss: a toleration in the wrong place or with another value; empty if there is none."""
     if _meant_for_devices(what_if, pod, wanted):
         return " (the pod does, but its tolerations are for taints of nodes)"
     for taint in _taints(what_if, wanted):
@@ -111,13 +111,14 @@ def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) ->
 def device_taint(
     what_if: WhatIfCluster, pod: core_v1.Pod, place: ClaimPlace | None, wanted: Wanted
 ) -> Iterator[Candidate]:
-    """A taint tolerated, or taken away."""
+    """A taint tolerated, or removed."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
         text = f"delete DeviceTaintRule {name}"
         if is_for_all(rule):
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
-        yield Candidate(rank=Rank.ADMIN, text=text, patches=(delete_of("DeviceTaintRule", name),))
+        # It can be made again at any time; the pod that someone else would have to lose cannot.
+        yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
     yield from _repaired(what_if, wanted)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
@@ -127,7 +128,7 @@ def device_taint(
     path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/tolerations"
     shown = named("taint", [taint.key for taint in taints])
     yield Candidate(
-        # What a driver taints is broken, and what an administrator taints is not to be used for a reason.
+        # A driver taints broken devices, and an administrator has reasons for a taint.
         rank=Rank.FIX if _meant_for_devices(what_if, pod, wanted) else Rank.GATE,
         text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}",
         patches=(place.patch({"op": "add", "path": path, "value": tolerations}),),
@@ -140,7 +141,7 @@ def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
     in_the_way = {(taint.key, taint.value, taint.effect) for taint in _taints(what_if, wanted)}
     found = 0
     for slice_ in what_if.all(api.ResourceSlice):
-        # Devices of the network have no node of their own.
+        # Network-attached devices have no node of their own.
         if slice_.spec.node_name is not None and slice_.spec.node_name not in nodes:
             continue
         repaired = [
@@ -164,7 +165,7 @@ def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
 
 
 def of_lost_nodes(what_if: WhatIfCluster, names: Sequence[str]) -> str:
-    """Devices of drivers that look free, but are published for nodes that are gone; empty if there are none."""
+    """Devices that look free but are published for nodes that are gone; empty if there are none."""
     lost = [
         each
         for each in what_if.all(api.ResourceSlice)
@@ -185,7 +186,7 @@ def of_lost_nodes(what_if: WhatIfCluster, names: Sequence[str]) -> str:
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A pool that is not complete."""
+    """An incomplete pool."""
 
     driver: str
     name: str
@@ -234,7 +235,7 @@ class Pool(msgspec.Struct, frozen=True):
         return len(names) > len(set(names))
 
     def deleted(self) -> Iterator[Candidate]:
-        """Without the pool: a driver that is gone has left it."""
+        """Delete the pool: its driver is gone."""
         names = [each.metadata.name for each in (*self.current, *self.old)]
         yield Candidate(
             rank=Rank.ADMIN,
@@ -243,17 +244,17 @@ class Pool(msgspec.Struct, frozen=True):
         )
 
     def candidates(self, first: str = "") -> Iterator[Candidate]:
-        """What may help. first: what has to be done before the driver can publish the rest."""
+        """Possible remedies. first: what must be done before the driver can publish the rest."""
         number = len(self.current)
         operation = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": number}
         nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
         where = f" on {named('node', nodes)}" if nodes else ""
         yield Candidate(
-            # Nobody loses anything by it.
+            # This harms no pod.
             rank=Rank.NODE,
             text=f"{first}, so that driver {self.driver}{where} publishes all of pool {self.name}"
             if first
-            else f"let driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
+            else f"make driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
             patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
         )
         if self.old:
@@ -266,7 +267,7 @@ class Pool(msgspec.Struct, frozen=True):
             )
 
     def once(self) -> Iterator[Candidate]:
-        """Devices that are in several slices, left in the first of them only."""
+        """Devices in several slices, kept only in the first."""
         seen: set[str] = set()
         patches, twice, places = [], [], []
         for slice_ in sorted(self.current, key=lambda each: each.metadata.name):
@@ -281,23 +282,46 @@ class Pool(msgspec.Struct, frozen=True):
                 patches.append(patch_of("ResourceSlice", slice_.metadata.name, *operations))
         if patches:
             text = (
-                f"let driver {self.driver} publish {named('device', twice)} once, and not in {named('ResourceSlice', places)}, too: fix or "
+                f"make driver {self.driver} publish {named('device', twice)} only once, without {named('ResourceSlice', places)}: fix or "
                 "restart it"
             )
             yield Candidate(rank=Rank.ADMIN, text=text, patches=tuple(patches))
 
 
-def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> str:
-    """What is to be said of a device that several nodes publish under one name: whoever holds one of them holds them all."""
+class Twin(msgspec.Struct, frozen=True):
+    """A device that several nodes publish under one name. slices: all of its pool."""
+
+    driver: str
+    pool: str
+    device: str
+    slices: list[api.ResourceSlice]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that publish it."""
+        return sorted({each.spec.node_name for each in self.slices if each.spec.node_name})
+
+    def renamed(self, homes: Collection[str]) -> Iterator[Candidate]:
+        """Each node has a pool of its own name, as drivers should do. homes: where devices are in use, which keep theirs."""
+        patches = []
+        for node in [each for each in self.nodes if each not in homes] or self.nodes[1:]:
+            own = [each for each in self.slices if each.spec.node_name == node]
+            for slice_ in own:
+                rename = {"op": "replace", "path": "/spec/pool/name", "value": f"{self.pool}-{node}"}
+                patches.append(patch_of("ResourceSlice", slice_.metadata.name, rename))
+        text = f"let driver {self.driver} give its pool a name of its own on each node, such as the node's, instead of {self.pool}"
+        yield Candidate(rank=Rank.NODE, text=text, patches=tuple(patches))
+
+
+def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> Twin | None:
+    """A device that several nodes publish under one name; None if there is none."""
     for device in dict.fromkeys(devices):
-        entries = what_if.claims.inventory.devices_named(device_id(device))
-        slices = sorted({entry.slice.metadata.name for entry in entries})
-        if len(slices) > 1:
-            return (
-                f" ({named('ResourceSlice', slices)} publish the same device {device}, which counts as one: each node needs a pool "
-                "of its own)"
-            )
-    return ""
+        id_ = device_id(device)
+        entries = what_if.claims.inventory.devices_named(id_)
+        if len({entry.slice.spec.node_name for entry in entries if entry.slice.spec.node_name}) > 1:
+            slices = Pool.find(what_if, id_.driver, id_.pool)
+            return Twin(id_.driver, id_.pool, id_.device, [*slices.current, *slices.old])
+    return None
 
 
 def connected(what_if: WhatIfCluster, near: Sequence[str], slice_: api.ResourceSlice) -> Iterator[Candidate]:
@@ -336,7 +360,7 @@ def renamed_nodes(what_if: WhatIfCluster, slices: Sequence[api.ResourceSlice]) -
 
 
 def _siblings(name: str, others: Iterable[str]) -> set[str]:
-    """Names that are another node's of the same kind: they differ in a number or letter, `gpu-1` and `gpu-2`."""
+    """Whether names belong to different nodes of a series: they differ in a number or letter, `gpu-1` and `gpu-2`."""
 
     def stem(text: str) -> list[str]:
         return [part for part in re.split(r"[-.]|(?<=[a-z])(?=[0-9])", text) if len(part) > 1 and not part.isdigit()]
@@ -348,13 +372,13 @@ def _siblings(name: str, others: Iterable[str]) -> set[str]:
 
 
 def gates(what_if: WhatIfCluster) -> list[Candidate]:
-    """Feature gates that concern devices and are off."""
+    """Disabled feature gates that concern devices."""
     return [each for name in GATES if name.startswith("DRA") for each in gate(what_if, name)]
 
 
 def gate(what_if: WhatIfCluster, name: str) -> list[Candidate]:
-    """A feature gate, if it is off."""
+    """A feature gate, if it is disabled."""
     if name in what_if.gates:
         return []
     patch = Patch(action="gate", name=name, enabled=True)
-    return [Candidate(rank=Rank.GATE, text=f"turn on feature gate {name}", patches=(patch,))]
+    return [Candidate(rank=Rank.GATE, text=f"enable feature gate {name}", patches=(patch,))]

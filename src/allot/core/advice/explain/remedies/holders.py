@@ -1,10 +1,11 @@
-"""Devices that others have: who would have to let go, and claims that could be shared or made anew."""
+"""Devices that others hold: who would have to release them, and claims that could be shared or recreated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
     Candidate,
@@ -39,10 +40,10 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OPTIONS_MAX = 8
-# Of a capacity that is counted, where nobody says how much is meant.
+# For a counted capacity without a requested amount.
 _SOME_AMOUNT = "1"
-# Said of a pod that could be somewhere else.
-FITS_TOO = "it fits on"
+# For a pod that would fit elsewhere.
+FITS_TOO = "it also fits on"
 _NODES_MAX = 64
 
 
@@ -51,20 +52,20 @@ Held = tuple[Possessor, int]
 
 
 class _Option(NamedTuple):
-    """Claims on a node that are enough if they give their devices back. cost: how much that matters; goes_to: where their pods
+    """Claims on a node that free enough devices if released. cost: how much that matters; goes_to: where their pods
     could go instead."""
 
     cost: tuple[int, ...]
     node: str
     chosen: tuple[Held, ...]
-    # Not those that matter least: of use only if they have somewhere else to go.
+    # Not the least important ones: useful only if they fit elsewhere.
     if_movable: bool = False
     goes_to: tuple[str, ...] = ()
 
 
 def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
-    """Others who hold devices that the request could use let go: those who matter least, and nobody of higher priority."""
-    # Counters and shares do not add up as devices do: there any of the holders may be enough.
+    """Others release devices that the request could use: the least important ones, never of higher priority."""
+    # Counters and shares do not add up as devices do: any single holder may be enough.
     adds_up = all(tally.reason.obstacle is Obstacle.IN_USE for tally in wanted.found.of(*TAKEN))
     options: list[_Option] = []
     for node, claims in _held_by_node(what_if, wanted).items():
@@ -92,7 +93,7 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
 
 
 def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
-    """An option costs less if the pods that have to go can go somewhere else."""
+    """An option costs less if the displaced pods fit elsewhere."""
     pods = [pod for who, _ in option.chosen for pod in who.pods]
     places = [other_place(what_if, pod) for pod in pods] if len(pods) == 1 else []
     moves = bool(places) and all(places)
@@ -101,7 +102,7 @@ def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
 
 
 def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]) -> list[Held]:
-    """Claims and how many devices they have, those that matter least first; without the pod's own and its siblings', and without
+    """Claims and their device counts, least important first; without the pod's own and its siblings', and without
     those of pods that are more important."""
     found = []
     for name, devices in claims.items():
@@ -117,7 +118,7 @@ def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]
 
 
 def _enough(held: Sequence[Held], lacking: int) -> list[Held]:
-    """As few as are enough of those that matter least; none if all together are not."""
+    """As few as possible of the least important claims; none if all together are not enough."""
     if sum(devices for _, devices in held) < lacking:
         return []
     chosen: list[Held] = []
@@ -138,11 +139,11 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
     priority = max(who.priority for who, _ in chosen)
     devices = sum(number for _, number in chosen)
-    return _Option((priority, foreign, len(chosen), devices, sum(map(_share, chosen))), node, tuple(chosen))
+    return _Option((priority, len(chosen), devices, foreign, sum(map(_share, chosen))), node, tuple(chosen))
 
 
 def _share(held: Held) -> int:
-    """How much of shared capacities a claim has, in nano units."""
+    """How much of shared capacities a claim holds, in nano units."""
     allocation = held[0].claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return sum(amount.nano for result in results for amount in result.consumed_capacity.values())
@@ -176,43 +177,53 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
                 else delete_of("ResourceClaim", metadata.name, metadata.namespace)
             )
     idle = all(who.is_idle for who, _ in option.chosen)
-    # Devices of the network are used on other nodes than the one that was looked at.
+    # Network-attached devices are used on nodes other than the one considered.
     homes = sorted({pod.spec.node_name for who, _ in option.chosen for pod in who.pods})
     where = f" on {named('node', homes)}" if homes else ""
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
     waits = False
+    forgotten = None
     if all(who.is_lost for who, _ in option.chosen):
         text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
     elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
         text, waits = going(what_if, [pod for who, _ in option.chosen for pod in who.ending], where)
+    elif (forgotten := forgotten_by(what_if, [who for who, _ in option.chosen])) is not None:
+        text = f"{forgotten.advice}; or clear status.reservedFor and status.allocation of {listed(patches, 4)}, if its owner agrees"
     elif unseen:
         waits = True
         text = f"wait until {listed(unseen)} {'ends' if len(unseen) == 1 else 'end'}, and with it the use of {listed(patches, 4)}"
     elif idle and any(who.is_going and not who.pods for who, _ in option.chosen):
         text = (
-            f"clear status.reservedFor and status.allocation of {listed(patches, 4)}, which nobody uses: the resource claim "
+            f"clear status.reservedFor and status.allocation of {listed(patches, 4)}, which no pod uses: the resource claim "
             "controller should have done so; check that the controller manager runs"
         )
     elif idle:
         over = all(who.finished for who, _ in option.chosen)
-        why = f"which {'has' if len(patches) == 1 else 'have'} finished" if over else "which nobody uses now"
+        why = f"which {'has' if len(patches) == 1 else 'have'} finished" if over else "which no pod uses now"
         text = f"delete {listed(patches, 4)}, {why}"
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = f" ({FITS_TOO} {named('node', option.goes_to)}, too)" if option.goes_to else ""
+        other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen)
+    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None
     rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
 
 
+def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper | None:
+    """Claims that no pod uses, and whose users are objects of a component that does not run: no one else ends their use."""
+    if not found or any(who.pods or not who.kinds for who in found):
+        return None
+    return idle_keeper(what_if, [kind for who in found for kind in who.kinds], "releases the claim")
+
+
 def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") -> tuple[str, bool]:
-    """What to do about pods that are being deleted, and whether that is only to wait. where: the nodes that they are on."""
+    """What to do about terminating pods, and whether waiting is enough. where: their nodes."""
     names, one = named("pod", map(full_name, pods)), len(pods) == 1
     kept = dict.fromkeys(name for pod in pods for name in pod.metadata.finalizers)
     if kept:
         return (
-            f"see to {named('finalizer', kept)}, which {'keeps' if len(kept) == 1 else 'keep'} {names}{where}",
+            f"check {named('finalizer', kept)}, which {'keeps' if len(kept) == 1 else 'keep'} {names}{where}",
             False,
         )
     late = min(overdue(what_if, pod) for pod in pods)
@@ -220,7 +231,7 @@ def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") 
         first = pods[0].metadata
         why = f"allot explain {first.name} -n {first.namespace}"
         return (
-            f"find out why {names}{where} {'hangs' if one else 'hang'}, which should have been gone {duration(late)} ago: {why}",
+            f"find out why {names}{where}, which should have been gone {duration(late)} ago, {'hangs' if one else 'hang'}: {why}",
             False,
         )
     return (
@@ -230,11 +241,11 @@ def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") 
 
 
 def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim) -> Iterator[Candidate]:
-    """A claim that has its devices in the wrong place gives them back, or the pod gets another claim like it."""
+    """A claim allocated in the wrong place is released, or the pod gets another claim like it."""
     users = [user for user in users_of(what_if, claim) if user.metadata.uid != pod.metadata.uid]
     name = full_name(claim)
     if users:
-        # Pods that name one claim are to share its devices: to get theirs where they are comes first.
+        # Pods that name one claim are meant to share its devices: running where those are comes first.
         yield from second_claim(pod, claim, Rank.OTHERS - 1)
         stranded = all(is_stranded(what_if, user) for user in users)
         pods = named("pod", map(full_name, users))
@@ -246,7 +257,7 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
         return
     yield Candidate(
         rank=Rank.NODE,
-        text=f"deallocate claim {name}, which nobody else uses, so that it gets other devices",
+        text=f"deallocate claim {name}, which no other pod uses, so that it gets other devices",
         patches=(_given_back(claim),),
     )
 
@@ -268,7 +279,7 @@ def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim, rank: int = Rank.CR
             point = patch_of("Pod", pod.metadata.name, rename, namespace=namespace, recreate=True)
             yield Candidate(
                 rank=rank,
-                text=f"create a second claim, {namespace}/{name}, and name that one in the pod",
+                text=f"create a second claim, {namespace}/{name}, and use that one in the pod",
                 patches=(Patch(action="create", object=claim_object(namespace, name, spec)), point),
             )
 
@@ -277,7 +288,7 @@ def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim, rank: int = Rank.CR
 
 
 class Unlimited(NamedTuple):
-    """A claim that has all of a capacity of a shared device because it names no amount. place: where it could."""
+    """A claim that holds all of a shared device's capacity because it names no amount. place: where it could."""
 
     claim: api.ResourceClaim
     place: ClaimPlace
@@ -287,7 +298,7 @@ class Unlimited(NamedTuple):
 
 
 def without_amount(what_if: WhatIfCluster, wanted: Wanted) -> list[Unlimited]:
-    """Claims that hold devices which the request could have a share of, and that name no amount of what is short."""
+    """Claims that hold devices which the request could share, and that name no amount of what is short."""
     names = dict.fromkeys(name for tally in wanted.found.of(Obstacle.CAPACITY) for name in tally.claims)
     found = []
     for name in list(names)[:_OPTIONS_MAX]:
@@ -314,7 +325,7 @@ def without_amount(what_if: WhatIfCluster, wanted: Wanted) -> list[Unlimited]:
 
 
 def with_amount(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
-    """Such a claim names as much as the request does, and its pods are made again."""
+    """Such a claim names as much as the request does, and its pods are recreated."""
     asked = wanted.leaf.request.capacity.requests if wanted.leaf.request.capacity is not None else {}
     for each in without_amount(what_if, wanted):
         if not each.users:
@@ -327,7 +338,7 @@ def with_amount(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Ite
             places |= {own.spoken: (own, wanted.claim.spec, wanted.leaf.full_name)} if own is not None else {}
         patches = [_with_capacity(*place, each.capacity, amount) for place in places.values()]
         pods = named("pod", map(full_name, each.users))
-        text = f"set capacity.requests {each.capacity} (such as {amount}) in {listed(places)}, and create {pods} again"
+        text = f"set capacity.requests {each.capacity} (such as {amount}) in {listed(places)}, and recreate {pods}"
         gone = (delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in each.users)
         yield Candidate(rank=Rank.NODE + 3, text=text, patches=(*patches, *gone))
 
@@ -347,7 +358,7 @@ def _with_capacity(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str,
 
 
 def sharing_strategy(claim: api.ResourceClaim) -> str:
-    """How the configuration of a claim says that its devices are to be shared; empty if it does not."""
+    """The sharing strategy in the configuration of a claim; empty if it has none."""
     for config in claim.spec.devices.config:
         parameters = (
             config.opaque.parameters.value() if config.opaque is not None and config.opaque.parameters else None
@@ -385,8 +396,8 @@ def shared_claim(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> It
     yield Candidate(
         rank=Rank.CREATE,
         text=(
-            f"create ResourceClaim {namespace}/{name} with what the template says, and name it as resourceClaimName in this pod "
-            f"and in {full_name(other)}, which has to be recreated"
+            f"create ResourceClaim {namespace}/{name} with the template's spec, and set it as resourceClaimName in this pod "
+            f"and in {full_name(other)}, which must be recreated"
         ),
         patches=(
             Patch(action="create", object=claim_object(namespace, name, as_json(wanted.claim).get("spec", {}))),

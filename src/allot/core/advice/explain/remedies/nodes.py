@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
-from allot.core.advice.explain.holding import are_siblings, comes_back
+from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
@@ -45,7 +45,7 @@ _GIVEN_DOMAINS = (
     "kubernetes.azure.com",
     "karpenter.sh",
 )
-# Who sets labels about devices; nobody sets them by hand.
+# Components that set labels about devices; users do not set these by hand.
 _LABELLERS = {
     "nvidia.com": "GPU Feature Discovery",
     "amd.com": "the AMD GPU node labeller",
@@ -62,12 +62,12 @@ class _Part(NamedTuple):
     rank: int
     text: str
     patch: Patch
-    # To other objects, at the same time.
+    # Patches of other objects, applied together.
     more: tuple[Patch, ...] = ()
 
 
 def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Check]) -> list[Candidate]:
-    """What could be done about a node that is out of reach. Several obstacles have to be removed at once."""
+    """Possible remedies for a node that cannot be used. Several obstacles must be removed together."""
     parts = [found for check in checks if (found := _for_check(what_if, pod, info, check))]
     if len(parts) < len(checks) or not parts:
         return []
@@ -120,7 +120,7 @@ def _without_taints(info: NodeInfo, keys: set[str]) -> dict[str, Any]:
 
 
 def _is_about_devices(what_if: WhatIfCluster, key: str) -> bool:
-    """Whether a taint is for nodes that have devices: it has the domain of a driver, or the word."""
+    """Whether a taint marks nodes with devices: it has the domain of a driver, or a word for devices."""
     domain, _, name = key.rpartition("/")
     if any(word in name.lower() for word in _DEVICE_WORDS):
         return True
@@ -133,7 +133,7 @@ def _is_about_devices(what_if: WhatIfCluster, key: str) -> bool:
 def _taint(
     what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check, taints: Sequence[core_v1.Taint]
 ) -> list[_Part]:
-    """What to do about the taints that a check is about."""
+    """Remedies for the taints of a check."""
     if check.reason is Reason.NODE_NOT_READY:
         gone = set(NOT_READY)
         remove = patch_of("Node", info.name, _without_taints(info, gone))
@@ -152,7 +152,7 @@ def _taint(
     tolerations = [*own, *(toleration_of(taint.key, taint.value, taint.effect) for taint in taints)]
     tolerate = _pod_patch(pod, "/spec/tolerations", tolerations, recreate=False)
     remove = patch_of("Node", info.name, _without_taints(info, {taint.key for taint in taints}))
-    # Nodes with devices are tainted so that only pods that need these go there; other taints keep a node for somebody else.
+    # Nodes with devices are tainted for pods that need these; other taints reserve a node for someone else.
     rank = Rank.TOLERATE if all(_is_about_devices(what_if, taint.key) for taint in taints) else Rank.NODE + 1
     return [
         _Part(rank, f"tolerate {shown} in the pod", tolerate),
@@ -161,7 +161,7 @@ def _taint(
 
 
 def toleration_of(key: str, value: str, effect: str) -> dict[str, str]:
-    """A toleration of exactly one taint."""
+    """A toleration for exactly one taint."""
     matched = {"operator": "Equal", "value": value} if value else {"operator": "Exists"}
     return {"key": key, "effect": effect, **matched}
 
@@ -170,7 +170,7 @@ def toleration_of(key: str, value: str, effect: str) -> dict[str, str]:
 
 
 def node_terms(pod: core_v1.Pod, infos: Sequence[NodeInfo]) -> str:
-    """What of a pod's node selector or affinity some nodes do not match."""
+    """The part of a pod's node selector or affinity that some nodes do not match."""
     wrong = _wrong_labels(pod, infos[0])
     if wrong:
         shown = []
@@ -180,6 +180,13 @@ def node_terms(pod: core_v1.Pod, infos: Sequence[NodeInfo]) -> str:
             actual = next(iter(there)) if len(there) == 1 else None
             shown.append(f"{key}={value} ({have} {actual})" if actual is not None else f"{key}={value}")
         return f"the pod's nodeSelector {listed(shown)}"
+    return own_terms(pod)
+
+
+def own_terms(pod: core_v1.Pod) -> str:
+    """A pod's node selector, or affinity if it has none."""
+    if pod.spec.node_selector and not _required(pod):
+        return f"the pod's nodeSelector {_labels_text(pod.spec.node_selector)}"
     shown = [
         requirement_text(each) for term in _required(pod) for each in (*term.match_expressions, *term.match_fields)
     ]
@@ -187,7 +194,7 @@ def node_terms(pod: core_v1.Pod, infos: Sequence[NodeInfo]) -> str:
 
 
 def selector_text(selector: core_v1.NodeSelector) -> str:
-    """A node selector for people."""
+    """A node selector in readable form."""
     terms = [
         joined([requirement_text(each) for each in (*term.match_expressions, *term.match_fields)])
         for term in selector.node_selector_terms
@@ -205,13 +212,13 @@ def requirement_text(each: core_v1.NodeSelectorRequirement) -> str:
 
 
 def is_given(label: str) -> bool:
-    """Whether a node's label says what it is or where it is, which nobody makes true by setting it."""
+    """Whether a node's label states what or where it is, which setting the label does not change."""
     domain, _, name = label.rpartition("/")
     return domain.endswith(_GIVEN_DOMAINS) or domain in _LABELLERS or name in _GIVEN_NAMES
 
 
 def unlabelled(what_if: WhatIfCluster, pod: core_v1.Pod) -> dict[str, str]:
-    """Labels that the pod asks for, that a labeller sets, and that no node has; with who sets them."""
+    """Labels that the pod asks for, a labeller sets and no node has, with that labeller."""
     required = (
         each.key for term in _required(pod) for each in term.match_expressions if each.operator in ("In", "Exists")
     )
@@ -250,7 +257,7 @@ def _required(pod: core_v1.Pod) -> Sequence[core_v1.NodeSelectorTerm]:
 def _affinity(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     wrong = _wrong_labels(pod, info)
     if wrong:
-        # A value that other nodes have is no mistake.
+        # A value that other nodes have is not a mistake.
         meant = _HOSTNAME in wrong or any(
             wrong.items() <= other.labels.items() for other in what_if.cluster.nodes.values()
         )
@@ -261,7 +268,7 @@ def _affinity(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[
 
 
 def _wider(pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
-    """The only requirement on a label that a node has with another value, with that value, too."""
+    """The only requirement on a label, extended by the node's value."""
     terms = (
         as_json(pod)["spec"].get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms", [])
     )
@@ -277,11 +284,11 @@ def _wider(pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
     value = info.labels[each.key]
     path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms/{index}/matchExpressions/{position}/values"
     patch = _pod_patch(pod, path, [*each.values, value], recreate=True)
-    yield _Part(Rank.RELAX, f"allow {each.key} {value}, too, in the pod's node affinity", patch)
+    yield _Part(Rank.RELAX, f"also allow {each.key} {value} in the pod's node affinity", patch)
 
 
 def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str], *, meant: bool) -> list[_Part]:
-    """meant: there are nodes with the labels that are asked for."""
+    """meant: nodes with the requested labels exist."""
     selector = pod.spec.node_selector
     shown = _labels_text(wrong)
     found = []
@@ -297,7 +304,7 @@ def _node_selector(pod: core_v1.Pod, info: NodeInfo, wrong: Mapping[str, str], *
     rest = {key: value for key, value in selector.items() if key not in wrong}
     patch = _pod_patch(pod, "/spec/nodeSelector", rest or None, recreate=True)
     found.append(_Part(Rank.RELAX, f"drop {shown} from the pod's nodeSelector", patch))
-    # A label with another value says what the node is.
+    # A label with another value describes the node.
     if not any(is_given(key) or key in info.labels for key in wrong):
         labels = {"op": "add", "path": "/metadata/labels", "value": {**info.labels, **wrong}}
         found.append(_Part(Rank.ADMIN, f"label node {info.name} with {shown}", patch_of("Node", info.name, labels)))
@@ -309,7 +316,7 @@ def _labels_text(labels: Mapping[str, str]) -> str:
 
 
 def _renamed_keys(selector: Mapping[str, str], wrong: Mapping[str, str], info: NodeInfo) -> dict[str, str] | None:
-    """Labels whose keys are misspelt, put right; None if that is not what is wrong."""
+    """Labels with corrected keys; None if no key is misspelt."""
     renamed = dict(selector)
     for key, value in wrong.items():
         same_value = [other for other, there in info.labels.items() if there == value]
@@ -331,7 +338,7 @@ def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list
 
 
 def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
-    """A node on which a device plugin offers what DRA has devices for: the plugin goes, and DRA is asked."""
+    """A node where a device plugin offers what DRA has devices for: remove the plugin, so that DRA serves it."""
     lacking = [each.resource for each in shortages(what_if.cluster.profiles.of(pod), info)]
     for resource in lacking if len(lacking) == 1 else ():
         devices, held = what_if.claims.totals(resource, info)
@@ -347,13 +354,13 @@ def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
             text = f"remove the device plugin for {resource} from node {info.name}, so that DRA serves it"
             users = [full_name(each.pod) for each in info.pods.values() if resource in each.scalars]
             if users:
-                # Otherwise their devices would be given to others, too.
+                # Otherwise their devices would be allocated twice.
                 text = f"end {named('pod', users)} on node {info.name} and remove the device plugin for {resource} there, so that DRA serves it"
             yield _Part(Rank.ADMIN if users else Rank.RELAX, text, patch_of("Node", info.name, *operations))
 
 
 def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
-    """Pods, wherever they are, that may go, one at a time."""
+    """Pods on any node that may be deleted, one at a time."""
     return [
         Candidate(rank=part.rank, text=part.text, patches=(part.patch,))
         for each in there
@@ -362,11 +369,11 @@ def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
 
 
 def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    """As few pods of a node as make room when they go together, where one is not enough."""
+    """As few pods of a node as make room together, if one is not enough."""
     profile = what_if.cluster.profiles.of(pod)
     lacking = {each.resource: missing(profile, info, each.resource) for each in shortages(profile, info)}
     chosen: list[PodInfo] = []
-    # Those that matter least, and of these the largest.
+    # The least important ones, and of these the largest.
     able = [each for each in _may_go(pod, info.pods.values()) if any(asks(each, name) for name in lacking)]
     able.sort(
         key=lambda each: (
@@ -389,7 +396,7 @@ def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
 
 
 def _may_go(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[PodInfo]:
-    """Pods that are not more important, do not come back at once, and are not going already."""
+    """Pods that are not more important, are not recreated at once, and are not already terminating."""
     own = pod.spec.priority or 0
     return [
         each
@@ -399,7 +406,7 @@ def _may_go(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[PodInfo]:
 
 
 def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_Part]:
-    """Pods of a node that may go: those that matter least first, and nobody of higher priority."""
+    """Pods of a node that may be deleted: least important first, none of higher priority."""
     others = sorted(
         _may_go(pod, there),
         key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
@@ -415,14 +422,14 @@ def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_P
 
 
 def _ports(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    """Who listens on the ports goes; where a DaemonSet's pod does, which comes back, the pod listens elsewhere."""
+    """Delete the pods that listen on the ports; for a DaemonSet's pod, which is recreated, use another port."""
     users = port_users(what_if, pod, info)
     daemons = [each for each in users if comes_back(each.pod)]
     return _others_go(pod, info.name, users) if not daemons else _other_port(pod, daemons)
 
 
 def _other_port(pod: core_v1.Pod, users: Iterable[PodInfo]) -> list[_Part]:
-    """The next host port; with the host's network a container would have to listen there, too."""
+    """The next host port; with hostNetwork the container would also have to listen there."""
     taken = {number for each in users for _, _, number in each.profile.host_ports}
     found = []
     for index, container in enumerate(pod.spec.containers):
@@ -445,16 +452,16 @@ def port_users(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list
 
 
 def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    """Rules about other pods that become wishes."""
+    """Required rules about other pods, made preferred."""
     found = []
     apart = kept_apart(what_if, pod, info)
-    # Pods that are alike have the same rule, which counts in both directions.
+    # Similar pods have the same rule, which counts in both directions.
     alike = [each.pod for each in apart if each.pod.metadata.labels == pod.metadata.labels]
     others = [each for each in apart if each.pod.metadata.labels != pod.metadata.labels]
     spreads = as_json(pod)["spec"].get("topologySpreadConstraints", [])
     hard = hard_spreads(pod)
     if hard:
-        # A wish cannot have a least number of domains.
+        # A preferred constraint cannot have minDomains.
         kept = [{name: value for name, value in each.items() if name != "minDomains"} for each in spreads]
         soft = [{**each, "whenUnsatisfiable": SCHEDULE_ANYWAY} for each in kept]
         keys = listed(each.topology_key for each in hard)
@@ -474,11 +481,97 @@ def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
             if are_siblings(pod, alike):
                 text = f"prefer the {word} instead of requiring it in the pod"
             found.append(_Part(Rank.RELAX, text, patch, more))
-    return found + _others_go(pod, info.name, others)
+    repelled = repelled_by(what_if, pod, info)
+    narrower = [_narrowed(repelled)] if repelled is not None and repelled.is_wide else []
+    narrower += [_unlabelled(repelled)] if repelled is not None and repelled.labels else []
+    return [*narrower, *found, *_others_go(pod, info.name, others)]
+
+
+class Repelled(NamedTuple):
+    """Pods near a node whose required anti-affinity is about a pod that does not ask for it. at: the place of the term in each of them."""
+
+    pods: tuple[core_v1.Pod, ...]
+    at: int
+    term: core_v1.PodAffinityTerm
+    pod: core_v1.Pod
+
+    @property
+    def text(self) -> str:
+        """Whom the term keeps away."""
+        what = f"pods with {named('label', [_labels_text(self.labels)])}" if self.labels else "such pods"
+        return f"{what} away{', of other namespaces, too' if self.is_wide else ''}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the pod that the term is about."""
+        selector = self.term.label_selector
+        keys = [*selector.match_labels, *(each.key for each in selector.match_expressions)] if selector else []
+        return {key: self.pod.metadata.labels[key] for key in keys if key in self.pod.metadata.labels}
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is about a pod of another namespace than its own."""
+        return self.pods[0].metadata.namespace != self.pod.metadata.namespace
+
+
+def repelled_by(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Repelled | None:
+    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if no one does."""
+    if what_if.cluster.profiles.of(pod).anti_affinity_terms:
+        return None
+    found: list[tuple[core_v1.Pod, int]] = []
+    for each in kept_apart(what_if, pod, info):
+        at = next(
+            (at for at, term in enumerate(each.profile.anti_affinity_terms) if _is_meant(what_if, term, pod)), None
+        )
+        if at is not None:
+            found.append((each.pod, at))
+    if not found:
+        return None
+    first, at = found[0]
+    affinity = first.spec.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    assert anti is not None, "it has the term"
+    alike = tuple(each for each, there in found if there == at)
+    return Repelled(alike, at, anti.required_during_scheduling_ignored_during_execution[at], pod)
+
+
+def _is_meant(what_if: WhatIfCluster, term: PodTerm, pod: core_v1.Pod) -> bool:
+    namespace = what_if.get(core_v1.Namespace, pod.metadata.namespace)
+    labels = namespace.metadata.labels if namespace is not None else {}
+    return term.matches(pod.metadata.namespace, pod.metadata.labels, labels)
+
+
+def _narrowed(repelled: Repelled) -> _Part:
+    """The rule is about its own namespace only, in all pods that have it."""
+    path = f"/spec/affinity/podAntiAffinity/{_REQUIRED}/{repelled.at}"
+    term = repelled.term
+    gone = ["namespaceSelector"] if term.namespace_selector is not None else []
+    gone += ["namespaces"] if term.namespaces else []
+    operations = [{"op": "remove", "path": f"{path}/{each}"} for each in gone]
+    patches = [
+        patch_of("Pod", each.metadata.name, *operations, namespace=each.metadata.namespace, recreate=True)
+        for each in repelled.pods
+    ]
+    maker = controller_of(repelled.pods[0])
+    whose = (
+        f"{maker.kind} {repelled.pods[0].metadata.namespace}/{maker.name}"
+        if maker is not None
+        else named("pod", map(full_name, repelled.pods))
+    )
+    text = f"drop {joined(gone)} from the anti-affinity of {whose}, so that it is about pods of its own namespace only"
+    return _Part(Rank.RELAX, text, patches[0], tuple(patches[1:]))
+
+
+def _unlabelled(repelled: Repelled) -> _Part:
+    """The pod without the labels that others keep away; Services and selectors may need them."""
+    metadata = repelled.pod.metadata
+    operations = [{"op": "remove", "path": f"/metadata/labels/{pointer(key)}"} for key in repelled.labels]
+    text = f"drop {named('label', [_labels_text(repelled.labels)])} from the pod, if nothing selects it by that"
+    return _Part(Rank.NODE, text, patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace))
 
 
 def _preferred(pod: core_v1.Pod, member: str) -> Patch | None:
-    """A pod's required terms of one kind of affinity as wishes; None if it has none."""
+    """A pod's required terms of one kind of affinity, made preferred; None if it has none."""
     affinity = as_json(pod)["spec"].get("affinity", {})
     terms = affinity.get(member, {}).get(_REQUIRED, [])
     if not terms:
@@ -489,7 +582,7 @@ def _preferred(pod: core_v1.Pod, member: str) -> Patch | None:
 
 
 def kept_apart(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[PodInfo]:
-    """Pods near a node that anti-affinity, theirs or the pod's own, keeps the pod away from."""
+    """Pods near a node that conflict with the pod by anti-affinity, theirs or its own."""
     own = what_if.cluster.profiles.of(pod)
 
     def meant(term: PodTerm, other: core_v1.Pod, there: NodeInfo) -> bool:
@@ -523,13 +616,13 @@ def _lower_requests(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
         changed["limits"] = {**resources["limits"], **amounts}
     shown = listed(f"{value} {name}" for name, value in amounts.items())
     patch = _pod_patch(pod, "/spec/containers/0/resources", changed, recreate=True)
-    # What an administrator has switched off is switched on again before anybody asks for less.
+    # Undo an administrator's change before asking for less.
     rank = Rank.DROP if any(each.much and not each.never for each in lacking) else Rank.NODE + 2
     return [_Part(rank, f"ask for at most {shown} in the pod", patch)]
 
 
 def _lower_largest(pod: core_v1.Pod, lacking: Shortage) -> list[_Part]:
-    """Of several containers, the one that asks for most asks for so much less that the pod fits."""
+    """Of several containers, the largest request is lowered until the pod fits."""
     name = lacking.resource
     asked = [
         each.resources.requests[name].nano if name in each.resources.requests else 0 for each in pod.spec.containers
@@ -575,7 +668,7 @@ def slices_like(what_if: WhatIfCluster, like: NodeInfo, node: str) -> Iterator[P
 
 def _for_node(slice_: dict[str, Any], node: str) -> dict[str, Any]:
     spec = slice_["spec"]
-    # Dumps that people have edited may have lost the names.
+    # Edited dumps may have lost the names.
     pool = {**spec["pool"], "name": f"{spec['pool'].get('name', '')}-{node}"}
     name = f"{node}-{slice_['metadata'].get('name', '')}"
     devices = [{key: part for key, part in each.items() if key != "taints"} for each in spec.get("devices", [])]

@@ -1,4 +1,4 @@
-"""Changes of queues, and of jobs in them: higher limits and quotas, shorter guaranteed run times, another queue."""
+"""Changes to queues and their jobs: higher limits and quotas, shorter guaranteed run times, another queue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KAI_RESOURCES = ("gpu", "cpu", "memory")
 def higher(
     what_if: WhatIfCluster, field: str, queue: QueueShares, request: Amounts, *, firmly: bool = False
 ) -> Candidate:
-    """A queue and those above it may have, or deserve, what a job asks for besides what they hold. firmly: of what cannot be
+    """Raise the limit or quota of a queue and its parents by what a job asks for. firmly: count only what cannot be
     preempted."""
     patches: list[Patch] = []
     texts: list[str] = []
@@ -65,8 +65,24 @@ def higher(
     return Candidate(rank=Rank.ADMIN, text=f"raise {joined(texts)}", patches=tuple(patches))
 
 
+def without_limit(what_if: WhatIfCluster, name: str, resource: str) -> Candidate | None:
+    """A queue of KAI that leaves out a limit gets no limit, and not none of the resource; None if it has one."""
+    queue = what_if.get(KaiQueue, name)
+    resources = queue.spec.resources if queue is not None else None
+    if (
+        queue is None
+        or resource not in _KAI_RESOURCES
+        or resources is None
+        or getattr(resources, resource).limit is not None
+    ):
+        return None
+    operation = _set(as_json(queue), ("spec", "resources", resource, LIMIT), -1)
+    text = f"set spec.resources.{resource}.limit: -1 (unlimited) in queue {name}"
+    return Candidate(rank=Rank.FIX, text=text, patches=(patch_of("Queue", name, operation),))
+
+
 def bounds_set(what_if: WhatIfCluster, name: str, field: str, amounts: Amounts) -> Iterator[Patch]:
-    """The patch that makes these amounts a queue's limit or quota, in the words of its dialect."""
+    """The patch that makes these amounts a queue's limit or quota, in its dialect."""
     queue = what_if.get(KaiQueue, name) or what_if.get(VolcanoQueue, name)
     if isinstance(queue, KaiQueue):
         values: dict[tuple[str, ...], Any] = {
@@ -90,7 +106,7 @@ def bounds_set(what_if: WhatIfCluster, name: str, field: str, amounts: Amounts) 
 
 
 def _kai_number(resource: str, amount: int) -> int | float:
-    """In devices, thousandths of a core and millions of bytes; a little more where that does not come out even."""
+    """In devices, millicores and megabytes, rounded up."""
     unit = _NANO * (_MEGABYTE if resource == "memory" else 1)
     if resource == "gpu":
         return amount // unit if amount % unit == 0 else amount / unit
@@ -102,7 +118,7 @@ def _volcano_text(resource: str, amount: int) -> str:
 
 
 def _set(value: dict[str, Any], path: tuple[str, ...], leaf: Any) -> dict[str, Any]:
-    """The operation that makes a field what it is to be, with what is missing above it; the value is changed too."""
+    """The operation that sets a field and creates its missing parents; the value is changed too."""
     at = value
     for index, step in enumerate(path[:-1]):
         if not isinstance(at.get(step), dict):
@@ -124,7 +140,7 @@ def _joined(path: tuple[str, ...]) -> str:
 
 
 def preemptible(job: Job) -> Candidate:
-    """A job that may be made to leave may use more than is guaranteed."""
+    """A preemptible job may use more than the guaranteed amount."""
     text = f"make {job.name} preemptible ({PREEMPTIBILITY_LABEL}: preemptible)"
     group = job.group
     if isinstance(group, ForeignGroup) and group.preemptibility:
@@ -159,14 +175,14 @@ def elsewhere(what_if: WhatIfCluster, job: Job, queue: str) -> Candidate:
         where = f"spec.queue: {queue} of PodGroup {metadata.name}"
         if maker is not None:
             # Its group is made from it.
-            where = f"label {QUEUE_LABEL}: {queue} on {maker.kind} {maker.name}, which has to be created again"
+            where = f"label {QUEUE_LABEL}: {queue} on {maker.kind} {maker.name}, which must be recreated"
     else:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
     return Candidate(rank=Rank.FIX, text=f"put {job.name} into queue {queue} ({where})", patches=tuple(patches))
 
 
 def _labelled_maker(what_if: WhatIfCluster, pod: core_v1.Pod) -> OwnerReference | None:
-    """Who made a pod, if its label says which queue it is for."""
+    """The owner of a pod, if its label names the queue."""
     maker = controller_of(pod)
     types = {each.__name__: each for each in (batch_v1.Job, apps_v1.ReplicaSet, apps_v1.StatefulSet)}
     type_ = types.get(maker.kind) if maker is not None else None
@@ -187,14 +203,14 @@ def _labelled(job: Job, label: str, value: str) -> Iterator[Patch]:
 
 
 def opened(what_if: WhatIfCluster, name: str) -> Iterator[Candidate]:
-    """A queue that is closed is opened again."""
+    """Reopen a closed queue."""
     if what_if.get(VolcanoQueue, name) is not None:
         patch = patch_of("Queue", name, {"op": "add", "path": "/status/state", "value": "Open"})
         yield Candidate(rank=Rank.ADMIN, text=f"open queue {name}", patches=(patch,))
 
 
 def at_the_top(what_if: WhatIfCluster, name: str) -> Iterator[Candidate]:
-    """A queue whose parent is missing goes without one."""
+    """Drop a queue's missing parent."""
     queue = what_if.get(KaiQueue, name) or what_if.get(VolcanoQueue, name)
     if queue is None:
         return
@@ -204,18 +220,18 @@ def at_the_top(what_if: WhatIfCluster, name: str) -> Iterator[Candidate]:
 
 
 def shorter_runtime(what_if: WhatIfCluster, fields: Mapping[str, str]) -> Iterator[Candidate]:
-    """Queues let their pods go at once. fields: what a queue calls the time that it grants, by queue."""
+    """Queues release their pods at once. fields: the name of the guaranteed run time field, by queue."""
     names = [name for name in fields if what_if.get(KaiQueue, name) is not None]
     if names:
         patches = tuple(
             patch_of("Queue", name, {"op": "add", "path": f"/spec/{fields[name]}", "value": "0s"}) for name in names
         )
-        text = f"set {fields[names[0]]} of {named('queue', names)} to 0s, so that pods go at once"
+        text = f"set {fields[names[0]]} of {named('queue', names)} to 0s, so that their pods can be preempted at once"
         yield Candidate(rank=Rank.OTHERS, text=text, patches=patches)
 
 
 def without_delay(what_if: WhatIfCluster, job: Job) -> Iterator[Candidate]:
-    """A group makes others leave at once."""
+    """A group preempts without delay."""
     namespace, _, name = job.name.partition("/")
     if what_if.get(KaiPodGroup, name, namespace) is not None:
         patch = patch_of("PodGroup", name, {"op": "remove", "path": "/spec/preemptionDelay"}, namespace=namespace)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from allot.core.advice.explain.devices import Tally, Wanted, device_id
+from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
 from allot.core.advice.explain.wording import count
 from allot.core.advice.nearest import nearest
@@ -17,6 +17,7 @@ from allot.core.quantity import Quantity
 
 # A whole number, in nano units.
 _WHOLE = 10**9
+_STANDARD = "resource.kubernetes.io/"
 _DEFAULT = re.compile(r"have (?P<name>\S+) .* \(its default\)$")
 
 
@@ -33,7 +34,7 @@ def lower_count(place: ClaimPlace, wanted: Wanted, numbers: Iterable[int]) -> It
 
 
 def rank_of_less(offered: int, asked: int) -> int:
-    """To ask for somewhat less is a small change; less than half of it is something else."""
+    """Asking for somewhat less is a small change; for less than half is not."""
     return Rank.FEWER if 2 * offered >= asked else Rank.DROP
 
 
@@ -59,16 +60,52 @@ def fewer_constraints(place: ClaimPlace, claim: api.ResourceClaim) -> Iterator[C
         word = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
         path = "/devices/constraints" if len(found) == 1 else f"/devices/constraints/{index}"
         yield Candidate(
-            rank=Rank.RELAX,
+            rank=Rank.DROP,
             text=f"drop constraint {word} {attribute} from {place.spoken}",
             patches=(place.patch({"op": "remove", "path": path}, *_underived(claim, attribute or "", found)),),
         )
 
 
+def other_attribute(
+    what_if: WhatIfCluster, place: ClaimPlace, claim: api.ResourceClaim, classes: Sequence[api.DeviceClass | None]
+) -> Iterator[Candidate]:
+    """A constraint on another attribute, which the devices of all classes have. classes: of the requests of the claim."""
+    shared = _shared_attributes(what_if, classes)
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        old = constraint.match_attribute
+        for attribute in shared if old is not None and old not in shared else ():
+            yield Candidate(
+                rank=Rank.RELAX,
+                text=f"match {attribute}, which the devices of all requests have, instead of {old} in {place.spoken}",
+                patches=(
+                    place.patch(
+                        {"op": "replace", "path": f"/devices/constraints/{index}/matchAttribute", "value": attribute}
+                    ),
+                ),
+            )
+
+
+def _shared_attributes(what_if: WhatIfCluster, classes: Sequence[api.DeviceClass | None]) -> list[str]:
+    """Attributes that some device of each class' drivers has; those that Kubernetes defines first."""
+    found: set[str] | None = None
+    for class_ in classes:
+        drivers = expected_drivers(class_)
+        there = {
+            name
+            for slice_ in what_if.all(api.ResourceSlice)
+            if not drivers or slice_.spec.driver in drivers
+            for device in (slice_.spec.devices or ())[:1]
+            for name in device.attributes
+            if "/" in name
+        }
+        found = there if found is None else found & there
+    return sorted(found or (), key=lambda name: (not name.startswith(_STANDARD), name))
+
+
 def _underived(
     claim: api.ResourceClaim, attribute: str, constraints: Sequence[api.DeviceConstraint]
 ) -> Iterator[dict[str, Any]]:
-    """A derived attribute goes with the only constraint that needs it."""
+    """Drop a derived attribute together with the only constraint that needs it."""
     if sum(attribute in (each.match_attribute, each.distinct_attribute) for each in constraints) > 1:
         return
     for request in claim.spec.devices.requests:
@@ -81,7 +118,7 @@ def _underived(
 
 
 def _valid_below(what_if: WhatIfCluster, reasons: Sequence[DeviceReason], name: str) -> Iterator[str]:
-    """Smaller amounts that the policies of devices allow, where one was rounded up to more than is left."""
+    """Smaller amounts that the devices' policies allow, if one was rounded up to more than is left."""
     for reason in reasons:
         for entry in what_if.claims.inventory.devices_named(device_id(reason.device)):
             capacity = entry.device.capacity.get(name)
@@ -97,14 +134,14 @@ def _valid_below(what_if: WhatIfCluster, reasons: Sequence[DeviceReason], name: 
 
 
 def requested(wanted: Wanted) -> dict[str, Quantity]:
-    """The capacities that a request names, with how much of each."""
+    """The capacities that a request names, with their amounts."""
     capacity = wanted.leaf.request.capacity
     return dict(capacity.requests) if capacity is not None else {}
 
 
 def published_as(what_if: WhatIfCluster, tally: Tally, name: str) -> str | None:
-    """The name under which devices have a capacity that they do not have under this one: with or without the domain, or spelled
-    otherwise."""
+    """The devices' name for a capacity that the request misnames: with or without the domain, or spelled
+    differently."""
     entries = [entry for device in tally.devices for entry in what_if.claims.inventory.devices_named(device_id(device))]
     there = sorted({each for entry in entries for each in entry.device.capacity})
     if name in there:
@@ -130,7 +167,7 @@ def _renamed_capacity(
 
 
 def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
-    """Less of a shared capacity: what devices have left or allow; or none of one that no device has."""
+    """Less of a shared capacity: what devices have left or allow; or drop one that no device has."""
     base = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity/requests"
     where = f"in request {wanted.leaf.full_name} of {place.spoken}"
     asked = requested(wanted)
@@ -141,7 +178,7 @@ def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> 
         yield from _renamed_capacity(what_if, place, wanted, name, amount)
         path = f"{base}/{pointer(name)}"
         offered = [actual for actual, needed in amounts if needed == str(amount)]
-        # Where fractions are rounded up, the next whole number below.
+        # Where fractions are rounded up, the next lower whole number.
         offered += _valid_below(what_if, reasons, name)
         fractions = [nano for each in offered if (nano := Quantity.parse(each).nano) % _WHOLE and nano > _WHOLE]
         offered += [str(nano // _WHOLE) for nano in fractions]
@@ -161,7 +198,7 @@ def less_capacity(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> 
 
 
 def _explicit(place: ClaimPlace, wanted: Wanted, where: str, reasons: Sequence[DeviceReason]) -> Iterator[Candidate]:
-    """A capacity that the request does not name, and of which the default is more than a device has left."""
+    """A capacity that the request does not name and whose default exceeds what a device has left."""
     if wanted.leaf.request.capacity is not None:
         return
     path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/capacity"

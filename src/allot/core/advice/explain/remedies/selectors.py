@@ -23,7 +23,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OTHERS_MAX = 4
-# Of a name that is a part of a vendor's domain: gpu.example.com.
+# For a name that is part of a vendor's domain: gpu.example.com.
 _LABELS_MIN = 3
 
 
@@ -76,13 +76,13 @@ def other_class(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Ite
 
 
 def similar_class(what_if: WhatIfCluster, wrong: str) -> str | None:
-    """The class that was perhaps meant by the name of another."""
+    """The class that a misspelt name may mean."""
     return nearest(wrong, [name for name in _class_names(what_if) if name != wrong and not _of_others(wrong, name)])
 
 
 def _of_others(wrong: str, name: str) -> bool:
-    """Whether two names of domains differ in whole labels that are not alike, as gpu.intel.com and gpu.nvidia.com do: another
-    vendor's class is no misspelling."""
+    """Whether two domain names differ in whole, dissimilar labels, such as gpu.intel.com and gpu.nvidia.com: another
+    vendor's class is not a misspelling."""
     ours, theirs = wrong.split("."), name.split(".")
     if len(ours) != len(theirs) or len(ours) < _LABELS_MIN:
         return False
@@ -102,10 +102,10 @@ def _with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, na
 def missing_class(
     what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim, request: str, name: str
 ) -> Iterator[Candidate]:
-    """For a class that does not exist: another one, or make it."""
+    """For a missing class: use another one, or create it."""
     place = place_of_claim(what_if, pod, claim)
     meant = similar_class(what_if, name)
-    # A class with the name of a driver is that driver's, and comes with it.
+    # A class named after a driver is installed with that driver.
     of_a_driver = "." in name
     if place is not None:
         for other in _class_names(what_if)[:_OTHERS_MAX]:
@@ -126,7 +126,7 @@ def missing_class(
 
 
 def _without_alternative(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str) -> Iterator[Candidate]:
-    """The other alternatives of a request: the class of each has to exist, whichever would be taken."""
+    """The other alternatives of a request: every class must exist, whichever alternative is chosen."""
     parent, _, alternative = request.partition("/")
     count = next((len(each.first_available) for each in spec.devices.requests if each.name == parent), 0)
     if alternative and count > 1:
@@ -191,7 +191,7 @@ def fewer_of_resource(pod: core_v1.Pod, resource: str, numbers: Iterable[int]) -
 
 
 def without_resource(pod: core_v1.Pod, resource: str) -> Iterator[Candidate]:
-    """A pod that does not ask for an extended resource."""
+    """Drop an extended resource from a pod."""
     operations = [
         {"op": "remove", "path": f"/spec/{member}/{index}/resources/{part}/{pointer(resource)}"}
         for member, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
@@ -205,7 +205,7 @@ def without_resource(pod: core_v1.Pod, resource: str) -> Iterator[Candidate]:
 
 
 def older_classes(what_if: WhatIfCluster, resource: str, name: str) -> list[str]:
-    """Other classes with the same extended resource: the newest stands for it."""
+    """Other classes with the same extended resource: the newest one provides it."""
     return sorted(
         class_.metadata.name
         for class_ in what_if.all(api.DeviceClass)
@@ -214,7 +214,7 @@ def older_classes(what_if: WhatIfCluster, resource: str, name: str) -> list[str]
 
 
 def not_for_resource(name: str, resource: str) -> Iterator[Candidate]:
-    """A class that no longer stands for an extended resource."""
+    """Drop an extended resource from a class."""
     patch = patch_of("DeviceClass", name, {"op": "remove", "path": "/spec/extendedResourceName"})
     yield Candidate(
         rank=Rank.FIX - 1, text=f"remove extendedResourceName: {resource} from DeviceClass {name}", patches=(patch,)
@@ -222,7 +222,7 @@ def not_for_resource(name: str, resource: str) -> Iterator[Candidate]:
 
 
 def extended_resource(what_if: WhatIfCluster, resource: str) -> Iterator[Candidate]:
-    """Classes that could stand behind an extended resource."""
+    """Classes that could provide an extended resource."""
     first = nearest(resource, _class_names(what_if), likeness_min=0.3)
     for name in sorted(_class_names(what_if), key=lambda each: each != first)[:_OTHERS_MAX]:
         class_ = what_if.get(api.DeviceClass, name)

@@ -1,4 +1,4 @@
-"""Changes to a pod that a workload has made: they belong into the workload's template, as the pod itself cannot be changed."""
+"""Changes to a workload's pod: they belong in the workload's template, because a pod is immutable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_THE_POD = re.compile(r"\bthe pod's\b")
 
 
 def workload_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
-    """`Deployment web`: who makes pods like this one; empty if nobody does."""
+    """`Deployment web`: the workload that creates pods like this one; empty if there is none."""
     maker = controller_of(pod)
     if maker is None:
         return ""
@@ -27,11 +27,11 @@ def workload_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 
 def in_template(what_if: WhatIfCluster, pod: core_v1.Pod, changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Changes with the workload in place of its pod."""
+    """Changes to the workload instead of its pod."""
     owner = workload_of(what_if, pod)
     if not owner:
         return tuple(changes)
-    again = ", and create it again" if owner.startswith("Job ") else ""
+    again = ", and recreate it" if owner.startswith("Job ") else ""
     return tuple(_of_workload(each, owner, again) for each in changes)
 
 

@@ -1,1 +1,1 @@
-"""Workloads and what serves them: why one is not as wanted, rolled up from its pods, conditions and events. `answer` is the door."""
+"""Why a workload, volume claim or Service is not as wanted, from its pods, conditions and events. Start with `answer`."""

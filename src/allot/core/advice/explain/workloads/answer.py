@@ -1,4 +1,4 @@
-"""The kinds of workloads that can be asked about, by the names that kubectl knows, and all of them that are not as wanted."""
+"""The kinds of workloads that can be explained, by kubectl's names, and a list of all that are not as wanted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import msgspec
 
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler
+from allot.core.advice.explain.workloads.budgets import explain_budget
 from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
 from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
+from allot.core.advice.explain.workloads.machines import explain_node, explain_slice
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.explain.workloads.services import explain_service
 from allot.core.advice.explain.workloads.sets import explain_daemon_set, explain_stateful_set
 from allot.core.advice.explain.workloads.storage import explain_volume_claim
-from allot.core.model import core_v1
+from allot.core.model import core_v1, policy_v1, resource_v1
 from allot.core.model.apps_v1 import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import CronJob, Job
 from allot.core.model.meta import APIStruct, ObjectMeta
@@ -24,7 +26,7 @@ from allot.core.workloads.ownership import controller_reference
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A kind that can be asked about. words: singular, plural and short name."""
+    """A kind that can be explained. words: singular, plural and short name."""
 
     type: type[APIStruct]
     explain: Callable[..., Explanation]
@@ -48,25 +50,32 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(core_v1.Service, explain_service, ("service", "services", "svc")),
 )
-BY_WORD: Mapping[str, Workload] = {word: each for each in WORKLOADS for word in each.words}
-# Not as it could be, but as somebody wants it.
+# Explained only on request; the overview leaves them out.
+ASKED: tuple[Workload, ...] = (
+    Workload(core_v1.Node, explain_node, ("node", "nodes", "no")),
+    Workload(policy_v1.PodDisruptionBudget, explain_budget, ("poddisruptionbudget", "poddisruptionbudgets", "pdb")),
+    Workload(resource_v1.ResourceSlice, explain_slice, ("resourceslice", "resourceslices")),
+)
+BY_WORD: Mapping[str, Workload] = {word: each for each in (*WORKLOADS, *ASKED) for word in each.words}
+_MAKERS = {each.words[0]: each for each in WORKLOADS}
+# Not running, but intentionally so.
 _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
 
 
 def explain_workload(scene: Scene, kind: Workload, object_: APIStruct, *, briefly: bool) -> Explanation:
-    """Why an object is not as wanted, or that it is."""
+    """Why an object is not as wanted, or a note that it is."""
     return kind.explain(scene, object_, briefly=briefly)
 
 
 def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
-    """The workload that an object belongs to in the end; the object itself if that is not known."""
+    """The topmost owner of an object; the object itself if unknown."""
     known: set[str] = set()
     while True:
         reference = controller_reference(_metadata(object_))
         if reference is None or reference.uid in known:
             return object_
         known.add(reference.uid)
-        kind = BY_WORD.get(reference.kind.lower())
+        kind = _MAKERS.get(reference.kind.lower())
         owner = scene.what_if.get(kind.type, reference.name, _metadata(object_).namespace) if kind is not None else None
         if owner is None or _metadata(owner).uid != reference.uid:
             return object_
@@ -74,7 +83,7 @@ def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
 
 
 def wrong_workloads(scene: Scene, namespace: str | None) -> Iterator[Explanation]:
-    """Every workload that is not as wanted, only its cause: each once, under what it belongs to in the end."""
+    """The cause of every workload that is not as wanted, once each, under its topmost owner."""
     for kind in WORKLOADS:
         objects: list[Any] = scene.what_if.all(kind.type)
         for each in sorted(objects, key=lambda one: (one.metadata.namespace, one.metadata.name)):

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers: why one does not scale."""
+"""Why a HorizontalPodAutoscaler does not scale."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         return not_as_wanted(kind, found, Reason.TARGET_MISSING, text)
     if active is not None and active.status == "False":
         if active.reason == "ScalingDisabled":
-            return as_wanted(kind, found, f"rests: {target.kind} {target.name} is scaled to 0")
+            return as_wanted(kind, found, f"is idle: {target.kind} {target.name} is scaled to 0")
         text = f"does not scale {target.kind} {target.name} ({active.reason}): {active.message}"
         lacking = _NO_REQUEST.search(active.message)
         advice: tuple[str, ...] = _advice(active.reason)
@@ -64,7 +64,7 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
 
 
 def _not_served(scene: Scene, said: str) -> Unselected | None:
-    """The API of metrics that a message is about, if nobody serves it; None if somebody does, or if that is not known."""
+    """The metrics API named in a message, if it is not served; None if it is, or if unknown."""
     for entry in scene.what_if.all(APIService):
         service, name = entry.spec.service, entry.metadata.name
         down = next(

@@ -1,4 +1,4 @@
-"""Deployments and ReplicaSets: pods that cannot be made or do not run, and rollouts that can never go on."""
+"""Deployments and ReplicaSets: pods that cannot be created or do not run, and rollouts that are stuck."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def explain_replica_set(scene: Scene, found: ReplicaSet, *, briefly: bool) -> Ex
     ready = ready_text(status.ready_replicas, wanted)
     failure = _failure(found)
     if failure or len(live_pods(pods)) < wanted:
-        refused = not_created(scene, kind, found, ready, failure)
+        refused = not_created(
+            scene, kind, found, ready, failure, lacking=wanted - max(len(live_pods(pods)), status.ready_replicas)
+        )
         if refused is not None:
             return replace(refused, details=(*refused.details, *budgets(scene, pods)))
     held = held_back(scene, pods, briefly=briefly)
@@ -60,7 +62,7 @@ def explain_replica_set(scene: Scene, found: ReplicaSet, *, briefly: bool) -> Ex
         text = f"{ready}: {held.text}"
         return of_pod(not_as_wanted(kind, found, held.explanation.reason, text), held.explanation, budgets(scene, pods))
     if status.ready_replicas < wanted:
-        return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
+        return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is working on it")
     return as_wanted(kind, found, all_ready(wanted))
 
 
@@ -72,7 +74,7 @@ def _failure(found: ReplicaSet) -> str:
 
 
 def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Explanation:
-    """Why a Deployment does not have the pods that are wanted."""
+    """Why a Deployment does not have the wanted pods."""
     kind, spec, status = "Deployment", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
         scene, kind, found, status.observed_generation, "deployment-controller"
@@ -93,7 +95,9 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
         return not_as_wanted(kind, found, Reason.PAUSED, text, details=details, advice=(resume,))
     failure = next((said for each in (new, *old) if each is not None and (said := _failure(each))), "")
     if failure or not live_pods(pods):
-        refused = not_created(scene, kind, found, ready, failure)
+        refused = not_created(
+            scene, kind, found, ready, failure, lacking=wanted - max(len(live_pods(pods)), status.ready_replicas)
+        )
         if refused is not None:
             return replace(refused, details=(*details, *refused.details))
     if new is not None:
@@ -114,14 +118,14 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
             return explained
         still = f"{count(len(serving), 'old pod')} still {'serves' if len(serving) == 1 else 'serve'}"
         cause = f"{kind} {full_name(found)} cannot finish its rollout: {held.text}; {still}"
-        undo = f"go back to what ran before: kubectl rollout undo deployment {found.metadata.name} -n {found.metadata.namespace}"
+        undo = f"roll back: kubectl rollout undo deployment {found.metadata.name} -n {found.metadata.namespace}"
         return replace(explained, cause=cause, changes=(*explained.changes, Change(text=undo)))
     text = f"{ready} and {status.updated_replicas} of them up to date: its rollout continues"
     return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=details)
 
 
 def _serving(scene: Scene, sets: Sequence[ReplicaSet], held: HeldBack) -> list[core_v1.Pod]:
-    """Pods of other templates than those that are held back, which are ready."""
+    """Ready pods of other templates."""
     owned = [scene.owned_by(core_v1.Pod, each) for each in sets]
     stuck = {pod.metadata.uid for pod in held.pods}
     return [
@@ -139,17 +143,17 @@ def _is_complete(found: Deployment, old: Sequence[ReplicaSet]) -> bool:
 
 
 def _conditions(found: Deployment) -> list[str]:
-    """What its conditions say that is worth knowing."""
+    """Its relevant conditions."""
     return [
         f"condition {each.type} is {each.status}, {each.reason}: {each.message}"
         for each in found.status.conditions
-        # That pods are missing is what the first line says.
+        # The first line already says that pods are missing.
         if each.type == "Progressing" and each.status == "False"
     ]
 
 
 def _new_and_old(found: Deployment, sets: Sequence[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
-    """The ReplicaSet of the present template, the oldest if there are several; and the others."""
+    """The ReplicaSet of the current template, the oldest if there are several, and the others."""
     if found.spec.template is None:
         return None, list(sets)
     key = template_key(found.spec.template)
@@ -157,7 +161,7 @@ def _new_and_old(found: Deployment, sets: Sequence[ReplicaSet]) -> tuple[Replica
     same = [
         each for each in by_age if each.spec.template is not None and template_key(each.spec.template, _HASH) == key
     ]
-    # The number tells apart what looks the same, and knows a template that was written in another way.
+    # The revision distinguishes equal templates, and recognizes a template that was written differently.
     revision = found.metadata.annotations.get(_REVISION)
     numbered = [each for each in same or by_age if revision and each.metadata.annotations.get(_REVISION) == revision]
     new = next(iter(numbered or same), None)
@@ -165,7 +169,7 @@ def _new_and_old(found: Deployment, sets: Sequence[ReplicaSet]) -> tuple[Replica
 
 
 class Rollout:
-    """A rolling update under way."""
+    """A rolling update in progress."""
 
     def __init__(self, scene: Scene, deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> None:
         self._scene = scene
@@ -174,7 +178,7 @@ class Rollout:
         self._old_pods = live_pods(pod for each in old for pod in scene.owned_by(core_v1.Pod, each))
 
     def stuck(self, *, briefly: bool) -> Explanation | None:
-        """Why it can never go on: no new pod can start, and no old one may go before that. None if it can."""
+        """Why it is stuck: no new pod can start, and no old one may be deleted before that. None if it is not."""
         spec = self._deployment.spec
         if not self._old_pods or spec.strategy.type == RECREATE or self._may_go(spec) > 0:
             return None
@@ -186,7 +190,7 @@ class Rollout:
             return None
         text = (
             f"cannot continue its rollout: {held.text}, and no old pod ({listed([p.metadata.name for p in self._old_pods])}) may "
-            f"go before a new one is available, because {self._why(spec)}"
+            f"be deleted before a new one is available, because {self._why(spec)}"
         )
         found = not_as_wanted("Deployment", self._deployment, Reason.ROLLOUT_STUCK, text)
         if briefly:
@@ -194,7 +198,7 @@ class Rollout:
         return of_pod(replace(found, changes=tuple(self._changes(held))), self._scene.explain_pod(held.pods[0], False))
 
     def _may_go(self, spec: DeploymentSpec) -> int:
-        """How many old pods may go now."""
+        """How many old pods may be deleted now."""
         available = sum(is_ready(pod) for pod in (*self._new_pods, *self._old_pods))
         return available - (wanted_replicas(spec) - max_unavailable(spec))
 
@@ -215,10 +219,10 @@ class Rollout:
         one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
         tries = (
             (
-                f"set maxSurge: 0 and maxUnavailable: 1 {where}, so that an old pod goes before a new one comes",
+                f"set maxSurge: 0 and maxUnavailable: 1 {where}, so that an old pod is deleted before a new one is created",
                 one_by_one,
             ),
-            (f"set strategy: {{type: Recreate}} {where}, so that all old pods go first", {"type": RECREATE}),
+            (f"set strategy: {{type: Recreate}} {where}, so that all old pods are deleted first", {"type": RECREATE}),
         )
         for text, strategy in tries:
             operation = {"op": "add", "path": "/spec/strategy", "value": strategy}
@@ -228,7 +232,7 @@ class Rollout:
                 yield Change(text=text, verified=True, node=node, patches=(patch,))
 
     def _node_after(self, patch: Patch, pod: core_v1.Pod) -> str:
-        """Where a new pod goes once the controller has acted on the changed Deployment; empty if nowhere."""
+        """Where a new pod is placed after the controller has acted on the changed Deployment; empty if nowhere."""
         subject = pod_subject(pod)
 
         def after(changed: WhatIfCluster, journal: Journal) -> None:

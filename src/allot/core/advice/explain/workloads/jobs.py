@@ -31,7 +31,7 @@ from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
-# A controller that is at work is not this late.
+# A running controller is never this late.
 _LATE_S = 60.0
 
 
@@ -48,16 +48,16 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
     if failed is not None:
         return _failed(scene, found, failed)
     if spec.managed_by is not None and spec.managed_by != _CONTROLLER:
-        return as_wanted(kind, found, f"is left to {spec.managed_by} (spec.managedBy)")
+        return as_wanted(kind, found, f"is managed by {spec.managed_by} (spec.managedBy)")
     if spec.suspend and _is_queued(scene, found):
         return _in_queue(scene, found)
     if spec.suspend:
         resume = f'kubectl patch job {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
         return not_as_wanted(
-            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it makes no pods", advice=(resume,)
+            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it creates no pods", advice=(resume,)
         )
     if spec.parallelism == 0:
-        text = f"has {status.succeeded} of {count(_completions(found), 'completion')}: its parallelism is 0, so it makes no pods"
+        text = f"has {status.succeeded} of {count(_completions(found), 'completion')}: its parallelism is 0, so it creates no pods"
         advice = (f"set spec.parallelism of Job {found.metadata.name} to how many pods may run at once",)
         return not_as_wanted(kind, found, Reason.SUSPENDED, text, advice=advice)
     if status.start_time is None and not status.conditions:
@@ -71,18 +71,18 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
         return of_pod(made, held.explanation, budgets(scene, pods))
     if live_pods(pods):
         return as_wanted(kind, found, f"{progress} and {count(len(live_pods(pods)), 'pod')} running")
-    refused = not_created(scene, kind, found, progress)
+    refused = not_created(scene, kind, found, progress, lacking=1 if spec.parallelism is None else spec.parallelism)
     if refused is not None:
         return refused
     if status.failed:
         limit = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
         text = f"{progress}: it waits before it tries again ({count(status.failed, 'pod')} failed{_last_end(scene, found)}, backoffLimit {limit})"
         return not_as_wanted(kind, found, Reason.BACK_OFF, text, advice=_logs(scene, found))
-    return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is at work")
+    return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is working on it")
 
 
 def _is_queued(scene: Scene, found: Job) -> bool:
-    """Whether Kueue has suspended a Job, and resumes it."""
+    """Whether Kueue suspended a Job and will resume it."""
     return bool(queue_of(found.metadata)) or workload_of(scene.what_if, found.metadata) is not None
 
 
@@ -95,7 +95,7 @@ def _in_queue(scene: Scene, found: Job) -> Explanation:
 
 
 def _containers(found: Job) -> list[core_v1.Container]:
-    """The containers of all pods that run at once, as far as the template can be read."""
+    """The containers of all concurrent pods, as far as the template can be read."""
     template = template_value(found.spec.template) if found.spec.template is not None else {}
     try:
         spec = decode_served(template.get("spec") or {}, core_v1.PodSpec)
@@ -125,12 +125,12 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
     if failed.reason == "DeadlineExceeded":
         text += f" (activeDeadlineSeconds: {found.spec.active_deadline_seconds})"
         advice = (
-            f"raise activeDeadlineSeconds of Job {found.metadata.name}, or see why it takes so long, and create it again",
+            f"raise activeDeadlineSeconds of Job {found.metadata.name}, or see why it takes so long, and recreate it",
         )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
     logs = (*_more_memory(scene, found), *_logs(scene, found))
-    again = "create the Job again when that is fixed: a Job that has failed does not start again"
+    again = "recreate the Job when that is fixed: a failed Job does not restart"
     advice = (*advice, *logs) if advice else (*logs, again)
     return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=advice)
 
@@ -160,7 +160,7 @@ def _last_end(scene: Scene, found: Job) -> str:
 
 
 def _memory_limit(pod: core_v1.Pod, container: str) -> str:
-    """How much memory a container may use; empty if nothing is said."""
+    """The memory limit of a container; empty if it has none."""
     for each in (*pod.spec.init_containers, *pod.spec.containers):
         if each.name == container and "memory" in each.resources.limits:
             return str(each.resources.limits["memory"])
@@ -168,7 +168,7 @@ def _memory_limit(pod: core_v1.Pod, container: str) -> str:
 
 
 def _more_memory(scene: Scene, found: Job) -> tuple[str, ...]:
-    """For a container that was killed for its use of memory."""
+    """For a container that was killed for using too much memory."""
     for pod in _failed_pods(scene, found)[-1:]:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             ended = status.state.terminated if status.state is not None else None
@@ -179,7 +179,7 @@ def _more_memory(scene: Scene, found: Job) -> tuple[str, ...]:
                     if limit
                     else f"give container {status.name} more memory"
                 )
-                return (f"{what} in Job {found.metadata.name}, and create it again",)
+                return (f"{what} in Job {found.metadata.name}, and recreate it",)
     return ()
 
 
@@ -187,14 +187,25 @@ def _logs(scene: Scene, found: Job) -> tuple[str, ...]:
     pods = _failed_pods(scene, found)
     if not pods:
         return ()
-    return (f"see what it said: kubectl logs -n {found.metadata.namespace} {pods[-1].metadata.name}",)
+    log = f"kubectl logs -n {found.metadata.namespace} {pods[-1].metadata.name}"
+    told = _last_words(pods[-1])
+    return (f"fix what {told} reports; its log may say more: {log}" if told else f"see its log: {log}",)
+
+
+def _last_words(pod: core_v1.Pod) -> str:
+    """The container of a pod that said why it failed; empty if none did."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = status.state.terminated if status.state is not None else None
+        if ended is not None and ended.exit_code and ended.message:
+            return f"container {status.name}"
+    return ""
 
 
 # --- CronJob ---
 
 
 def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanation:
-    """Why a CronJob does not run, or what became of its last run."""
+    """Why a CronJob does not run, or how its last run ended."""
     kind, spec, status = "CronJob", found.spec, found.status
     if spec.time_zone is not None and time_zone(spec.time_zone) is None:
         text = f'has a time zone that does not exist (spec.timeZone "{spec.time_zone}"): it never runs'
@@ -207,7 +218,7 @@ def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanat
     if spec.suspend:
         resume = f'kubectl patch cronjob {found.metadata.name} -n {found.metadata.namespace} -p \'{{"spec":{{"suspend":false}}}}\''
         return not_as_wanted(
-            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it makes no jobs", advice=(resume,)
+            kind, found, Reason.SUSPENDED, "is suspended (spec.suspend): it creates no jobs", advice=(resume,)
         )
     jobs = scene.owned_by(Job, found)
     active = [job for job in jobs if job.metadata.name in {each.name for each in status.active}]
@@ -215,7 +226,7 @@ def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanat
         last = explain_job(scene, job, briefly=briefly)
         if last.state is State.NOT_AS_WANTED:
             forbids = (
-                "; with concurrencyPolicy Forbid no other job starts before it ends"
+                "; with concurrencyPolicy Forbid, no other job starts before it ends"
                 if spec.concurrency_policy == "Forbid"
                 else ""
             )
@@ -236,11 +247,11 @@ def explain_cron_job(scene: Scene, found: CronJob, *, briefly: bool) -> Explanat
     running = f", {count(len(active), 'job')} running" if active else ""
     upcoming = schedule.next_after(now) if now is not None else None
     when = f", next at {_time(upcoming)}" if upcoming is not None else ""
-    return as_wanted(kind, found, f"runs by its schedule{running}{when}")
+    return as_wanted(kind, found, f"runs on schedule{running}{when}")
 
 
 def _due(schedule: Schedule, since_s: float, now_s: float) -> int | None:
-    """The time that is due and was not served."""
+    """A missed run."""
     try:
         return latest_due(schedule, since_s, now_s).time
     except ScheduleError:
@@ -253,13 +264,13 @@ def _missed(scene: Scene, found: CronJob, due: int | None, now_s: float, is_acti
         return None
     if is_active and spec.concurrency_policy == "Forbid":
         text = (
-            f"did not start a job at {_time(due)} because the one before still runs and concurrencyPolicy is Forbid "
+            f"did not start a job at {_time(due)} because the previous one is still running and concurrencyPolicy is Forbid "
             f"({', '.join(each.name for each in found.status.active)})"
         )
         advice = ("set concurrencyPolicy: Allow or Replace, or give jobs a deadline (activeDeadlineSeconds)",)
         return not_as_wanted("CronJob", found, Reason.STILL_RUNNING, text, advice=advice)
     deadline = spec.starting_deadline_seconds
-    late = f"missed its run of {_time(due)}, {duration(int(now_s - due))} ago"
+    late = f"missed its run at {_time(due)}, {duration(int(now_s - due))} ago"
     if deadline is not None and now_s - due > deadline:
         text = f"{late}: startingDeadlineSeconds ({deadline}) has passed, so it waits for the next one"
         return not_as_wanted("CronJob", found, Reason.SCHEDULE_MISSED, text)

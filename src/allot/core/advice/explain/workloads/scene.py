@@ -1,4 +1,4 @@
-"""What explanations of workloads look at: which pods belong to whom, what was reported, and how a pod is explained."""
+"""What explanations of workloads share: pods by owner, events, and how to explain a pod."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
-from allot.core.advice.explain.causes.creating import behind, creation_advice
+from allot.core.advice.explain.causes.creating import behind, bounds_of, creation_advice
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import count, joined, listed, plural
@@ -21,7 +21,7 @@ from allot.core.workloads.ownership import controller_reference, selector_of
 from allot.core.workloads.pod_states import is_ready
 from allot.core.workloads.pod_templates import template_value
 
-# Pods of one workload are alike: so many are asked why they wait.
+# Pods of one workload are similar: only this many are explained.
 _ASKED_MAX = 12
 _PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
 
@@ -39,12 +39,12 @@ ExplainPod = Callable[[core_v1.Pod, bool], Explanation]
 
 
 class Scene:
-    """A cluster in which workloads are explained. explain_pod: asked with a pod, and whether only its cause is wanted."""
+    """A cluster in which workloads are explained. explain_pod: takes a pod, and whether only its cause is wanted."""
 
     def __init__(self, what_if: WhatIfCluster, explain_pod: ExplainPod) -> None:
         self.what_if = what_if
         self.explain_pod = explain_pod
-        # Made when they are needed: a cluster may have very many of each.
+        # Built on demand: a cluster may have very many of each.
         self._owned: dict[type[APIStruct], dict[str, list[APIStruct]]] = {}
         self._events: dict[tuple[str, str, str], list[observed_v1.Event]] | None = None
         self._pods: dict[str, list[core_v1.Pod]] | None = None
@@ -62,7 +62,7 @@ class Scene:
         return sorted(found, key=lambda each: _metadata(each).name)  # type: ignore[arg-type]
 
     def events(self, kind: str, object_: HasMetadata, *reasons: str) -> list[observed_v1.Event]:
-        """Events about an object for some reasons, the newest first."""
+        """Events about an object with the given reasons, newest first."""
         if self._events is None:
             self._events = {}
             for event in self.what_if.all(observed_v1.Event):
@@ -92,7 +92,7 @@ def _metadata(object_: APIStruct) -> ObjectMeta:
 
 
 def live_pods(pods: Iterable[core_v1.Pod]) -> list[core_v1.Pod]:
-    """Pods that have not ended and are not about to."""
+    """Pods that have not ended and are not terminating."""
     return [pod for pod in pods if pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None]
 
 
@@ -108,7 +108,7 @@ def not_as_wanted(
     details: Sequence[str] = (),
     advice: Sequence[str] = (),
 ) -> Explanation:
-    """Why an object is not as wanted. text: to be read behind its kind and name."""
+    """Why an object is not as wanted. text: phrased to follow its kind and name."""
     metadata = object_.metadata
     return Explanation(
         kind=kind,
@@ -116,20 +116,20 @@ def not_as_wanted(
         name=metadata.name,
         state=State.NOT_AS_WANTED,
         reason=reason,
-        cause=f"{kind} {metadata.namespace}/{metadata.name} {text}",
+        cause=f"{kind} {f'{metadata.namespace}/' if metadata.namespace else ''}{metadata.name} {text}",
         details=tuple(details),
         changes=tuple(Change(text=each) for each in advice),
     )
 
 
 def as_wanted(kind: str, object_: HasMetadata, text: str, reason: Reason = Reason.AS_WANTED) -> Explanation:
-    """That an object is as it should be."""
+    """An object that is as wanted."""
     state = State.ENDED if reason is Reason.ENDED else State.AS_WANTED
     return replace(not_as_wanted(kind, object_, reason, text), state=state)
 
 
 def of_pod(found: Explanation, pod: Explanation, details: Sequence[str] = ()) -> Explanation:
-    """An explanation of a workload with all that was found out about the pod that keeps it back."""
+    """An explanation of a workload with the findings about the pod that holds it back."""
     return replace(
         pod,
         kind=found.kind,
@@ -143,15 +143,15 @@ def of_pod(found: Explanation, pod: Explanation, details: Sequence[str] = ()) ->
     )
 
 
-# --- pods that keep a workload back ---
+# --- pods that hold a workload back ---
 
 
 class HeldBack:
-    """Pods that do not run, or are not ready, with the cause that most of them have."""
+    """Pods that do not run or are not ready, with their most frequent cause."""
 
     def __init__(self, pods: Sequence[core_v1.Pod], text: str, explanation: Explanation) -> None:
         self.pods = pods
-        # To be read behind a number of pods ready: who, and why.
+        # Phrased to follow the number of ready pods: which pods, and why.
         self.text = text
         self.explanation = explanation
 
@@ -171,7 +171,7 @@ def held_back(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> He
             explanation = replace(explanation, reason=Reason.NOT_READY)
         causes.setdefault(line, []).append(pod)
         found.setdefault(line, explanation)
-    # What waits for devices says more than what is about to start.
+    # A pod that waits for devices says more than one that is about to start.
     line = max(
         causes,
         key=lambda each: (
@@ -204,7 +204,7 @@ def _of_many(line: str) -> str:
 def unobserved(
     scene: Scene, kind: str, object_: HasMetadata, observed_generation: int, controller: str
 ) -> Explanation | None:
-    """An object that no controller has looked at since it was made or changed."""
+    """An object that no controller has processed since its creation or last change."""
     if observed_generation >= object_.metadata.generation:
         return None
     since = "its last change" if observed_generation else "it was created"
@@ -212,7 +212,7 @@ def unobserved(
 
 
 def left_alone(scene: Scene, kind: str, object_: HasMetadata, text: str, controller: str) -> Explanation:
-    """An object that its controller does nothing about."""
+    """An object that its controller ignores."""
     idle = down(scene.what_if, CONTROLLERS)
     if idle is not None:
         text = f"{text}: {CONTROLLERS} {idle.text}"
@@ -224,26 +224,29 @@ def left_alone(scene: Scene, kind: str, object_: HasMetadata, text: str, control
 def mismatch(
     kind: str, object_: HasMetadata, selector: LabelSelector | None, template: RawJSON | None
 ) -> Explanation | None:
-    """A selector that does not select the pods that its template makes."""
+    """A selector that does not match its own template."""
     if template is None:
         return None
     metadata = template_value(template).get("metadata") or {}
     labels = metadata.get("labels") or {}
     requirements = selector_of(selector)
     if requirements is None:
-        text = "selects nothing, or everything: spec.selector is empty, and its controller does not act on it"
+        text = "selects nothing, or everything: spec.selector is empty, so its controller ignores it"
         return not_as_wanted(kind, object_, Reason.SELECTOR_MISMATCH, text)
     if requirements.matches(labels):
         return None
     wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items())) if selector else ""
     has = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
-    text = f"selects pods with {wanted or 'other labels'}, and its template makes pods with {has}: it would never find its own pods"
+    text = f"selects pods with {wanted or 'other labels'}, but its template creates pods with {has}: it would never find its own pods"
     advice = ("give spec.template.metadata.labels the labels that spec.selector asks for",)
     return not_as_wanted(kind, object_, Reason.SELECTOR_MISMATCH, text, advice=advice)
 
 
-def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: str = "") -> Explanation | None:
-    """Pods that the API server does not take: quotas, admission, validation. said: what a condition says about it."""
+def not_created(
+    scene: Scene, kind: str, object_: HasMetadata, ready: str, said: str = "", *, lacking: int = 1
+) -> Explanation | None:
+    """Pods that the API server refuses: quotas, admission, validation. said: the message of a condition; lacking: how many pods are
+    missing."""
     if not said:
         events = scene.events(kind, object_, "FailedCreate")
         said = events[0].message if events else ""
@@ -252,22 +255,32 @@ def not_created(scene: Scene, kind: str, object_: HasMetadata, ready: str, said:
     said = said.removeprefix("Error creating: ")
     over = QUOTA.search(said)
     if over is not None:
-        return _over_quota(scene, kind, object_, ready, over.groupdict())
+        return _over_quota(scene, kind, object_, ready, over.groupdict(), max(1, lacking))
+    bound = bounds_of(scene.what_if, kind, object_.metadata, said)
+    if bound is not None:
+        text = f"{ready} because its pods cannot be created: {bound.text}"
+        return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=bound.advice)
     text = f"{ready} because its pods cannot be created: {said}{behind(scene.what_if, said)}"
     advice = creation_advice(scene.what_if, kind, object_.metadata, said)
     return not_as_wanted(kind, object_, Reason.PODS_NOT_CREATED, text, advice=advice)
 
 
-def _over_quota(scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str]) -> Explanation:
-    """A quota that has no room for another pod."""
+def _over_quota(
+    scene: Scene, kind: str, object_: HasMetadata, ready: str, said: Mapping[str, str], lacking: int
+) -> Explanation:
+    """A quota without room for another pod. lacking: how many pods are missing."""
     namespace, name = object_.metadata.namespace, said["quota"]
     asked, used, limits = (amounts_in(said[part]) for part in ("requested", "used", "limited"))
     short = [each for each in asked if each in used and each in limits]
     facts = [f"{each}={asked[each]}, and {used[each]} of {limits[each]} are in use" for each in short]
     text = f"{ready} because ResourceQuota {namespace}/{name} does not allow another pod: it asks for {joined(facts)}"
-    enough = [f"{each}={Quantity.from_nano(used[each].nano + asked[each].nano, limits[each].format)}" for each in short]
+    enough = [
+        f"{each}={Quantity.from_nano(used[each].nano + lacking * asked[each].nano, limits[each].format)}"
+        for each in short
+    ]
+    room = f", which is enough for {lacking} more pods" if lacking > 1 else ""
     advice: tuple[str, ...] = (
-        f"raise ResourceQuota {namespace}/{name} to {listed(enough)}",
+        f"raise ResourceQuota {namespace}/{name} to {listed(enough)}{room}",
         f"ask for less in {kind} {object_.metadata.name}, or run fewer pods in namespace {namespace}",
     )
     quota = scene.what_if.get(observed_v1.ResourceQuota, name, namespace)
@@ -290,7 +303,7 @@ def amounts_in(text: str) -> dict[str, Quantity]:
 
 
 def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
-    """Budgets that let no pod of these be evicted now, a sentence each."""
+    """Budgets that allow no eviction of these pods now, a sentence each."""
     found = []
     members = list(pods)
     for budget in scene.what_if.all(policy_v1.PodDisruptionBudget):
@@ -301,12 +314,12 @@ def budgets(scene: Scene, pods: Iterable[core_v1.Pod]) -> list[str]:
             pod.metadata.namespace == budget.metadata.namespace and requirements.matches(pod.metadata.labels)
             for pod in members
         ):
-            found.append(f"PodDisruptionBudget {budget.metadata.name} lets none of its pods be evicted now")
+            found.append(f"PodDisruptionBudget {budget.metadata.name} allows no eviction of its pods now")
     return found
 
 
 def all_ready(wanted: int) -> str:
-    """That all pods are there: `has 2 of 2 pods ready`."""
+    """All pods are ready: `has 2 of 2 pods ready`."""
     return ready_text(wanted, wanted) if wanted else "is scaled to 0: it has no pods, as intended"
 
 

@@ -1,4 +1,4 @@
-"""Services: whom they select, and whether anybody of these can answer."""
+"""Services: which pods they select, and whether any of them is ready."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EXTERNAL = "ExternalName"
 
 
 def explain_service(scene: Scene, found: core_v1.Service, *, briefly: bool) -> Explanation:
-    """Why nobody answers at a Service."""
+    """Why a Service has no ready endpoint."""
     kind, spec = "Service", found.spec
     if spec.type == _EXTERNAL:
-        return as_wanted(kind, found, "is the name of something outside (ExternalName)")
+        return as_wanted(kind, found, "is an alias of an external name (ExternalName)")
     if not spec.selector:
         return as_wanted(kind, found, "has no selector: its endpoints are managed elsewhere")
     here = scene.pods_in(found.metadata.namespace)
@@ -51,7 +51,7 @@ def _nobody(found: core_v1.Service, here: list[core_v1.Pod], everybody: list[cor
         {pod.metadata.namespace for pod in live_pods(everybody) if selects(selector, pod.metadata.labels)}
     )
     if elsewhere:
-        text += f"; there are such in namespace {listed(elsewhere)}, but a Service selects only in its own"
+        text += f"; there are such pods in namespace {listed(elsewhere)}, but a Service selects only pods of its own namespace"
         fix = fix or f"create Service {found.metadata.name} in namespace {elsewhere[0]}"
     advice = [fix] if fix else []
     return not_as_wanted("Service", found, Reason.NO_POD_SELECTED, text, advice=advice)
@@ -61,7 +61,7 @@ def _no_port(found: core_v1.Service, ready: list[core_v1.Pod]) -> Explanation:
     named = sorted({port.target_port for port in found.spec.ports if isinstance(port.target_port, str)})
     has = sorted({port.name for pod in ready for each in pod.spec.containers for port in each.ports if port.name})
     text = (
-        f"leads to port {listed(named)} (targetPort), which no container of its pods has: they have "
+        f"targets port {listed(named)} (targetPort), which no container of its pods declares: they declare "
         f"{listed(has) if has else 'no named ports'}"
     )
     advice = ["name the port in the containers of the pods, or give its number as targetPort"]

@@ -1,4 +1,4 @@
-"""StatefulSets, whose pods come one after the other, and DaemonSets, whose pods belong to nodes."""
+"""StatefulSets, whose pods are created in order, and DaemonSets, whose pods belong to nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from allot.core.advice.explain.daemons import left_out
 from allot.core.advice.explain.nodes import taint_text
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, joined, listed, named
+from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.explain.workloads.scene import (
     HeldBack,
     Scene,
@@ -38,7 +38,7 @@ _PARALLEL = "Parallel"
 
 
 def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> Explanation:
-    """Why a StatefulSet does not have the pods that are wanted."""
+    """Why a StatefulSet does not have the wanted pods."""
     kind, spec, status = "StatefulSet", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
         scene, kind, found, status.observed_generation, "statefulset-controller"
@@ -51,8 +51,8 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     first = next((pod for pod in pods if not is_ready(pod)), None)
     if first is None:
         if len(pods) < wanted:
-            return not_created(scene, kind, found, ready) or not_as_wanted(
-                kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work"
+            return not_created(scene, kind, found, ready, lacking=wanted - len(pods)) or not_as_wanted(
+                kind, found, Reason.PROGRESSING, f"{ready}: its controller is working on it"
             )
         old = [pod for pod in pods if status.update_revision and _is_old(pod, found)]
         if not old:
@@ -65,12 +65,12 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     text = f"{ready}: {held.text}"
     if ordered and len(pods) < wanted:
         verb = "is" if wanted - len(pods) == 1 else "are"
-        text += f"; pods come one after the other (OrderedReady), so that {count(wanted - len(pods), 'pod')} after it {verb} not made"
+        text += f"; pods are created one at a time (OrderedReady), so {count(wanted - len(pods), 'pod')} after it {verb} not created"
     if ordered and _is_old(first, found):
         text += (
             "; its template has been changed since, and a StatefulSet does not replace a pod that never became ready"
         )
-        advice.append(f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, which makes it again")
+        advice.append(f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, to recreate it")
     reason = Reason.ORDERED if ordered and len(pods) < wanted else held.explanation.reason
     made = not_as_wanted(kind, found, reason, text, advice=advice)
     return of_pod(made, held.explanation, budgets(scene, pods))
@@ -90,10 +90,12 @@ def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
     strategy = found.spec.update_strategy
     rolling = strategy.rolling_update
     if strategy.type == "OnDelete":
-        text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): with OnDelete they stay until somebody deletes them"
+        text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): with OnDelete they stay until they are deleted"
         return as_wanted("StatefulSet", found, text)
     if rolling is not None and rolling.partition:
-        text = f"has all pods ready; {listed(names)} keep an older template, as its partition {rolling.partition} says"
+        text = (
+            f"has all pods ready; {listed(names)} keep an older template because of its partition {rolling.partition}"
+        )
         return as_wanted("StatefulSet", found, text)
     text = f"has {count(len(names), 'pod')} of an older template ({listed(names)}): its update continues"
     return not_as_wanted("StatefulSet", found, Reason.PROGRESSING, text)
@@ -103,7 +105,7 @@ def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
 
 
 def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Explanation:
-    """Why a DaemonSet does not run on every node that it should run on."""
+    """Why a DaemonSet does not run on every matching node."""
     kind, spec, status = "DaemonSet", found.spec, found.status
     early = mismatch(kind, found, spec.selector, spec.template) or unobserved(
         scene, kind, found, status.observed_generation, "daemonset-controller"
@@ -116,7 +118,7 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
     pods = scene.owned_by(core_v1.Pod, found)
     ready = f"runs on {status.number_ready} of {count(wanted, 'node')}"
     if len(live_pods(pods)) < wanted:
-        refused = not_created(scene, kind, found, ready)
+        refused = not_created(scene, kind, found, ready, lacking=wanted - len(live_pods(pods)))
         if refused is not None:
             return refused
     held = held_back(scene, pods, briefly=briefly)
@@ -124,14 +126,14 @@ def explain_daemon_set(scene: Scene, found: DaemonSet, *, briefly: bool) -> Expl
         made = not_as_wanted(kind, found, held.explanation.reason, f"{ready}: {_of_all_nodes(pods, held)}")
         return of_pod(made, held.explanation, budgets(scene, pods))
     if status.number_ready < wanted or status.updated_number_scheduled < wanted:
-        return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is at work")
+        return not_as_wanted(kind, found, Reason.PROGRESSING, f"{ready}: its controller is working on it")
     return as_wanted(kind, found, f"runs on {wanted} of {count(wanted, 'node')}")
 
 
 def _of_all_nodes(pods: Sequence[core_v1.Pod], held: HeldBack) -> str:
-    """What holds pods back, of all the nodes at once if it is that these have no devices."""
+    """What holds pods back; one sentence for all nodes if they lack devices."""
     home = target_node(held.pods[0])
-    without = f"made it for node {home}, which has no devices"
+    without = f"created it for node {home}, which has no devices"
     if without not in held.text:
         return held.text
     waiting = sorted(target_node(pod) for pod in live_pods(pods) if not pod.spec.node_name)
@@ -155,14 +157,17 @@ def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
     for node in nodes:
         for reason in left_out(placement, node) if placement is not None else ():
             reasons.setdefault(reason, []).append(node.metadata.name)
-    told = [f"{count(len(names), 'node')} ({listed(sorted(names))}) {reason}" for reason, names in reasons.items()]
+    told = [
+        f"{count(len(names), 'node')} ({listed(sorted(names))}) {reason if len(names) == 1 else of_several(reason)}"
+        for reason, names in reasons.items()
+    ]
     advice = list(_let_on(found.metadata.name, placement, nodes)) if placement is not None else []
     text = f"runs on no node: none of {count(len(nodes), 'node')} matches its template{f': {joined(told)}' if told else ''}"
     return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, text, advice=advice)
 
 
 def _let_on(name: str, placement: Placement, nodes: Sequence[core_v1.Node]) -> Iterator[str]:
-    """What would let a DaemonSet on nodes: those that it selects, without their taints; or what it could select instead."""
+    """What would let a DaemonSet run: tolerations for the nodes that it selects, or other labels to select."""
     labels = dict(placement.node_selector)
     chosen = [node for node in nodes if labels.items() <= node.metadata.labels.items()]
     tainted = [node for node in chosen if placement.has_untolerated(node)]
@@ -180,4 +185,4 @@ def _let_on(name: str, placement: Placement, nodes: Sequence[core_v1.Node]) -> I
         elif not there and similar is not None:
             yield f"select {similar} instead of {key} in the nodeSelector of DaemonSet {name}"
         elif not there:
-            yield f"label the nodes that it is for with {key}={value}, or drop that from the nodeSelector of DaemonSet {name}"
+            yield f"label its nodes with {key}={value}, or drop that label from the nodeSelector of DaemonSet {name}"

@@ -1,12 +1,14 @@
-"""Volume claims: why one is not bound."""
+"""Why a PersistentVolumeClaim is not bound."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
+from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.wording import count, joined, listed, one_line
+from allot.core.advice.explain.wording import count, joined, listed, named, one_line
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted, of_pod
 from allot.core.advice.nearest import nearest
 from allot.core.model import core_v1
@@ -21,11 +23,13 @@ _FAILED = ("ProvisioningFailed", "FailedBinding", "VolumeMismatch", "ClaimLost",
 
 
 def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, briefly: bool) -> Explanation:
-    """Why a volume claim has no volume."""
+    """Why a PersistentVolumeClaim has no volume."""
     kind, status = "PersistentVolumeClaim", found.status
     if status.phase == "Lost":
-        text = f"has lost its volume: PersistentVolume {found.spec.volume_name} does not exist any longer"
+        text = f"has lost its volume: PersistentVolume {found.spec.volume_name} no longer exists"
         return not_as_wanted(kind, found, Reason.VOLUME_LOST, text)
+    if found.metadata.deletion_timestamp is not None:
+        return _being_deleted(scene, found)
     if status.phase == "Bound" or volume_matching.is_bound(found):
         return as_wanted(kind, found, f"is bound to PersistentVolume {found.spec.volume_name}")
     name = volume_matching.class_name(found)
@@ -40,22 +44,49 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
     if storage_class is None or storage_class.provisioner == _NO_PROVISIONER:
         return _no_volume(scene, found, name, said)
     provisioner = f"provisioner {storage_class.provisioner} of StorageClass {name}"
-    text = f"is not bound: {provisioner} has made no volume for it yet"
-    advice = f"check that {storage_class.provisioner} runs, and what it says"
+    text = f"is not bound: {provisioner} has not created a volume for it yet"
+    advice = f"check that {storage_class.provisioner} runs, and its log"
     if said:
         why = one_line(said[0]).removeprefix(f'failed to provision volume with StorageClass "{name}": ')
-        text = f"is not bound: {provisioner} cannot make a volume for it: {why}"
-        advice = f"fix what {storage_class.provisioner} complains about: it retries automatically"
+        text = f"is not bound: {provisioner} cannot create a volume for it: {why}"
+        advice = f"fix what {storage_class.provisioner} reports: it retries automatically"
         modes = _modes_advice(scene, found, name, why)
         if modes:
             return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=modes)
     return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text, advice=(advice,))
 
 
+def _being_deleted(scene: Scene, found: core_v1.PersistentVolumeClaim) -> Explanation:
+    """A claim that was deleted, and who still uses it: until they are gone, so is it not."""
+    metadata = found.metadata
+    users = [
+        pod.metadata.name
+        for pod in scene.pods_in(metadata.namespace)
+        if pod.status.phase not in FINISHED
+        and any(
+            volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == metadata.name
+            for volume in pod.spec.volumes
+        )
+    ]
+    text = f"was deleted at {metadata.deletion_timestamp}, but is still there"
+    if users:
+        text += f": {named('pod', users)} {'uses' if len(users) == 1 else 'use'} it"
+        advice = f"delete {named('pod', users)}, or wait until {'it ends' if len(users) == 1 else 'they end'}"
+    else:
+        finalizers = named("finalizer", metadata.finalizers)
+        text += f", kept by {finalizers}" if metadata.finalizers else ""
+        keeper = idle_keeper(scene.what_if, metadata.finalizers, "removes it")
+        text += f": {keeper.text}" if keeper is not None else ""
+        advice = (
+            keeper.advice if keeper is not None else f"see why the component that set {finalizers} has not removed it"
+        )
+    return not_as_wanted("PersistentVolumeClaim", found, Reason.BEING_DELETED, text, advice=(advice,))
+
+
 def _modes_advice(
     scene: Scene, found: core_v1.PersistentVolumeClaim, class_name: str | None, why: str
 ) -> tuple[str, ...]:
-    """Where a provisioner says which access modes it can: one of those, or another class; nothing if it does not say."""
+    """If a provisioner names its access modes: use one of those, or another class; empty otherwise."""
     only = _ONLY_MODES.search(why)
     able = [mode for mode in _MODES if only is not None and re.search(rf"\b{mode}\b", only["rest"])]
     asked = [mode for mode in found.spec.access_modes if mode not in able]
@@ -64,8 +95,8 @@ def _modes_advice(
     others = sorted(each.metadata.name for each in scene.what_if.all(StorageClass) if each.metadata.name != class_name)
     there = f" (there is {listed(others)})" if others else ""
     return (
-        f"make the claim again with accessModes: [{able[0]}]",
-        f"make the claim again with a StorageClass that can {joined(asked)}{there}",
+        f"recreate the claim with accessModes: [{able[0]}]",
+        f"recreate the claim with a StorageClass that supports {joined(asked)}{there}",
     )
 
 
@@ -78,7 +109,7 @@ def _no_class(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sai
     meant = nearest(name, known)
     there = f"did you mean {meant}?" if meant is not None else f"there is {listed(known)}" if known else "there is none"
     text = f"is not bound: StorageClass {name} does not exist ({there})"
-    advice = (f"make the claim again with storageClassName: {meant or known[0]}",) if known else ()
+    advice = (f"recreate the claim with storageClassName: {meant or known[0]}",) if known else ()
     return not_as_wanted(
         "PersistentVolumeClaim", found, Reason.STORAGE_CLASS_MISSING, text, details=said, advice=advice
     )
@@ -93,7 +124,7 @@ def _waits(scene: Scene, found: core_v1.PersistentVolumeClaim, *, briefly: bool)
         return not_as_wanted(kind, found, Reason.WAITS_FOR_CONSUMER, text)
     pod = pods[0]
     if pod.spec.node_name:
-        text = f"is not bound, although its pod {pod.metadata.name} has node {pod.spec.node_name}: no volume has been made for it yet"
+        text = f"is not bound, although its pod {pod.metadata.name} has node {pod.spec.node_name}: no volume has been created for it yet"
         return not_as_wanted(kind, found, Reason.NOT_PROVISIONED, text)
     explained = scene.explain_pod(pod, briefly)
     line = explained.cause.removeprefix(f"{metadata.namespace}/{pod.metadata.name} ")
@@ -113,7 +144,7 @@ def _no_volume(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sa
     of_class = f"of class {name}" if name else "without a class"
     kind = "PersistentVolumeClaim"
     if any(volume_matching.suits(volume, found) for volume in volumes):
-        text = f"is not bound, although a volume {of_class} fits: its controller is at work"
+        text = f"is not bound, although a volume {of_class} fits: its controller is working on it"
         return not_as_wanted(kind, found, Reason.PROGRESSING, text, details=said)
     reasons: dict[str, list[str]] = {}
     for volume in volumes:
@@ -141,12 +172,14 @@ def _why_not(volume: core_v1.PersistentVolume, found: core_v1.PersistentVolumeCl
         return f"is {volume.status.phase or 'not free'}"
     whose = f"claim {user.namespace}/{user.name}"
     return (
-        f"was released by {whose}, and is kept for it" if volume.status.phase == "Released" else f"is bound to {whose}"
+        f"was released by {whose}, and is retained for it"
+        if volume.status.phase == "Released"
+        else f"is bound to {whose}"
     )
 
 
 def _volume_advice(volumes: Sequence[core_v1.PersistentVolume], found: core_v1.PersistentVolumeClaim) -> Iterator[str]:
-    """What would give a claim one of the volumes that are there, or another one."""
+    """How a claim could get one of the existing volumes, or another one."""
     name = found.metadata.name
     for volume in volumes:
         released = volume.status.phase == "Released" and not volume_matching.mismatch(volume, found)
@@ -157,6 +190,6 @@ def _volume_advice(volumes: Sequence[core_v1.PersistentVolume], found: core_v1.P
     largest = max(free, key=volume_matching.capacity, default=None)
     if largest is not None and volume_matching.capacity(largest) < volume_matching.size(found):
         amount = largest.spec.capacity.get("storage")
-        yield f"make PersistentVolumeClaim {name} again for at most {amount}, or add a larger PersistentVolume"
+        yield f"recreate PersistentVolumeClaim {name} with at most {amount}, or add a larger PersistentVolume"
         return
-    yield f"add a PersistentVolume that suits PersistentVolumeClaim {name}, or name a StorageClass that makes volumes"
+    yield f"add a PersistentVolume that suits PersistentVolumeClaim {name}, or name a StorageClass that provisions volumes"

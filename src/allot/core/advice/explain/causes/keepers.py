@@ -1,0 +1,187 @@
+"""Components that have to act on a name: on a gate, a finalizer, a condition or a kind of their own. No object says which they are; their
+names, their flags and what they said last do. Of interest are those that do not run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.wording import same_letters
+from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.model import core_v1, observed_v1
+from allot.core.model.apps_v1 import Deployment, StatefulSet
+from allot.core.model.meta import RawJSON
+from allot.core.workloads.pod_templates import template_value
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_WORD_MIN = 4
+# Two words are forms of one (staged, stager) if they begin with so many equal letters, and end with no more than so many others.
+_STEM_MIN, _ENDING_MAX = 5, 3
+# They say nothing about who is meant.
+_COMMON = frozenset(
+    (
+        *(
+            "kubernetes",
+            "example",
+            "driver",
+            "drivers",
+            "device",
+            "devices",
+            "resource",
+            "resources",
+            "claim",
+            "claims",
+        ),
+        *(
+            "ready",
+            "attached",
+            "available",
+            "operator",
+            "controller",
+            "manager",
+            "system",
+            "service",
+            "server",
+            "default",
+        ),
+        *("protection", "cleanup", "finalizer", "finalizers", "foreground", "deletion", "scheduling", "scheduler"),
+        *(
+            "container",
+            "node",
+            "pods",
+            "failed",
+            "error",
+            "http",
+            "https",
+            "from",
+            "with",
+            "this",
+            "that",
+            "main",
+            "back",
+        ),
+    )
+)
+_SCALED = re.compile(r"from (?P<before>\d+) to 0")
+
+
+class Keeper(NamedTuple):
+    """A component that does not run. text: phrased to follow a comma or a colon; advice: what makes it run again."""
+
+    text: str
+    advice: str
+
+
+def idle_keeper(what_if: WhatIfCluster, names: Iterable[str], role: str) -> Keeper | None:
+    """The component that seems to be in charge of some names and does not run; None if there is none, or if all of them run.
+    role: what it has to do, as "removes it"."""
+    known = list(names)
+    words = {word for name in known for word in _words_of(name)}
+    if not words:
+        return None
+    return _scaled_to_none(what_if, known, words, role) or _failing(what_if, known, words, role)
+
+
+def _words_of(name: str) -> set[str]:
+    """The words of a qualified name, without the domain that all names of a company have: of `a.acme.io/b-done`, a and b."""
+    domain, _, rest = name.rpartition("/")
+    labels = domain.split(".")
+    own = ".".join(labels[:-2])
+    if not domain and name.count(".") > 1:
+        own, rest = ".".join(name.split(".")[:-2]), ""
+    return _words(f"{own} {rest}")
+
+
+def _words(text: str) -> set[str]:
+    found = {word.lower() for word in _WORD.findall(text)}
+    return {word for word in found - _COMMON if len(word) >= _WORD_MIN}
+
+
+def _alike(one: str, other: str) -> bool:
+    shared = same_letters(one, other)
+    if one == other:
+        return True
+    return shared >= _STEM_MIN and max(len(one), len(other)) - shared <= _ENDING_MAX
+
+
+def _is_about(names: Sequence[str], words: set[str], texts: Sequence[str]) -> bool:
+    """Whether texts have one of the names, or a word of them."""
+    whole = " ".join(texts)
+    if any(name in whole for name in names):
+        return True
+    there = _words(whole)
+    return any(_alike(word, other) for word in words for other in there)
+
+
+def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
+    found: list[Deployment | StatefulSet] = [*what_if.all(Deployment), *what_if.all(StatefulSet)]
+    for each in found:
+        if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
+            continue
+        kind = type(each).__name__
+        what = f"{kind} {full_name(each)}"
+        before = _before(what_if, kind, each.metadata.namespace, each.metadata.name)
+        to = f" to {before}" if before else " up"
+        return Keeper(
+            f"{what}, which seems to be what {role}, is scaled to 0",
+            f"scale {what}{to} again, so that it {role}",
+        )
+    return None
+
+
+def _before(what_if: WhatIfCluster, kind: str, namespace: str, name: str) -> str:
+    """How many pods there were before the last one went; empty if that is not known."""
+    events = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.involved_object.kind == kind
+        and event.involved_object.name == name
+        and (event.involved_object.namespace or event.metadata.namespace) == namespace
+    ]
+    for event in sorted(events, key=lambda each: each.seen_at, reverse=True):
+        found = _SCALED.search(event.message)
+        if found is not None:
+            return found["before"]
+    return ""
+
+
+def _flags(template: RawJSON | None) -> list[str]:
+    """Commands and arguments in a pod template."""
+    value = template_value(template) if template is not None else {}
+    containers = (value.get("spec") or {}).get("containers") or ()
+    return [
+        str(text)
+        for container in containers
+        if isinstance(container, dict)
+        for member in ("command", "args")
+        for text in container.get(member) or ()
+    ]
+
+
+def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
+    for pod in what_if.all(core_v1.Pod):
+        maker = controller_of(pod)
+        if maker is None or maker.kind not in ("ReplicaSet", "StatefulSet") or _is_ready(pod):
+            continue
+        if not _is_about(names, words, [full_name(pod), *_last_words(pod)]):
+            continue
+        trouble = container_trouble(what_if, pod)
+        if trouble is not None:
+            advice = trouble.advice[0] if trouble.advice else "see what it says"
+            return Keeper(
+                f"pod {full_name(pod)}, which seems to be what {role}, does not run: {trouble.text}",
+                f"fix pod {full_name(pod)}, so that it {role}: {advice}",
+            )
+    return None
+
+
+def _is_ready(pod: core_v1.Pod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
+def _last_words(pod: core_v1.Pod) -> list[str]:
+    states = [state for each in pod.status.container_statuses for state in (each.state, each.last_state)]
+    return [state.terminated.message for state in states if state is not None and state.terminated is not None]
