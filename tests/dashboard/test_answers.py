@@ -295,6 +295,25 @@ async def test_an_analyst_that_dies_is_replaced(moving: tuple[Moving, Visitor]) 
     assert followed.analysis.pid not in (0, before)
 
 
+async def test_an_analyst_ends_with_the_dashboard_while_it_starts_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings of processes that are left behind are errors."""
+    monkeypatch.setattr(analysis, "IDLE_S", 0.0)
+    snapshot = Snapshot((read_object(scene.node(0)),), 1794911400.0)
+    for steps in (1, 2, 3, 5, 8):
+        found = Moving(Model(snapshot), SystemClock(), "moving", "").analysis
+        asking = asyncio.ensure_future(found.ask("capacity", {}))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await found.close()
+        # Not an answer, but no exception either: another moment may be shown.
+        assert b"error" in (await asking).data
+    found = Moving(Model(snapshot), SystemClock(), "moving", "").analysis
+    assert b"answer" in (await found.ask("capacity", {})).data
+    await asyncio.sleep(0)
+    await found.close()
+    assert found.pid == 0
+
+
 async def test_an_analyst_that_nobody_needs_ends(
     moving: tuple[Moving, Visitor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ class Analysis:
         self._asking: dict[Key, asyncio.Task[Answer]] = {}
         self._turn = asyncio.Lock()
         self._resting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[int | None] | None = None
 
     @property
     def pid(self) -> int:
@@ -119,7 +120,8 @@ class Analysis:
     async def _end_when_idle(self) -> None:
         await self._clock.sleep(IDLE_S)
         # Once started, the shutdown completes even if a question arrives, which then starts another analyst.
-        await asyncio.shield(self._end())
+        self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
 
     async def _asked(self, key: Key) -> Answer:
         async with self._turn:
@@ -168,9 +170,17 @@ class Analysis:
         if self._process is not None and self._process.returncode is None and self._untold is not None:
             return self._process
         await self._end()
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES_MAX
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES_MAX
+            )
         )
+        try:
+            self._process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A process that is half started would be left behind.
+            self._process = await starting
+            raise
         return self._process
 
     async def _end(self) -> int | None:
@@ -190,6 +200,8 @@ class Analysis:
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._stay()
+        if self._ending is not None:
+            await self._ending
         await self._end()
 
 
