@@ -104,7 +104,7 @@ class Player:
         return shown
 
     async def _begun(self, place: int) -> _Moment:
-        """The cluster at a whole piece, in place of what is shown."""
+        """The cluster at a whole piece, instead of what is shown."""
         piece, before = self._recording.pieces[place], self._shown
         body = await asyncio.to_thread(self._recording.body, piece)
         model = await asyncio.to_thread(Model, Snapshot(tuple(body.put), piece.head.at, body.unread))
