@@ -170,17 +170,9 @@ class Analysis:
         if self._process is not None and self._process.returncode is None and self._untold is not None:
             return self._process
         await self._end()
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES_MAX
-            )
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES_MAX
         )
-        try:
-            self._process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # A process that is half started would be left behind.
-            self._process = await starting
-            raise
         return self._process
 
     async def _end(self) -> int | None:
