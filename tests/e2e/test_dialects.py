@@ -125,7 +125,10 @@ def test_a_job_of_volcano_runs_its_tasks_and_ends(shell: Shell, tmp_path: Path) 
             "minAvailable": 2,
             "schedulerName": "volcano",
             "plugins": {"env": [], "svc": [], "ssh": []},
-            "tasks": [{**task("master", "true"), "policies": policies}, task("worker", "sleep", "9999")],
+            "tasks": [
+                {**task("master", "true"), "policies": policies, "dependsOn": {"name": ["worker"]}},
+                task("worker", "sleep", "9999"),
+            ],
         },
     }
     assert "nothing acts on spec.plugins.ssh of this Job" in _apply(shell, tmp_path, job)
@@ -134,6 +137,9 @@ def test_a_job_of_volcano_runs_its_tasks_and_ends(shell: Shell, tmp_path: Path) 
     assert shell.run("kubectl get service mpi -o jsonpath={.spec.clusterIP}") == "None"
     pods = "kubectl get pods -l volcano.sh/job-name=mpi -o name"
     shell.shows(pods, lambda text: text.split() == ["pod/mpi-master-0"])
+    # The turn of the master came when the worker ran.
+    group = "kubectl get podgroups.scheduling.volcano.sh -o jsonpath={.items[*].spec.minTaskMember}"
+    assert json.loads(shell.run(group)) == {"master": 1, "worker": 1}
 
 
 def test_a_fraction_of_a_gpu_is_a_share_of_a_device(shell: Shell, tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ class Player:
         shown.timeline, shown.holdings, shown.place = self._timeline, self._holdings, place
         self._shown = shown
         if before is not None:
-            await before.analysis.close()
+            # A browser that goes meanwhile leaves no process behind.
+            await asyncio.shield(before.analysis.close())
         return shown
 
     async def close(self) -> None:
