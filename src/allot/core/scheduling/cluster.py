@@ -55,7 +55,7 @@ class Cluster:
         self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
-        # Those of them, by key, for whom the node is kept from everyone, however important.
+        # Those of them, by key, for which the node is reserved against all other pods, whatever their priority.
         self.kept: set[str] = set()
         # So often has a promise been made or broken.
         self.promises = 0
@@ -421,7 +421,7 @@ class Cluster:
         self.affinity_index.put_namespace(name, labels)
 
     def profile(self, pod: core_v1.Pod) -> Profile:
-        """What filters and scores look at in a pod."""
+        """The part of a pod that filters and scores read."""
         return self.profiles.of(pod)
 
 

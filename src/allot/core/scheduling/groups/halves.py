@@ -174,7 +174,7 @@ def _minimum(tree: Tree) -> str:
 
 
 def told_to_give_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
-    """The refusal of a group that has been placed by half for too long and gives back what it has."""
+    """The refusal of a group that has been incomplete for too long and releases what it has."""
     tree = tree_of(unit)
     assert tree is not None, "held by a group"
     said = (

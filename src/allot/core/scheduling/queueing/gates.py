@@ -35,7 +35,7 @@ class Closed(msgspec.Struct, frozen=True):
     pod: Pod | None = None
 
     def patience_s(self, grace_s: float) -> float:
-        """How long this may last before someone should be told. grace_s: for what users make themselves."""
+        """How long this may last before it is reported. grace_s: for what users create themselves."""
         if self.status.plugin == SCHEDULING_GATES:
             # They are there on purpose.
             return inf
