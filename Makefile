@@ -69,8 +69,8 @@ $(READY): pyproject.toml $(LOCK_DEV)
 demo: $(RUNS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" allot demo
 
-# Tests that start processes wait for most of their time: three workers for each processor use it.
-WORKERS := $(shell expr 3 \* $$(getconf _NPROCESSORS_ONLN))
+# Tests that start processes wait for most of their time: four workers for each processor use it.
+WORKERS := $(shell expr 4 \* $$(getconf _NPROCESSORS_ONLN))
 
 # The core's answers must not depend on the order of sets, so its fast tests run under a second hash seed.
 test: $(READY)

@@ -1,8 +1,8 @@
-"""How fast the API server is: durable writes over HTTP and in process, large lists, many watchers, memory, start-up.
+"""Measures the API server: durable writes over HTTP and in process, large lists, many watchers, memory, start-up.
 
     python benchmarks/apiserver.py [--quick]
 
-The server runs in a process of its own for HTTP, so that clients do not share its core; everything else is measured in this
+The server runs in a separate process for HTTP, so that clients do not share its core; everything else is measured in this
 process. Numbers depend on the machine: compare runs on the same one.
 """
 
@@ -177,7 +177,7 @@ async def listing(live: Running) -> None:
 
 
 def serve(folder: Path, ready: Any, stop: Any) -> None:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     async def run() -> None:
         async with running(settings(folder), SqliteStore(folder / "state.db")) as live:

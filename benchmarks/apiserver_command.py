@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/apiserver_command.py [--memory] [--objects 100000] [--writes 6000]
 
-The server runs in a process of its own, so that it has a core to itself; the client does as little as possible for a request.
+The server runs in a separate process, so that it has a core to itself; the client does as little as possible for a request.
 Objects are kept in SQLite on a real disk unless --memory is given. Beside wall time, which everything else on the machine
 disturbs, stands the processor time of the server alone. `apiserver.py` measures what is behind HTTP.
 """
@@ -94,7 +94,7 @@ PODS = Kind("pods", "", "v1", pod)
 CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", claim)
 
 
-# --- a server in a process of its own ---
+# --- a server in a separate process ---
 
 
 class Server:

@@ -1,11 +1,11 @@
-"""What autoscalers cost that have nothing to do: the share of a core that 500 of them take.
+"""The cost of idle autoscalers: the share of a core that 500 of them use.
 
     python benchmarks/autoscalers.py [--quick] [--autoscalers N] [--seconds N]
 
 `allot up` with 50 simulated nodes and a Deployment of two pods for each autoscaler, which ask for processor time, a metric of their
 pods and an external metric in turn; what they find is their target. Measured is processor time of the control plane (API server,
 scheduler, controllers, and the reading of metrics in it), first without autoscalers, then with them, over the same time. The
-nodes are a process of their own, and so is this. Numbers depend on the machine: compare runs on the same one.
+nodes are a separate process, and so is this. Numbers depend on the machine: compare runs on the same one.
 """
 
 from __future__ import annotations

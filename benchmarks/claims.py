@@ -1,4 +1,4 @@
-"""What it costs the agent of a node to make claims ready and to give them back.
+"""The cost of preparing and unpreparing claims in the node agent.
 
     python benchmarks/claims.py [--quick]
 

@@ -1,4 +1,4 @@
-"""Clusters and claims for the benchmarks, made to measure."""
+"""Clusters and claims for the benchmarks."""
 
 from __future__ import annotations
 

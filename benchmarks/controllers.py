@@ -1,4 +1,4 @@
-"""What the claim controller costs: claims made from templates, claims released, and how long a pod waits for its claim.
+"""The cost of the resource claim controller: creating claims from templates, releasing claims, and how long a pod waits for its claim.
 
     python benchmarks/controllers.py [--quick]
 

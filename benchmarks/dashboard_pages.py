@@ -3,7 +3,7 @@
     python benchmarks/dashboard_pages.py [--quick] [--profile]
 
 5,000 nodes with 8 devices each and 10,000 pods, half of which have a claim with two devices (--quick: a tenth). An API server with these
-objects, the dashboard and Chromium are processes of their own, as they are for people. --profile: where the server's time goes in the
+objects, the dashboard and Chromium are separate processes, as they are for display. --profile: where the server's time goes in the
 rows of the first page and in an update, without a browser.
 """
 

@@ -2,7 +2,7 @@
 
     python benchmarks/driver.py [NAME...]
 
-The driver of the examples and those that come with allot, each in a process of its own, with an API server and a kubelet of this
+The driver of the examples and those that come with allot, each in a separate process, with an API server and a kubelet of this
 process: real sockets, real HTTPS, simulated hardware.
 Each round prepares and unprepares a claim that holds one device. Times are of the clock on the wall, and of the driver's
 processor beside them, since the API server and the kubelet run on the same machine.

@@ -1,8 +1,8 @@
-"""How quickly the guard answers, and what it needs to know of a large cluster.
+"""The latency and memory of the guard on a large cluster.
 
     python benchmarks/guard.py [--quick]
 
-`allot guard` as a process of its own on an API server in memory with claims that hold a device each. Reviews of new allocations
+`allot guard` as a separate process on an API server in memory with claims that hold a device each. Reviews of new allocations
 come over TLS from a third process at a steady rate, and what is admitted is stored at that rate, so that the guard hears of it as in a
 cluster; a fifth asks for a device that is taken. Two times: as the client
 sees them, and inside the guard, without the way there and back.

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/large_requests.py [--sizes 65536,1048576,3000000] [--only TEXT]
 
-The server runs in a process of its own on SQLite. While one client's large request is on its way, another client asks for a
-small object again and again; the longest that it waited is what the large request costs everybody else. On a machine that
+The server runs in a separate process on SQLite. While one client's large request is on its way, another client asks for a
+small object again and again; the longest that it waited is what the large request costs everyone else. On a machine that
 others use too, that is mostly their doing: the most processor time that the server used within one such wait, in steps of
 10 ms, says what it would be without them. How long the large one took, and what became of it, stand beside that. Bodies are filled with one thing until they have their size, so
 that many of them are refused in the end: that takes as long.
@@ -267,7 +267,7 @@ def measured(server: Server, small: Client, request: Request) -> Outcome:
         waited = max(waited, time.perf_counter() - start)
         processor = max(processor, server.processor_s() - used)
         asked += 1
-        # As somebody who does something else in between: a client that asks all the time would itself be a load.
+        # As someone who does something else in between: a client that asks all the time would itself be a load.
         time.sleep(0.002)
     sender.join()
     status, took = found[0]

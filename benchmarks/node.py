@@ -2,7 +2,7 @@
 
     python benchmarks/node.py [--quick]
 
-Control plane (durable, SQLite), agent and driver (`examples/drivers/dice.py`) are processes of their own, as in use. Measured
+Control plane (durable, SQLite), agent and driver (`examples/drivers/dice.py`) are separate processes, as in use. Measured
 by a watch: from the event in which the pod has a node to the one in which it runs. Pods come one after the other, each deleted
 before the next, then as many at a time as there are devices. Times are of the day: other work on the machine is in them.
 """

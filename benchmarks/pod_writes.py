@@ -1,4 +1,4 @@
-"""What the API server's part in scheduling a pod with a claim costs: the seven writes, each in microseconds of processor.
+"""The API server's cost of scheduling a pod with a claim: the seven writes, each in microseconds of processor time.
 
     python benchmarks/pod_writes.py [--quick] [--profile NAME]
 

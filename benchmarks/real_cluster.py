@@ -7,7 +7,7 @@ a kube-apiserver and an etcd of its own on a copy of the same data; the runs tak
 controller alone, makes the claims, and it and kube-scheduler may send 1,000 requests a second.
 
 `ceiling` is what the API server can do: one client makes all writes of a pod, those of the claim controller and of the scheduler
-included, and nobody else is there. `guarded` is beside a guard, and compared with the ceiling beside a guard where that was run;
+included, and no one else is there. `guarded` is beside a guard, and compared with the ceiling beside a guard where that was run;
 `protected` is with claims that get their finalizer when they are made (scheduler.protectClaims of the chart). Pods a second depend on the machine and on who else uses it; processor time does so less.
 """
 
@@ -175,7 +175,7 @@ class Connection:
 
     async def until_bound(self, total: int) -> None:
         """Until so many pods are bound. What the watch tells is only counted: each pod comes once, as nothing but its binding makes it
-        match, and after that nobody writes to it."""
+        match, and after that no one writes to it."""
         while True:
             found = await self.send("GET", BOUND)
             left, since = total - len(found["items"]), found["metadata"]["resourceVersion"]
@@ -242,7 +242,7 @@ async def furnish(kubeconfig: Path, nodes: int) -> None:
     async def add(connection: Connection, number: int) -> None:
         name = f"node-{number:04d}"
         await connection.send("POST", "/api/v1/nodes", node(name))
-        # New nodes are tainted until somebody has seen that they are ready.
+        # New nodes are tainted until someone has seen that they are ready.
         await connection.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)
         await connection.send("POST", f"{RESOURCE}/resourceslices", slice_(name))
 
@@ -388,7 +388,7 @@ async def create(connection: Connection, number: int) -> None:
 
 
 async def warm_up(opened: list[Connection], counter: Connection) -> None:
-    """Some pods, until all of them are bound: everybody is there, and has compiled what there is to compile."""
+    """Some pods, until all of them are bound: everyone is there, and has compiled what there is to compile."""
     async with asyncio.timeout(RUN_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(counter.until_bound(len(opened)))
         await for_all(range(100_000, 100_000 + len(opened)), opened, create)

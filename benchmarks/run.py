@@ -91,7 +91,7 @@ def placement(nodes: int, devices: int, kind: str, claims_max: int = 20_000) -> 
         room = nodes
     count = min(claims_max, room)
     claims = [claim(number, requests, constraints) for number in range(count)]
-    place(inventory, claims[:1], by_name)  # what is worked out once per signature is not what is measured
+    place(inventory, claims[:1], by_name)  # what is computed once per signature is not what is measured
     gc.collect()
     gc.freeze()
     placed = steps = 0

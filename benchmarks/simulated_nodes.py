@@ -1,4 +1,4 @@
-"""What it costs to have thousands of nodes that exist only here.
+"""The cost of thousands of simulated nodes.
 
     python benchmarks/simulated_nodes.py [--quick] [--nodes N] [--pods N] [--claims N]
 

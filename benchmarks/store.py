@@ -241,7 +241,7 @@ def main() -> None:
     if unknown := set(options.stores) - {"memory", "sqlite", "etcd"}:
         parser.error(f"no such store: {', '.join(sorted(unknown))}")
     if len(options.stores) > 1:
-        # Each in a process of its own: memory that one has freed would hide what the next one takes.
+        # Each in a separate process: memory that one has freed would hide what the next one takes.
         for name in options.stores:
             arguments = [name, "--etcd", options.etcd, "--objects", str(options.objects)]
             subprocess.run([sys.executable, __file__, *arguments], check=True)

@@ -1,8 +1,8 @@
-"""What workloads cost beyond their pods.
+"""The cost of workloads beyond their pods.
 
     python benchmarks/workloads.py [--quick] [--nodes N] [--pods N] [--jobs N] [--case CASE ...] [--profile FILE]
 
-Control plane (API server in memory, scheduler, controllers) and simulated nodes in one process, each case in a process of its own:
+Control plane (API server in memory, scheduler, controllers) and simulated nodes in one process, each case in a separate process:
 
     bare        so many pods with a claim each, written one by one, until all are ready
     deployment  a Deployment of the same pods, scaled from 0
@@ -186,7 +186,7 @@ def alone(case: str, nodes: int, count: int, profile: str) -> None:
 
 
 def main() -> None:
-    """Measure every case in a process of its own and print a line for each."""
+    """Measure every case in a separate process and print a line for each."""
     parser = argparse.ArgumentParser(description="What workloads cost beyond their pods.")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--nodes", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Runs the command blocks of the documentation, to check them or to write what the commands print now.
+"""Runs the command blocks of the documentation, to check or to refresh their output.
 
 A block is fenced as ```console; a line `$ ...` is a command (lines after it that begin with `> ` belong to it), what follows is its
 output. In an output a line `...` stands for any number of lines, and `…` for any text within a line.
@@ -6,7 +6,7 @@ output. In an output a line `...` stands for any number of lines, and `…` for 
 The commands of a page run in order, by a shell, in a folder of their own that has the project's `docs` and `examples` in it, and the files
 that the page shows: blocks fenced as ```yaml whose first line is a comment with the file's name, `# pod.yaml`. If the
 page says `<!-- cluster: --node t4 -->`, there is a cluster that `allot up` started with those options, and kubectl uses it; otherwise
-there is none. A command that ends with ` &` goes on until the end of the page; the one after it is tried until it succeeds.
+there is none. A command that ends with ` &` runs until the end of the page; the one after it is tried until it succeeds.
 `python docs/console.py [PAGE...]` rewrites the outputs.
 """
 

@@ -17,7 +17,7 @@ from fuzz.targets import USERS, Target
 from fuzz.wire import Answer, Ask, Link, Malformed, Request
 
 WORKERS = 4
-# Between two clean-ups, after each of which memory is looked at.
+# Between two clean-ups, after each of which memory is checked.
 ROUND_REQUESTS = 1000
 # Nothing takes so long: the server hangs.
 _HANG_S = 20.0

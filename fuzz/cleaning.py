@@ -1,4 +1,4 @@
-"""Takes away what the requests of a round have left, so that memory can be compared: everything that was not there at first."""
+"""Removes what the requests of a round have left, so that memory can be compared: everything that did not exist at first."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Cleaner:
 
 
 async def fill_history(ask: Ask, corpus: Corpus, size_bytes: int) -> None:
-    """Write so much that the server keeps as many objects as it ever does: memory which grows all the same is lost for good."""
+    """Write so much that the server keeps as many objects as it ever does: memory which grows still is lost for good."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACES[1]}/controllerrevisions"
     # As much memory for its size as other objects take: it is made of them.
     items = [donor for donor in corpus.donors if len(msgspec.json.encode(donor)) < _DONOR_BYTES_MAX]

@@ -203,7 +203,7 @@ def path_of(field: str) -> list[str | int]:
 
 
 def _parent(value: Any, path: list[str | int], schemas: Schemas, schema: Schema) -> Any:
-    """What holds the last part of a path, made on the way if it is not there; None if the path leads nowhere."""
+    """What holds the last part of a path, made on the way if it does not exist; None if the path leads nowhere."""
     for depth, part in enumerate(path[:-1]):
         ahead = path[depth + 1]
         if isinstance(value, dict) and isinstance(part, str):
@@ -264,7 +264,7 @@ def _other_value(
     name: str,
     required: bool,
 ) -> Any:
-    """What to put in place of a value that was refused; _NOTHING if the field had better not be there."""
+    """What to put instead of a value that was refused; _NOTHING if the field had better not be there."""
     reason, message = cause.get("reason", ""), cause.get("message", "")
     supported = _QUOTED.findall(message.partition("supported values")[2])
     if supported:

@@ -13,7 +13,7 @@ from fuzz.wire import STATUS_TEXT_TYPES, Answer
 SLOW_S = 2.0
 # RFC 9112, section 6.1: what is due to a transfer coding that is not known. The one answer of 5xx that blames the client.
 _UNKNOWN_CODING = b"unsupported transfer encoding"
-# A webhook of ours that does not answer is told as kube-apiserver tells it, which is a 500 and somebody else's fault.
+# A webhook of ours that does not answer is told as kube-apiserver tells it, which is a 500 and someone else's fault.
 _WEBHOOK_FAILED = "InternalError: Internal error occurred: failed calling webhook "
 # What HTTP itself is to be told in plain text, before there is a request to be answered with a Status.
 _PLAIN_CODES = (400, 408, 413, 431, 501)

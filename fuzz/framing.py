@@ -1,4 +1,4 @@
-"""HTTP itself done wrong: halves, pieces, pipelines, chunks, lines that are none, and frames of a WebSocket."""
+"""Malformed HTTP: truncated and split messages, pipelines, chunks, invalid lines, and frames of a WebSocket."""
 
 from __future__ import annotations
 

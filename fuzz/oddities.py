@@ -219,7 +219,7 @@ DELETE_OPTIONS: Object = {
 }
 # An agent's own.
 UPGRADING = ("/exec/", "/attach/", "/portForward/")
-# Of a node, a pod or a service: others answer, or nobody.
+# Of a node, a pod or a service: others answer, or no one.
 PASSED_ON = ("log", "exec", "attach", "portforward", "proxy")
 WEBSOCKET = (
     ("Connection", "Upgrade"),

@@ -1,4 +1,4 @@
-"""What is fuzzed: servers of allot, each a process of its own with fresh data, and what can be seen of it from outside."""
+"""The fuzzing targets: servers of allot, each a separate process with fresh data, and what can be seen of it from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READY_S = 60.0
 _STOP_S = 20.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
-# Who asks: by certificate or, with these tokens, as somebody with fewer rights.
+# Who asks: by certificate or, with these tokens, as someone with fewer rights.
 _TOKENS = {
     "edit": ("fuzz-edit-token", "fuzz-editor", "people"),
     "node": ("fuzz-node-token", f"system:node:{NODE_NAME}", "system:nodes"),

@@ -1,4 +1,4 @@
-"""Mutations of JSON values: what a confused or hostile client makes of an object.
+"""Mutations of JSON values, as from a confused or hostile client.
 
 Deterministic: every choice comes from the given dice. What JSON libraries would not write (duplicated keys, lone surrogates,
 numbers out of range) is kept as `msgspec.Raw`.
@@ -21,7 +21,7 @@ NUMBERS: tuple[Any, ...] = (
     *(msgspec.Raw(text) for text in (b"1e400", b"-1e400", b"1e-400", b"9223372036854775808", b"18446744073709551616")),
     *(msgspec.Raw(text) for text in (b"-9223372036854775809", b"1E5", b"1.0", b"-0", b"1" * 400, b"1" * 5000)),
 )
-# What JSON does not know, or nobody should: the whole body is refused for it.
+# What JSON does not know, or no one should: the whole body is refused for it.
 MALFORMED: tuple[Any, ...] = tuple(
     msgspec.Raw(text)
     for text in (

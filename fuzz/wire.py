@@ -119,7 +119,7 @@ class Link:
             if status == 101:
                 return Answer(status=status, headers=headers)
             if method == "HEAD" or status in (204, 304):
-                # Of a watch only the head is seen, and it goes on.
+                # Of a watch only the head is seen, and it continues.
                 return Answer(status=status, headers=headers, keeps=keeps and "transfer-encoding" not in headers)
             try:
                 body, ended = await self._body(headers)

@@ -1,1 +1,1 @@
-"""What a release is made of: packages, their contents, an image; and whether they work without the repository."""
+"""Builds releases: packages, their contents, an image; and checks that they work without the repository."""

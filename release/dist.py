@@ -26,10 +26,10 @@ _EARLIEST = 315532800
 
 
 def main() -> int:
-    """Make everything anew."""
+    """Make everything again."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    # Of earlier versions; what else is there is somebody's.
+    # Of earlier versions; what else is there is someone's.
     for old in (each for name in ("allot_dra-*", "allot-dra-*", "allot-chart-*") for each in folder.glob(name)):
         old.unlink()
     version = project_version()
@@ -59,7 +59,7 @@ def project_version() -> str:
 
 
 def source_date() -> int:
-    """When the sources were last changed, in seconds; a date long ago if nobody knows."""
+    """When the sources were last changed, in seconds; a date long ago if no one knows."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
     told = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False)

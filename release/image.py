@@ -240,7 +240,7 @@ def _environment() -> dict[str, str]:
 
 
 def compile_all(folder: Path, root: Path) -> None:
-    """Compiled code beside every module: the image is read-only, so nobody could do it later. Another Python's would not be read."""
+    """Compiled code beside every module: the image is read-only, so no one could do it later. Another Python's would not be read."""
     if sys.version_info[:2] != PYTHON:
         sys.stderr.write(
             f"note: this is not Python {PYTHON[0]}.{PYTHON[1]}: code is not compiled, programs start slower\n"

@@ -1,4 +1,4 @@
-"""A plugin for pytest: writes down which files of tests start processes, so that nobody has to keep a list.
+"""A plugin for pytest: writes down which files of tests start processes, so that no one has to keep a list.
 
 Whole files, since a server that a module shares is started by the first of its tests only. Several workers write to one folder,
 a file each.
@@ -40,6 +40,6 @@ class Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record where somebody wants to know."""
+    """Record where someone wants to know."""
     if folder := os.environ.get(FOLDER):
         config.pluginmanager.register(Recorder(Path(folder)))

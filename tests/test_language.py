@@ -105,6 +105,19 @@ PHRASES = {
     r"\bis not known\b(?! to)": "is unknown",
     r"\bleaves out every\b": "skips every",
 }
+# Of the whole source, docstrings and comments included: these are read by people who change it.
+IN_SOURCE = (
+    r"\bwhoever\b",
+    r"\bsomebody\b",
+    r"\b(?:can|cannot|could|to|may) (?:not )?be had\b",
+    r"\btried out\b",
+    r"\bmade anew\b",
+    r"\bworked out\b",
+    r"\bto be read behind\b",
+    r"\blone pods?\b",
+    r"\bquotes of print\b",
+    r"\bfor ever\b",
+)
 # Kubernetes' own words, which stay as they are.
 _UPSTREAM = ("pod does not exist any more",)
 _ANY = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES), re.IGNORECASE)
@@ -185,6 +198,16 @@ def test_messages_have_no_phrases_that_people_stumble_over() -> None:
     found = [each for path in sorted(_PACKAGE.rglob("*.py")) for each in _found(path, _literals(path))]
     for path in sorted(_PACKAGE.rglob("*.yaml")):
         found += _found(path, iter(enumerate(path.read_text().split("\n"), 1)))
+    assert found == []
+
+
+def test_docstrings_and_comments_have_none_of_the_worst() -> None:
+    worst = re2.compile("(?i)" + "|".join(IN_SOURCE))
+    found = [
+        f"{path.relative_to(_ROOT)}: {match.group().decode()!r}"
+        for path in sorted(_PACKAGE.rglob("*.py"))
+        for match in worst.finditer(path.read_bytes())
+    ]
     assert found == []
 
 

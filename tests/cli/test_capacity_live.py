@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -97,7 +98,8 @@ async def test_nodes_that_are_planned_give_what_they_give_when_they_are_there(tm
         arguments = ("plan", str(manifest), "--kubeconfig", str(kubeconfig), "-o", "json")
         there = (await asyncio.to_thread(allot, *arguments)).lines[0]["now"]
         process = await _watches(plane, kubeconfig)
-    await _tells_that_the_server_is_gone(process)
+        port = urlsplit(plane.server.url).port
+    await _tells_that_the_server_is_gone(process, port)
     assert planned == there
     assert there["scheduled"] == 2 * 4
 
@@ -126,12 +128,25 @@ async def _watches(plane: ControlPlane, kubeconfig: Path) -> asyncio.subprocess.
     return process
 
 
-async def _tells_that_the_server_is_gone(process: asyncio.subprocess.Process) -> None:
+async def _hang_up(port: int | None, times: int) -> None:
+    """In the place of the server, until so many have called."""
+    calls = asyncio.Semaphore(0)
+
+    def called(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.release()
+        writer.close()
+
+    async with await asyncio.start_server(called, "127.0.0.1", port):
+        for _ in range(times):
+            await calls.acquire()
+
+
+async def _tells_that_the_server_is_gone(process: asyncio.subprocess.Process, port: int | None) -> None:
     """Once for all informers; and Ctrl-C ends it."""
     assert process.stderr is not None
     async with asyncio.timeout(WAIT_S):
         told = (await process.stderr.readline()).decode()
-        await asyncio.sleep(1.0)
+        await _hang_up(port, times=5)
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
         assert await process.stderr.read() == b""

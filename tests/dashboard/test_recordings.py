@@ -22,8 +22,9 @@ from allot.core.model.meta import APIStruct
 from allot.dashboard import recordings
 from allot.dashboard.model import Model
 from allot.dashboard.recorder import Recorder
-from allot.dashboard.recordings import CannotRecord, Piece, Writer, open_recording
+from allot.dashboard.recordings import CannotRecord, Happened, Head, Piece, Writer, open_recording
 from allot.dashboard.replaying import Player, recording_followed
+from allot.dashboard.views.timeline import Sample
 from allot.reading.errors import Unreadable
 from allot.reading.listener import Notes
 from dashboard import scene
@@ -224,6 +225,17 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, data: bytes, said: str)
         with pytest.raises(CannotRecord, match="not a recording; nothing is added to it"):
             Writer(path, LIMIT)
         assert path.read_bytes() == data
+
+
+async def test_writes_of_several_threads_are_one_after_another(tmp_path: Path) -> None:
+    """A task that is cancelled while a thread writes for it is followed by one that writes the rest."""
+    path = tmp_path / "recording"
+    writer, every = Writer(path, LIMIT), objects(2)
+    heads = [Head(at=START + number, sample=Sample(START), is_whole=True) for number in range(12)]
+    await asyncio.gather(*(asyncio.to_thread(writer.write, head, Happened(put=every)) for head in heads))
+    writer.close()
+    pieces, torn = pieces_of(path)
+    assert (sorted(piece.head.at for piece in pieces), torn) == ([head.at for head in heads], 0)
 
 
 async def test_one_process_records_into_a_file(tmp_path: Path) -> None:

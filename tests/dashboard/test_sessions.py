@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from allot.dashboard import server
 from allot.dashboard.links import token_in
 from allot.dashboard.serving import ServingOptions
 from allot.dashboard.sessions import LASTS_S, BadKey, Sessions
@@ -118,6 +119,21 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pyte
     # A mounted Secret belongs to root.
     monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
     Sessions(Steered(), "", path)
+
+
+async def test_a_page_that_is_open_learns_nothing_more_when_its_session_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEARTBEAT_S", 0.05)
+    options = ServingOptions(session_key=key_file(tmp_path))
+    async with visitor_of_dump(scene.write(tmp_path / "dump.json", [scene.node(0)]), options) as inside:
+        await inside.enter()
+        async with inside.session.get(f"{inside.base}/api/stream?tables=nodes&since=0") as stream:
+            assert (await stream.content.readline()).startswith(b"retry")
+            key_file(tmp_path, "x" * 44)
+            # It ends, where it would go on for as long as the page is open.
+            await stream.content.read()
+        assert (await inside.ask("api/stream?tables=nodes"))[0] == 401
 
 
 async def test_a_browser_stays_in_when_the_dashboard_starts_again_and_its_link_does_not(tmp_path: Path) -> None:

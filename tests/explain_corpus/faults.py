@@ -1183,3 +1183,126 @@ def _group_missing(scene: Scene) -> Expected:
     scene.gates = ("GenericWorkload=true",)
     scene.pod["spec"]["schedulingGroup"] = {"podGroupName": "mpi"}
     return Expected(reason=Reason.GROUP_MISSING, names=("mpi", "not exist"))
+
+
+# --- components that have to act, and what is one object away ---
+
+
+def _scaled_to_none(name: str, namespace: str = "team-b") -> JSON:
+    """A Deployment whose pods somebody has stopped."""
+    labels = {"app": name}
+    pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "example.com/x:1"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}
+    return thing("apps/v1", "Deployment", name, namespace, spec=spec, status={})
+
+
+@fault()
+def _gate_of_a_component_scaled_to_none(scene: Scene) -> Expected:
+    scene.pod["spec"]["schedulingGates"] = [{"name": "data.example.com/shards-copied"}]
+    scene.add(_scaled_to_none("shard-copier"))
+    return Expected(
+        reason=Reason.SCHEDULING_GATE,
+        names=("data.example.com/shards-copied", "team-b/shard-copier", "scaled to 0"),
+        remedy="scale Deployment team-b/shard-copier",
+    )
+
+
+@fault()
+def _held_for_objects_of_a_component_scaled_to_none(scene: Scene) -> Expected:
+    scene.free_everything()
+    for where in scene.nodes:
+        devices = [f"gpu-{number}" for number in range(scene.each)]
+        spec = devices_of(request("gpu", scene.class_name, count=len(devices)))
+        user = {"apiGroup": "labs.example.com", "resource": "workbenches", "name": where, "uid": uid_of("", "", where)}
+        results = [result(each, where) for each in devices]
+        scene.add(claim(f"bench-{where}", spec, "team-b", results=results, where=on_node(where), users=[user]))
+    scene.add(_scaled_to_none("workbench-operator"))
+    return Expected(
+        reason=Reason.IN_USE, names=("team-b/bench-", "workbench-operator", "scaled to 0"), remedy="workbench-operator"
+    )
+
+
+@fault(TEMPLATE)
+def _quota_charged_for_claims_that_nobody_uses(scene: Scene) -> Expected:
+    del scene.pod["status"]["resourceClaimStatuses"]
+    scene.drop("ResourceClaim", scene.claim_name)
+    scene.add(claim("left-over", devices_of(request("gpu", scene.class_name)), scene.namespace))
+    hard = {"count/resourceclaims.resource.k8s.io": str(len(scene.held) + 1)}
+    status = {"hard": hard, "used": dict(hard)}
+    scene.add(thing("v1", "ResourceQuota", "gpu-quota", scene.namespace, spec={"hard": hard}, status=status))
+    return Expected(reason=Reason.QUOTA, names=("gpu-quota", "left-over"), remedy="delete ResourceClaim .*left-over")
+
+
+@fault()
+def _kept_away_by_pods_of_another_namespace(scene: Scene) -> Expected:
+    scene.pod["metadata"]["labels"] = {"noise": "loud"}
+    term = {
+        "labelSelector": {"matchLabels": {"noise": "loud"}},
+        "namespaceSelector": {},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for where in scene.nodes:
+        scene.add(pod(f"studio-{where}", "team-b", on=where, affinity=copy.deepcopy(anti)))
+    return Expected(
+        reason=Reason.NEIGHBOURS, names=("team-b/studio-", "noise=loud", "other namespaces"), remedy="namespaceSelector"
+    )
+
+
+@fault()
+def _counter_sets_that_shrank(scene: Scene) -> Expected:
+    _split(scene)
+    for each in scene.slices:
+        for counters in each["spec"].get("sharedCounters", ()):
+            counters["counters"]["slices"]["value"] = "1"
+            each["spec"]["sharedCounters"] = [counters, {"name": "card-1", "counters": {"slices": {"value": "7"}}}]
+        for found in each["spec"].get("devices", ()):
+            if found["name"].startswith("large"):
+                found["consumesCounters"][0]["counterSet"] = "card-1"
+    for where in scene.nodes:
+        scene.add(*_held(scene, f"busy-{where}", where, "small-0", "small-1"))
+    return Expected(reason=Reason.COUNTERS, names=("card-0 is overcommitted", r"2 of 1\b"), remedy="busy")
+
+
+def _second_node(scene: Scene) -> None:
+    """One more node like the only one, with all that drivers publish for it."""
+    if len(scene.nodes) > 1:
+        return
+    first, name = scene.nodes[0], "gpu-z"
+    twin = copy.deepcopy(scene.gpu_nodes[0])
+    twin["metadata"] |= {"name": name, "uid": uid_of("Node", "", name)}
+    twin["metadata"]["labels"]["kubernetes.io/hostname"] = name
+    scene.add(twin)
+    for each in [each for each in scene.all("ResourceSlice") if each["spec"].get("nodeName") == first]:
+        scene.add(resource_slice(name, copy.deepcopy(each["spec"]["devices"]), driver=each["spec"]["driver"]))
+    scene.nodes.append(name)
+
+
+@fault()
+def _one_pool_name_on_all_nodes(scene: Scene) -> Expected:
+    scene.free_everything()
+    _second_node(scene)
+    for each in scene.slices:
+        each["spec"]["pool"]["name"] = "cards"
+    devices = [f"gpu-{number}" for number in range(scene.each)]
+    held = _held(scene, "busy", scene.nodes[0], *devices)
+    for found in held[1]["status"]["allocation"]["devices"]["results"]:
+        found["pool"] = "cards"
+    scene.add(*held)
+    return Expected(
+        reason=Reason.POOL_INVALID, names=("pool cards", "same device names", "busy"), remedy="a name of its own"
+    )
+
+
+@fault()
+def _node_without_the_label_of_its_rack(scene: Scene) -> Expected:
+    _second_node(scene)
+    total = scene.each * len(scene.nodes)
+    _gang(scene, total, total, schedulingConstraints={"topology": [{"key": "example.com/rack"}]})
+    scene.gates = (*scene.gates, "TopologyAwareWorkloadScheduling=true")
+    for each in scene.gpu_nodes[:-1]:
+        each["metadata"]["labels"]["example.com/rack"] = "r1"
+    last = scene.nodes[-1]
+    return Expected(
+        reason=Reason.GANG, names=("example.com/rack", f"node {last}", "no label"), remedy=f"label node {last} with"
+    )

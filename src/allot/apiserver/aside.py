@@ -45,7 +45,7 @@ class Aside:
             raise too_many_requests(f"{WAITING_MAX} large requests are waiting to be worked on")
         self._waiting += 1
         try:
-            # Who is cancelled takes back what was not begun.
+            # Cancellation withdraws work that has not started.
             return await asyncio.wrap_future(
                 self._thread.submit(_without_collector, partial(work, *arguments, **named))
             )
@@ -59,7 +59,7 @@ class Aside:
 
 def _without_collector(work: Callable[[], T]) -> T:
     """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
-    and again, each time for a fifth of a second in which nobody else does anything."""
+    and again, each time for a fifth of a second in which no one else does anything."""
     if not gc.isenabled():
         return work()
     gc.disable()

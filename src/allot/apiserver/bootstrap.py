@@ -62,7 +62,7 @@ async def _stored(server: ApiServer, group: str, version: str, plural: str, obje
 
 
 async def _create(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> None:
-    """Create an object; somebody else may have been faster."""
+    """Create an object; another server may be faster."""
     try:
         await server.handle(_request("create", group, version, plural, object_))
     except StatusError as error:
@@ -87,7 +87,7 @@ def _request(verb: str, group: str, version: str, plural: str, object_: Object) 
 
 async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> None:
     """A default role or binding as this version has it, and what an administrator gave it besides. Several servers may start on
-    one store: whoever loses a race looks again."""
+    one store: the loser of a race checks again."""
     for _ in range(_ATTEMPTS):
         existing = await _stored(server, _RBAC, "v1", plural, expected)
         if existing is None:
@@ -143,7 +143,7 @@ async def _own_service(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
-    """Where the service leads. Written past validation, which lets nobody else lead others to a loopback address: a server for one
+    """Where the service leads. Written past validation, which lets no one else lead others to a loopback address: a server for one
     machine has no other."""
     address = _reachable(address)
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
@@ -162,7 +162,7 @@ async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _put(server: ApiServer, group: str, plural: str, object_: Object) -> None:
-    """Store an object as it is, in place of what is there."""
+    """Store an object as it is, instead of what is there."""
     context = server.context
     served = context.registry.find(group, "v1", plural)
     assert served is not None, f"{plural}.{group} is served"
@@ -203,7 +203,7 @@ def _reachable(address: str) -> str:
 
 
 async def furnish_namespace(server: ApiServer, name: str, authority: str) -> None:
-    """What every namespace has, at once and also without controllers: nobody can make a pod before it is there."""
+    """Standard objects of namespaces, created at once even without controllers: pods need them."""
     try:
         await ensure(server, "", "v1", "serviceaccounts", account_object(name))
         await ensure(server, "", "v1", "configmaps", root_ca_object(name, authority))

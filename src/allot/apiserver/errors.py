@@ -30,7 +30,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.headers = headers or {}
-        # Lets a client go on with a list that can no longer be consistent.
+        # Lets a client continue with a list that can no longer be consistent.
         self.continue_token = continue_token
 
     def status(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ async def compact(context: ServerContext) -> None:
         try:
             await context.store.compact(revision)
         except StoreError:
-            # Somebody else was faster, or the store is away: the next round will do.
+            # Another server was faster, or the store is unavailable: the next round handles it.
             continue
 
 

@@ -38,7 +38,7 @@ class StoreLookup:
         self._generation = registry.generation
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
-        """One object; None if it is not there."""
+        """One object; None if it does not exist."""
         kept = self._objects.get((plural, group, namespace, name))
         if kept is not None and self._store.last_change(kept[0]) == kept[1]:
             return kept[2]

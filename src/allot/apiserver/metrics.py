@@ -63,6 +63,23 @@ class Metrics:
             lambda: self._long,
         )
 
+        # Apart from the others, as upstream has them, so that they can be read more often.
+        health = CollectorRegistry()
+        self._checked = Counter(
+            health,
+            "kubernetes_healthchecks",
+            "This metric records the results of all healthcheck.",
+            ("name", "status", "type"),
+        )
+        self._healthy: dict[Labels, float] = {}
+        self._health = Gauge(
+            health,
+            "kubernetes_healthcheck",
+            "This metric records the result of a single healthcheck.",
+            ("name", "type"),
+            lambda: self._healthy,
+        )
+
     def observe(self, labels: Labels, code: int, seconds: float | None) -> None:
         """Count a request; seconds: how long it took, None for long-running ones."""
         self._requests.add(*labels, str(code))
@@ -73,8 +90,19 @@ class Metrics:
         """A long-running request began (1) or ended (-1)."""
         self._long[labels] = self._long.get(labels, 0) + change
 
+    def checked(self, name: str, type_: str, *, is_healthy: bool) -> None:
+        """A check of an endpoint (type_: healthz, livez, readyz) was made."""
+        self._checked.add(name, "success" if is_healthy else "error", type_)
+        self._healthy[name, type_] = float(is_healthy)
+
     def text(self) -> bytes:
-        """Everything, as Prometheus reads it."""
-        return "".join(
-            line for each in (self._requests, self._latency, self._running) for line in each.lines()
-        ).encode()
+        """Everything except checks of health, as Prometheus reads it."""
+        return _text(self._requests, self._latency, self._running)
+
+    def health_text(self) -> bytes:
+        """Checks of health, by which service levels are measured."""
+        return _text(self._health, self._checked)
+
+
+def _text(*collectors: Counter | Gauge | Histogram) -> bytes:
+    return "".join(line for each in collectors for line in each.lines()).encode()

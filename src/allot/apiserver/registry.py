@@ -19,7 +19,7 @@ from allot.store.port import Entry
 Object = dict[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
-# Objects as they are stored -> the same in the version of a row.
+# Objects as stored -> the same in the version of a row.
 Convert = Callable[[Sequence[Object]], list[Object]]
 
 # Groups in the order in which upstream's discovery tells them: by priority.
@@ -100,7 +100,7 @@ class Served:
         self.strategy = strategy
         self._schema: Callable[[], Schema | None] | Schema | None = schema
         self._convert = convert
-        # Who runs what brings objects into other versions, if that has to wait for somebody; see `run_for`.
+        # Who runs what brings objects into other versions, if that has to wait for someone; see `run_for`.
         self.beside = beside
         self.scale = scale or ScalePaths()
         # The schema that a custom resource's definition gives, for OpenAPI documents.
@@ -171,7 +171,7 @@ class Registry:
             self.add(row)
 
     def add(self, row: Served) -> None:
-        """Serve a row, in place of the one with the same names."""
+        """Serve a row, instead of the one with the same names."""
         resource = row.resource
         self._rows[resource.group, resource.version, resource.plural] = row
         self.generation += 1

@@ -113,7 +113,7 @@ class ApiList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry when it is asked for."""
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry on demand."""
 
     __slots__ = ("_object", "entry", "type")
 

@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
-    # Said to everybody who uses this version.
+    # A warning for every client of this version.
     warning: str = ""
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class FastPath(Protocol):
         """Whether an update is one. It is in the storage version and shares unchanged parts with the stored object."""
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """An accepted update, with its new managedFields, as it is stored; None if it needs the full path after all."""
+        """An accepted update, with its new managedFields, as stored; None if it needs the full path after all."""
 
 
 # Field errors of what this sender may not write although it may write the kind. Arguments: the server's context, the request, the
@@ -129,7 +129,7 @@ class Strategy(Protocol):
         """An object as a client wrote it, with defaults, in the storage version."""
 
     def current(self, stored: Object) -> Object:
-        """A stored object in the storage version of today. Asked only where objects have to be converted by somebody else."""
+        """A stored object in the storage version of today. Asked only where objects have to be converted by someone else."""
         return stored
 
     def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002
@@ -161,7 +161,7 @@ class Strategy(Protocol):
         return 0
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
-        """An object that is deleted, for the first time or again, as it is stored until it is gone. now: in seconds."""
+        """An object that is deleted, for the first time or again, as stored until it is gone. now: in seconds."""
         return marked
 
     def is_held(self, object_: Object) -> bool:  # noqa: ARG002

@@ -28,7 +28,7 @@ class Reviews(Protocol):
 
 
 class UnstoredApis(Protocol):
-    """Groups whose objects are made when they are asked for."""
+    """Groups whose objects are made on demand."""
 
     def handles(self, group: str) -> bool:
         """Whether a group is one of these."""

@@ -48,7 +48,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class CannotRun(CommandError):
-    """The component cannot start or go on."""
+    """The component cannot start or continue."""
 
     exit_code = EXIT_UNREACHABLE
 

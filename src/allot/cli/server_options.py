@@ -41,7 +41,7 @@ EXIT_CODES = {
 
 
 class CannotServe(CommandError):
-    """The server cannot start or go on."""
+    """The server cannot start or continue."""
 
     def __init__(self, message: str, hint: str | None = None, fault: Fault | None = None) -> None:
         super().__init__(message, hint)

@@ -80,7 +80,7 @@ class Deadline:
             self._deadlines.end(self)
         else:
             self._timer.cancel()
-        # If somebody else also cancelled the task, it stays cancelled.
+        # If someone else also cancelled the task, it stays cancelled.
         if self._expired and self._task.uncancel() <= self._cancelling and type_ is asyncio.CancelledError:
             raise TimeoutError from error
 

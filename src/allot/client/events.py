@@ -341,7 +341,7 @@ class EventRecorder:
             self._tell_series(refreshes)
 
     def _tell_series(self, refreshes: bool) -> None:
-        """Write the counts of series that have ended, and of all of them when it is time to show that they go on."""
+        """Write the counts of series that have ended, and of all of them when it is time to show that they continue."""
         ended_before = self._clock.monotonic() - SERIES_FINISH_S
         for key, series in tuple(self._series.items()):
             has_ended = series.last_observed_at <= ended_before

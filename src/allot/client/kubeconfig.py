@@ -51,7 +51,7 @@ def connection_from_environment(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster_connection(environ, service_account_directory)
     looked = ", ".join(str(path) for path in paths)
-    raise KubeconfigError(f"no kubeconfig found: looked at {looked}, and this is not a pod of a cluster")
+    raise KubeconfigError(f"no kubeconfig found: checked {looked}, and this is not a pod of a cluster")
 
 
 def kubeconfig_paths(environ: Mapping[str, str]) -> list[Path]:

@@ -43,7 +43,7 @@ class TlsContexts:
         try:
             context = make_context(self._connection, credential)
         except CredentialError:
-            # In the middle of a rotation key and certificate do not match; go on with the pair of before.
+            # In the middle of a rotation key and certificate do not match; continue with the pair of before.
             if self._context is None or self._made_of is None or self._made_of[1] != credential:
                 raise
             return self._context

@@ -91,7 +91,7 @@ class Transport(Protocol):
         duration: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """An open watch. ApiError if it is refused; Unreachable if it cannot be opened within the timeout, breaks, or
-        goes on beyond the duration."""
+        continues beyond the duration."""
 
     async def close(self) -> None:
         """Release everything."""

@@ -232,7 +232,7 @@ def _number(text: str) -> int:
 class _Walk:
     """Goes forward from a moment, by months, then days, hours and minutes, until all of them fit.
 
-    Steps of hours and minutes are those of the clock on the wall only as long as nobody puts it forward or back, which is
+    Steps of hours and minutes are those of the clock on the wall only as long as no one puts it forward or back, which is
     what decides the answer on such days; so the steps are upstream's.
     """
 
@@ -250,7 +250,7 @@ class _Walk:
                 return self._seconds
         return None
 
-    # Each goes to the next one that fits; False if that carried it into the next larger unit, so all is to be looked at again.
+    # Each goes to the next one that fits; False if that carried it into the next larger unit, so all is to be checked again.
 
     def _to_month(self) -> bool:
         local = self._local()

@@ -33,7 +33,7 @@ class Obstacle(StrEnum):
 
 
 class DeviceReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Why one device will not do."""
+    """Why one device does not fit."""
 
     device: str
     obstacle: Obstacle

@@ -83,10 +83,11 @@ class Door:
         """HttpError for requests without access to data: 403 from another site, 401 without a session."""
         if request.header("sec-fetch-site") not in _SAME:
             raise HttpError(403, "requests from other sites are refused")
-        if not self._has_session(request):
+        if not self.has_session(request):
             raise HttpError(401, "open the link that allot dashboard printed")
 
-    def _has_session(self, request: Request) -> bool:
+    def has_session(self, request: Request) -> bool:
+        """Whether the browser is logged in, still."""
         for part in request.header("cookie").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie_name and self._sessions.is_good(value):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -199,6 +200,8 @@ class Writer:
         except OSError as error:
             raise CannotRecord(f"{path}: {(error.strerror or str(error)).lower()}") from None
         self._whole_bytes = 0
+        # A caller that is cancelled leaves a thread behind that still writes.
+        self._turn = threading.Lock()
 
     def _continued(self) -> tuple[int, list[int]]:
         """The size and where whole pieces are: of what is there, without the torn end of a process that was killed."""
@@ -229,6 +232,10 @@ class Writer:
     def write(self, head: Head, body: Happened) -> None:
         """A piece, whole or not at all."""
         data = _encoded(head, body)
+        with self._turn:
+            self._append(head, data)
+
+    def _append(self, head: Head, data: bytes) -> None:
         start = self._size
         try:
             # One call: a process that is killed has written it or a beginning of it.
@@ -276,9 +283,10 @@ class Writer:
 
     def close(self) -> None:
         """All that was written is on the disk."""
-        with suppress(OSError):
-            os.fsync(self._file)
-        os.close(self._file)
+        with self._turn:
+            with suppress(OSError):
+                os.fsync(self._file)
+            os.close(self._file)
 
 
 def _locked(path: Path, flags: int = 0) -> int:

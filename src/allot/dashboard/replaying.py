@@ -104,7 +104,7 @@ class Player:
         return shown
 
     async def _begun(self, place: int) -> _Moment:
-        """The cluster at a whole piece, in place of what is shown."""
+        """The cluster at a whole piece, instead of what is shown."""
         piece, before = self._recording.pieces[place], self._shown
         body = await asyncio.to_thread(self._recording.body, piece)
         model = await asyncio.to_thread(Model, Snapshot(tuple(body.put), piece.head.at, body.unread))
@@ -117,7 +117,8 @@ class Player:
         shown.timeline, shown.holdings, shown.place = self._timeline, self._holdings, place
         self._shown = shown
         if before is not None:
-            await before.analysis.close()
+            # A browser that goes meanwhile leaves no process behind.
+            await asyncio.shield(before.analysis.close())
         return shown
 
     async def close(self) -> None:

@@ -144,14 +144,21 @@ class Dashboard:
             raise HttpError(400, "expected tables that there are, and since as a revision")
         if self._streams >= STREAMS_MAX:
             raise HttpError(503, f"{STREAMS_MAX} pages are open already")
-        return Response(self._changes(followed, names, int(since)), "text/event-stream", headers=_NO_STORE)
+        return Response(
+            self._changes(followed, names, int(since), lambda: self._door.has_session(request)),
+            "text/event-stream",
+            headers=_NO_STORE,
+        )
 
-    async def _changes(self, followed: Followed, names: list[str], since: int) -> AsyncIterator[bytes]:
+    async def _changes(
+        self, followed: Followed, names: list[str], since: int, is_in: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[bytes]:
+        """is_in: whether the browser may see more. Sessions end while pages are open."""
         self._streams += 1
         try:
             model, told = followed.model, b""
             yield b"retry: 1000\n\n"
-            while True:
+            while is_in():
                 news = followed.next_news
                 parts: list[bytes] = []
                 reset: list[str] = []

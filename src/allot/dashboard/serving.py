@@ -29,7 +29,7 @@ _CERTIFICATE_LASTS = timedelta(days=365)
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """hosts: further names of the server; external_url: its address behind a proxy; certificate, key: PEM files, both or
     none; link_file: the file with the next login link; an existing one stays valid; session_key: the file with the key that signs
-    sessions. handle: of a socket on which another process listens already, in place of address and port."""
+    sessions. handle: of a socket on which another process listens already, instead of address and port."""
 
     address: str = "127.0.0.1"
     port: int = 0

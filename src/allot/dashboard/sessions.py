@@ -101,6 +101,6 @@ class Sessions:
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Whoever can read the key can create sessions. Files of mounted Secrets belong to root, and the container has no other users."""
+    """A process that can read the key can create sessions. Files of mounted Secrets belong to root, and the container has no other users."""
     if hasattr(os, "getuid") and found.st_uid == os.getuid() != 0 and stat.S_IMODE(found.st_mode) & 0o077:
         raise BadKey(f"{path}: others can read it: expected mode 0600")

@@ -133,7 +133,7 @@ def _node_set(entry: Any, field: Field, lines: Lines) -> NodeSet:
 
 
 def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet, ...]:
-    """The same nodes, those that the file selects with its devices, in place of an earlier file of that driver. Unreadable if they have
+    """The same nodes, those that the file selects with its devices, instead of an earlier file of that driver. Unreadable if they have
     such a driver of their own."""
     found = []
     for each in sets:

@@ -31,7 +31,7 @@ class Attachment(msgspec.Struct, frozen=True, order=True):
 class AttachError(Exception):
     """Raised by a controller that cannot attach or detach a device: the text is shown in the claim's status, without a traceback.
 
-    blames_device: the device is offered to nobody for a while (`Controller.retry_s`), so that the pod gets another one.
+    blames_device: the device is offered to no one for a while (`Controller.retry_s`), so that the pod gets another one.
     """
 
     def __init__(self, text: str, *, blames_device: bool = True) -> None:

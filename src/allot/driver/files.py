@@ -1,7 +1,7 @@
 """Atomic file updates: a file has its old or its new content, whenever the process dies.
 
 A new content is written beside the file and renamed. That holds against kill -9; it is not forced to the disk, since what is
-written here is worthless after a reboot (devices have to be prepared anew then).
+written here is worthless after a reboot (devices have to be prepared again then).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ _STOP_S = 30.0
 
 
 class DriverFailed(Exception):
-    """The driver cannot start or go on."""
+    """The driver cannot start or continue."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ class Preparer:
         self._spawn = spawn
         self._metrics = metrics
         self._clock = clock
-        # What is being done; by operation and claim UID what somebody who asks for the same can wait for; and the claim
+        # What is being done; by operation and claim UID what someone who asks for the same can wait for; and the claim
         # that is with the driver now, for messages.
         self._under_way: set[asyncio.Task[ClaimResult]] = set()
         self._joinable: dict[tuple[str, str], asyncio.Task[ClaimResult]] = {}

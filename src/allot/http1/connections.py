@@ -468,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
 
     def expire(self) -> None:
-        """Time is up: end what is done, or say so to somebody who has begun to ask, and close."""
+        """Time is up: end what is done, or say so to someone who has begun to ask, and close."""
         self.until = 0.0
         if self.limit is not None:
             self.limit.expired = True

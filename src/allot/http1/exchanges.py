@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from allot.http1.connections import GONE
 from allot.http1.heads import HEAD_BYTES_MAX, BadHead, Headers, chunk_size, parse_answer_head
 
-# A server closes connections that nobody uses; one that is about to be closed should not be used again.
+# A server closes connections that no one uses; one that is about to be closed should not be used again.
 _IDLE_S = 15.0
 _CHUNK_LINE_MAX = 256
 # What may wait unread.
@@ -327,7 +327,7 @@ class Pool:
         self._open: set[Exchange] = set()
 
     async def take(self, place: Place, connect_timeout_s: float) -> Exchange:
-        """A connection to a place. OSError or ssl.SSLError if there is none to be had, TimeoutError if not in time."""
+        """A connection to a place. OSError or ssl.SSLError if that fails, TimeoutError if it takes too long."""
         await self._room.acquire()
         try:
             now = asyncio.get_running_loop().time()

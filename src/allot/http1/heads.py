@@ -19,7 +19,7 @@ _SAME_LENGTH_MAX = 1024
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _AUTHORITY = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-# Values without control characters; a line that starts with a blank would go on with the one before, and is refused.
+# Values without control characters; a line that starts with a blank would continue with the one before, and is refused.
 _HEADER = rf"{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEADERS = re.compile(rf"{_HEADER}(?:\r\n{_HEADER})*")
 _QUOTED = r'"(?:[\t !#-\[\]-~]|\\[\t -~])*"'
@@ -60,7 +60,7 @@ class Headers:
         self.impersonates = any(name.startswith("impersonate-") for name in self._values)
 
     def get(self, name: str) -> str:
-        """The value of a header, empty if it is not there; several of the same name are joined, but for Authorization."""
+        """The value of a header, empty if it does not exist; several of the same name are joined, but for Authorization."""
         return self._values.get(name, "")
 
 
@@ -80,7 +80,7 @@ class Head:
         if version_minor and not headers.has_host:
             raise BadHead(400, "missing required Host header")
         if headers.chunked and not version_minor:
-            # Whoever takes the version seriously reads another end of the body.
+            # A strict HTTP/1.0 reader would see a different end of the body.
             raise BadHead(400, "Transfer-Encoding in a request of HTTP/1.0")
         self.get = headers.get
         self.length, self.chunked = headers.length, headers.chunked
@@ -153,7 +153,7 @@ def _joined(headers: Pairs) -> dict[str, str]:
         if name not in values:
             values[name] = value
         elif name in ("content-length", "host"):
-            # Whoever says it twice may mean two different things.
+            # A repeated header may have two meanings.
             raise BadHead(400, f"more than one {name.title()}")
         elif name != "authorization":
             # Of two authorizations the first counts, as in Kubernetes.

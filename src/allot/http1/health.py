@@ -35,7 +35,7 @@ async def serving_health(
     *,
     ready: Check = runs,
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port cannot be had. ready: what besides
+    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port is not available. ready: what besides
     is asked for /readyz."""
     if port < 0:
         yield ""

@@ -53,7 +53,7 @@ class Listener:
         self, host: str, port: int, context: ssl.SSLContext | None = None, sock: socket.socket | None = None
     ) -> AsyncIterator[int]:
         """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
-        not possible. context: for TLS, which clients otherwise do not speak; sock: in place of host and port."""
+        not possible. context: for TLS, which clients otherwise do not speak; sock: instead of host and port."""
         patience = None if context is None else _HANDSHAKE_S
         if sock is not None:
             server = await self.loop.create_server(
@@ -137,7 +137,7 @@ class Listener:
         for connection in tuple(self._connections):
             connection.abort()
         await asyncio.gather(*left, return_exceptions=True)
-        # They are refused as soon as they are there, or give up; nobody would close their sockets later.
+        # They are refused as soon as they are there, or give up; no one would close their sockets later.
         until = self.loop.time() + _SHAKING_S
         while self._shaking and self.loop.time() < until:
             await asyncio.sleep(_SHAKING_LOOK_S)

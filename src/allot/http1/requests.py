@@ -96,8 +96,8 @@ async def serving(
     connections: int = 4096,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it cannot be had. connections: that may be open at a time; listening: a socket on
-    which somebody listens already, in place of host and port."""
+    """Serve until the block ends; the port. OSError if it is not available. connections: that may be open at a time; listening: a socket on
+    which someone listens already, instead of host and port."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, Request(head, _subject(connection)), handler)

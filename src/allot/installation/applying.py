@@ -33,7 +33,7 @@ _WORDS_MAX = 300
 
 
 class NotOurs(Exception):
-    """Objects with our names that somebody else manages."""
+    """Objects with our names that someone else manages."""
 
 
 class NotReady(Exception):
@@ -127,7 +127,7 @@ class Cluster:
             )
 
     async def _make_key(self, name: str, part: str) -> None:
-        """A Secret with a random key, unless there is one: whoever replaced the key would end what it signed."""
+        """A Secret with a random key, unless there is one: replacing the key would end what it signed."""
         metadata = {"name": name, "namespace": self._release.namespace, "labels": self._labels(part)}
         key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
         secret = {

@@ -43,7 +43,7 @@ class Channel:
         self._loop.add_reader(connection.fileno(), self._read)
 
     def send(self, message: Message, handles: Sequence[int] = ()) -> None:
-        """The descriptors stay the caller's; they can be closed afterwards. ConnectionError if nobody is there."""
+        """The descriptors stay the caller's; they can be closed afterwards. ConnectionError if no one is there."""
         if not self.is_open:
             raise ConnectionResetError("the other side is gone")
         data = msgspec.json.encode(message)

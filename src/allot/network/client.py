@@ -109,7 +109,7 @@ class PodNetwork:
             try:
                 self.tell({"do": "doors", "ports": sorted(new)})
             except OSError:
-                pass  # told when there is somebody again
+                pass  # told when there is someone again
 
     # --- the way ---
 
@@ -162,7 +162,7 @@ class PodNetwork:
                 os.close(each)
 
     def heard(self, message: Message, handles: list[int]) -> bool:  # noqa: ARG002 - for those who know more messages
-        """Something that nobody asked for; whether it was taken."""
+        """Something that no one asked for; whether it was taken."""
         return False
 
     def _lost(self) -> None:
@@ -177,7 +177,7 @@ class PodNetwork:
             self._again = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        """What lasts is wanted again even if nobody asks for anything."""
+        """What lasts is wanted again even if no one asks for anything."""
         try:
             while not self._is_closed and self._channel is None:
                 try:

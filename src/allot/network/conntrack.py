@@ -1,6 +1,6 @@
 """Flows of UDP that the kernel remembers (conntrack over netlink): read, and forgotten one by one.
 
-Synchronous: a machine may have many flows; whoever has other work to do reads them beside it.
+Synchronous: a machine may have many flows; busy callers use a thread.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _ANSWER_S = 10.0
 
 
 class Refused(Exception):
-    """Why somebody does not get what they asked for."""
+    """Why someone does not get what they asked for."""
 
 
 class Inside:
@@ -63,7 +63,7 @@ class Inside:
         return Listener(listening, lambda connection: self._sessions.add(_Session(self, connection)))
 
     def left(self, session: _Session) -> None:
-        """Somebody is gone."""
+        """Someone is gone."""
         self._sessions.discard(session)
         if self.control is session:
             self.control = None
@@ -71,7 +71,7 @@ class Inside:
             del self.blocks[block]
 
     def is_pod(self, address: str) -> bool:
-        """Whether a pod has an address: on the bridge, or in a block that is somebody's."""
+        """Whether a pod has an address: on the bridge, or in a block that is someone's."""
         if not is_of_pod(address):
             return False
         block = block_of(address)
@@ -84,7 +84,7 @@ class Inside:
         return await connected(address, port, kind)
 
     async def _connect_endpoint(self, address: str, port: int, kind: int) -> socket.socket:
-        """Endpoints can be written by anybody who may write slices."""
+        """Endpoints can be written by anyone who may write slices."""
         try:
             return await self.connect(address, port, kind)
         except (Refused, TimeoutError) as error:
@@ -126,7 +126,7 @@ class Inside:
 
 
 class _Session:
-    """Somebody outside, and what they have asked for."""
+    """Someone outside, and what they have asked for."""
 
     def __init__(self, inside: Inside, connection: socket.socket) -> None:
         self._inside = inside
@@ -150,7 +150,7 @@ class _Session:
         self._channel = Channel(connection, self._received, self._closed)
 
     async def ask(self, message: Message) -> tuple[Message, list[int]]:
-        """Of whoever is outside; OSError or TimeoutError if there is no answer."""
+        """From the client outside; OSError or TimeoutError without an answer."""
         self._number += 1
         number = self._number
         asked: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
@@ -190,13 +190,13 @@ class _Session:
         try:
             self._channel.send({"id": message.get("id", 0), **told}, given)
         except ConnectionError:
-            pass  # nobody waits for it any more
+            pass  # no one waits for it any more
         finally:
             for each in given:
                 os.close(each)
 
     def hand_over(self, connection: socket.socket, message: Message) -> None:
-        """Give a connection to whoever is outside."""
+        """Pass a connection to the client outside."""
         try:
             self._channel.send(message, [connection.fileno()])
             connection.close()

@@ -1,7 +1,7 @@
 """Creates the network namespace of a cluster, and ends: its parent keeps the namespace by its descriptor. Imports next to nothing.
 
 In it: a bridge for pods, and the addresses of Services and placeholders as addresses of its own. Everything that pods need of the kernel
-is tried here, so that a machine that allows a part of it only is told apart from one that allows all.
+is tried here, so that a machine that allows a part of it only is distinguished from one that allows all.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ _TCP_BYTES_MAX = 65535
 _IDLE_S = 10.0
 _AT_ONCE = 256
 
-# Asks somebody outside: a message in, a message out. OSError if there is nobody.
+# Asks someone outside: a message in, a message out. OSError if there is no one.
 Forward = Callable[[bytes], Awaitable[bytes]]
 
 
 class NameServer:
-    """At the address that pods have in their resolv.conf. is_client: who gets an answer, by address; everybody in a network that only
+    """At the address that pods have in their resolv.conf. is_client: who gets an answer, by address; everyone in a network that only
     pods are in."""
 
     def __init__(

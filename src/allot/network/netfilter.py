@@ -58,7 +58,7 @@ class NetfilterSocket:
         self._socket.send(data)
 
     def answers(self) -> Iterator[tuple[int, int, bytes]]:
-        """Kind, number of the request and body of each answer, for as long as anybody asks for another one; OSError if none comes."""
+        """Kind, number of the request and body of each answer, for as long as anyone asks for another one; OSError if none comes."""
         while True:
             try:
                 data = self._socket.recv(_PIECE_BYTES)

@@ -62,7 +62,7 @@ _FOREIGN_TABLES, _FOREIGN_CHAINS = ("kube-proxy",), ("KUBE-SERVICES",)
 
 
 class Chain(NamedTuple):
-    """A chain of anybody's. drops_forwarded: whether what it does not accept of IPv4 on its way through the machine is dropped."""
+    """A chain of anyone's. drops_forwarded: whether what it does not accept of IPv4 on its way through the machine is dropped."""
 
     table: str
     name: str
@@ -93,7 +93,7 @@ class ServiceRules:
         return ""
 
     def drops_forwarded(self) -> str:
-        """A chain of others that drops what nobody has accepted of packets on their way through the machine; empty if there is none."""
+        """A chain of others that drops what no one has accepted of packets on their way through the machine; empty if there is none."""
         found = (each for each in self.chains() if each.drops_forwarded and each.table != self._table)
         return next((f"chain {each.name} in table {each.table}" for each in found), "")
 
@@ -316,7 +316,7 @@ def _place_of_packet() -> bytes:
 
 
 def _to_node() -> bytes:
-    """Packets for an address of the node, other than those of the loopback: from there nobody can be answered."""
+    """Packets for an address of the node, other than those of the loopback: from there no one can be answered."""
     is_local = _expression("fib", number(1, _R0), number(2, 3), number(3, 2)) + _compare(_R0, struct.pack("=I", _LOCAL))
     return is_local + _load(_R0, _NETWORK_HEADER, 16, 1) + _compare(_R0, bytes((127,)), is_other=True)
 
@@ -355,7 +355,7 @@ def _dnat(address: str, port: int) -> bytes:
 
 
 def _reject() -> bytes:
-    # ICMP, port unreachable: whoever connects is refused at once.
+    # ICMP, port unreachable: connections are refused at once.
     return _expression("reject", number(1, 0), attribute(2, bytes((3,))))
 
 

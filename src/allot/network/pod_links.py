@@ -29,7 +29,7 @@ _log = logging.getLogger("allot.network")
 
 _FIRST, _COUNT = number_of(GATEWAY) + 1, (1 << BRIDGED_BITS) - 3
 _POD_LINK = "eth0"
-# Nobody in a pod has rights over its network; these are for everybody instead: ports below 1024, and ping.
+# No one in a pod has rights over its network; these are for everyone instead: ports below 1024, and ping.
 _SYSCTLS = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
 
 

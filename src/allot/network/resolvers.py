@@ -44,7 +44,7 @@ async def _ask(server: str, port: int, message: bytes) -> bytes:
         await loop.sock_connect(asking, (server, port))
         await loop.sock_sendall(asking, message)
         answer = b""
-        # Only the answer to this question, whoever else sends something.
+        # Only the answer to this question, not other packets.
         while answer[:2] != message[:2] or len(answer) < 12:
             answer = await loop.sock_recv(asking, _PACKET_BYTES)
     return await _ask_at_length(server, port, message) if answer[2] & _TRUNCATED else answer

@@ -20,7 +20,7 @@ Port = tuple[str, str, int]
 
 
 class ServiceNetwork(PodNetwork):
-    """api: where the API server listens; resolve: asks for names of others, None if nobody does."""
+    """api: where the API server listens; resolve: asks for names of others, None if no one does."""
 
     def __init__(
         self, path: Path, api: tuple[str, int], resolve: Callable[[bytes], Awaitable[bytes]] | None = None
@@ -95,7 +95,7 @@ class ServiceNetwork(PodNetwork):
         try:
             self.tell(answer, given)
         except OSError:
-            pass  # nobody waits for it any more
+            pass  # no one waits for it any more
         finally:
             for each in given:
                 os.close(each)

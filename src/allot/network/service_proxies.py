@@ -64,7 +64,7 @@ class ServiceProxies:
 
 
 class _PortProxy:
-    """A port of a Service: at its own address while somebody is there, and at sockets that were given."""
+    """A port of a Service: at its own address while someone is there, and at sockets that were given."""
 
     def __init__(
         self, protocol: str, relays: Relays, connect: Connect, instead: Callable[[], Awaitable[socket.socket]] | None

@@ -60,7 +60,7 @@ def lead_out(program: str, holder: int, tell: int) -> NoReturn:
     poll = select.poll()
     for each in (gone, os.pidfd_open(child), errors):
         poll.register(each, select.POLLIN)
-    # What it says later nobody wants to hear, but it must not wait for that.
+    # What it says later no one wants to hear, but it must not wait for that.
     while all(handle == errors for handle, _ in poll.poll()):
         if not os.read(errors, 4096):
             poll.unregister(errors)

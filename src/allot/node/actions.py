@@ -132,7 +132,7 @@ class Actions:
 
     @asynccontextmanager
     async def _way_to(self, address: str, port: int) -> AsyncIterator[str]:
-        """What gRPC, which wants to connect by itself, is told: to a pod it goes by a socket of ours."""
+        """The gRPC target of a pod: our own socket, because gRPC wants to open connections itself."""
         if self._network is None or not is_of_pod(address):
             yield f"{_bracketed(address)}:{port}"
             return
@@ -162,7 +162,7 @@ def _port(port: IntOrString, container: Container) -> int:
 
 
 def _head(action: HTTPGetAction, place: str) -> bytes:
-    """A request on a connection of its own; ValueError if a header is none."""
+    """A request on a separate connection; ValueError for an invalid header."""
     headers = {"Host": place, "User-Agent": "kube-probe/allot", "Accept": "*/*", "Connection": "close"}
     for each in action.http_headers:
         known = next((name for name in headers if name.lower() == each.name.lower()), each.name)

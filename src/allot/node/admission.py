@@ -44,7 +44,7 @@ class Admission:
             taken.admission.count(pod)
 
     async def admit(self, pod: RunnablePod) -> Rejection | None:
-        """Take on a new pod, or say why not. Labels and taints are looked at once more before they decide against it."""
+        """Admit a new pod, or return why not. Labels and taints are read again before they cause a refusal."""
         taken = self._of(pod)
         rejection = taken.admission.admit(pod) if taken is not None else None
         if taken is not None and (rejection is None or not rejection.is_of_node):

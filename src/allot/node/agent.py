@@ -75,7 +75,7 @@ def log_isolation(status: RuntimeStatus) -> None:
 
 
 def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -> None:
-    """An event on the node if its pods have no network of their own, though they should."""
+    """An event on the node if its pods should have their own network but do not."""
     if (found := status.network) is not None and not found.is_on:
         about = Reference(api_version="v1", kind="Node", name=node, uid=node)
         events.record(about, "Warning", found.reason, "Starting", found.message)
@@ -241,7 +241,7 @@ class NodeAgent:
         return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
 
     def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
-        """Say that the metrics of a pod cannot be had."""
+        """Report that the metrics of a pod are not available."""
         self._events.record(pod, "Warning", FAILED_SCRAPE, "Scraping", text)
 
     def is_node(self, name: str) -> bool:
@@ -286,7 +286,7 @@ class NodeAgent:
             self.wake(uid)
 
     async def _relist(self) -> None:
-        """Runtimes may forget to tell; looking now and then costs little."""
+        """Runtimes may miss an event; an occasional check costs little."""
         while True:
             await self._clock.sleep(_RELIST_S)
             self.listing.stale()

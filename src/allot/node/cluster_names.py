@@ -30,10 +30,10 @@ _SYNC_S = 20.0
 
 
 class ClusterNames:
-    """Answers at an address of the node until closed. OSError if that cannot be had."""
+    """Answers at an address of the node until closed. OSError if it is not available."""
 
     def __init__(self, informers: Informers, address: str, machine: Path | None) -> None:
-        """machine: the file that says whom the machine asks for names; None if nobody."""
+        """machine: the file with the machine's name servers; None if there are none."""
         self._address = address
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
@@ -49,7 +49,7 @@ class ClusterNames:
         self._server.start()
 
     def close(self) -> None:
-        """Nobody answers any more."""
+        """Stop answering."""
         self._server.close()
 
     def set_pods(self, addresses: Iterable[str]) -> None:

@@ -44,7 +44,7 @@ from allot.process.beneath import BadName, checked_name, remove_entry, write_fil
 _log = logging.getLogger("allot.node")
 
 TERMINATION_FILE = "allot.dev/termination-message-file"
-# On containers that must end before the pod goes on.
+# For containers that must end before the pod continues.
 INIT_CONTAINER = "allot.dev/init-container"
 _OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
 
@@ -141,7 +141,7 @@ class ContainerSpecs:
     async def sandbox(
         self, pod: RunnablePod, attempt: int, log_directory: Path, volumes: Mapping[str, Path], folder: Path
     ) -> SandboxSpec:
-        """What the containers share; RuntimeFailure if the pod's runtime class is not there. folder: the pod's own."""
+        """What the containers share; RuntimeFailure if the pod's runtime class does not exist. folder: the pod's own."""
         try:
             handler = await self._handler(pod)
             spec = sandbox_spec(pod, attempt, log_directory, names_of(pod, self._domain))
@@ -160,7 +160,7 @@ class ContainerSpecs:
         return await self._objects.runtime_handler(name) if name else ""
 
     async def credentials(self, pod: RunnablePod, image: str) -> tuple[Credentials, ...]:
-        """Who may pull an image for a pod. A secret that is not there may not be needed: the pull tells."""
+        """Credentials to pull an image for a pod. A missing secret may not be needed: the pull decides."""
         secrets = []
         for each in pod.spec.image_pull_secrets:
             try:
@@ -263,28 +263,51 @@ def _message_file(folder: Path, container: RunnableContainer, start: Start) -> P
 
 
 def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
-    """What a container may use."""
+    """What a container may use: what its spec says, and what devices of its claims stand for and cost."""
     limits, requests = container.resources.limits, container.resources.requests
+    processors, memory = (_from_claims(pod, container, name) for name in ("cpu", "memory"))
+    request = requests["memory"].value() + memory.share // 1000 if "memory" in requests else None
     return Resources(
         cpu_milli_request=_milli(requests.get("cpu")),
-        cpu_milli_limit=_milli(limits.get("cpu")),
-        memory_limit_bytes=limits["memory"].value() if "memory" in limits else None,
+        cpu_milli_limit=limits["cpu"].milli_value() + processors.most if "cpu" in limits else None,
+        memory_limit_bytes=limits["memory"].value() + memory.most // 1000 if "memory" in limits else None,
         storage_limit_bytes=limits["ephemeral-storage"].value() if "ephemeral-storage" in limits else None,
-        oom_score_adjust=_oom_score(pod, requests.get("memory"), facts.allocatable.get("memory")),
+        oom_score_adjust=_oom_score(pod, request, facts.allocatable.get("memory")),
     )
+
+
+class _Claimed(msgspec.Struct, frozen=True):
+    """What claims add to a resource of a container, in thousandths: at most, and as its share of what several containers use."""
+
+    most: int
+    share: int
+
+
+def _from_claims(pod: Pod, container: Container, resource: str) -> _Claimed:
+    most = share = 0
+    for claim in pod.status.node_allocatable_resource_claim_statuses:
+        if container.name not in claim.containers:
+            continue
+        shared = sum(_milli(each.quantity) or 0 for each in claim.mapping if each.name == resource)
+        overhead = [each for each in claim.overhead if each.name == resource]
+        shared += sum(_milli(each.per_pod) or 0 for each in overhead)
+        own = sum(_milli(each.per_container) or 0 for each in overhead)
+        most += own + shared
+        share += own + shared // len(claim.containers)
+    return _Claimed(most, share)
 
 
 def _milli(quantity: Quantity | None) -> int | None:
     return None if quantity is None else quantity.milli_value()
 
 
-def _oom_score(pod: Pod, request: Quantity | None, capacity: Quantity | None) -> int:
-    """Who is ended first when memory runs out, as the kubelet has it."""
+def _oom_score(pod: Pod, request_bytes: int | None, capacity: Quantity | None) -> int:
+    """The OOM score: which container is killed first, as in the kubelet."""
     if pod.status.qos_class == "Guaranteed":
         return _OOM_GUARANTEED
-    if pod.status.qos_class != "Burstable" or request is None or capacity is None or not capacity.value():
+    if pod.status.qos_class != "Burstable" or request_bytes is None or capacity is None or not capacity.value():
         return _OOM_BEST_EFFORT
-    score = 1000 - 1000 * request.value() // capacity.value()
+    score = 1000 - 1000 * request_bytes // capacity.value()
     return max(3, min(999, score))
 
 

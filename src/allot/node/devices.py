@@ -28,7 +28,7 @@ class Devices(Protocol):
         """Per container: the health of its devices, as `allocatedResourcesStatus` has it."""
 
     async def reconcile(self) -> None:
-        """Give back what pods have that are no longer on this node, as far as that is possible now."""
+        """Unprepare the claims of pods that are no longer on this node, as far as possible now."""
 
     def health_changes(self) -> AsyncIterator[str]:
         """The uid of a pod each time the health of its devices has changed."""

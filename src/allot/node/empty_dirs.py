@@ -19,7 +19,7 @@ _INVALID = 22
 
 
 class TooDeep(Exception):
-    """Folders in folders in folders: more than anybody can count."""
+    """Directories nested too deeply to count."""
 
 
 def make_folder(around: int, name: str, group: int | None) -> None:

@@ -1,6 +1,6 @@
 """Container logs on disk, in the format of the container runtime interface: reading, following, choosing.
 
-A line is `time stream tag text`; the tag P says that the line goes on in the next entry.
+A line is `time stream tag text`; the tag P says that the line continues in the next entry.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse_line(line: bytes) -> Line | None:
 
 
 def tail_of(path: Path) -> str:
-    """The end of a log, for people who ask why a container ended."""
+    """The end of a log, which may show why a container ended."""
     try:
         with _opened(path) as file:
             file.seek(_tail_start(file, _TAIL_LINES))
@@ -105,7 +105,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _is_replaced(file: BinaryIO, path: Path) -> bool:
-    """Whether the log goes on in a new file."""
+    """Whether the log continues in a new file."""
     try:
         return os.fstat(file.fileno()).st_ino != path.stat().st_ino
     except OSError:

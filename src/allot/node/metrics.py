@@ -96,7 +96,7 @@ def resource_metrics(measured: Measured) -> str:
 
 
 class Summaries:
-    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often somebody asks."""
+    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often someone asks."""
 
     def __init__(self) -> None:
         # By what is measured: when, and how much processor time it had used by then.

@@ -23,7 +23,7 @@ Data = Mapping[str, bytes]
 
 
 class Missing(Exception):
-    """Something that a pod refers to is not there, in the kubelet's words."""
+    """An object that a pod refers to does not exist, in the kubelet's words."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

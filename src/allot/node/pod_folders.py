@@ -48,7 +48,7 @@ def unmount_below(pod_folder: Path, below: str) -> None:
 
 
 def replace_file(pod_folder: Path, name: str, data: bytes, mode: int) -> Path:
-    """Write a file of a pod, all at once; where it is. Who has mounted the one before keeps that. OSError."""
+    """Write a file of a pod atomically; returns its path. Existing mounts keep the old file. OSError."""
     fresh = f"{name}.new"
     with opened(pod_folder) as handle:
         remove_entry(handle, fresh)

@@ -47,7 +47,7 @@ def own_resolving(pod: RunnablePod) -> Resolving:
 
 
 class PodNames:
-    """Says what the containers of a pod find, and tells people where that is not what they asked for."""
+    """The DNS settings of a pod's containers; reports deviations from the request."""
 
     def __init__(self, options: NameOptions, reports: Reports) -> None:
         self.options = options
@@ -83,7 +83,7 @@ class PodNames:
         return machine_resolving(path) if path is not None else Resolving(servers=("127.0.0.1",), searches=(".",))
 
     def write_hosts(self, pod: RunnablePod, names: HostNames, ips: tuple[str, ...], folder: Path) -> Path:
-        """The hosts file of a pod, written anew for each container; where it is. OSError. folder: the pod's own."""
+        """The hosts file of a pod, written for each container; returns its path. OSError. folder: the pod's own."""
         aliases = [(each.ip, each.hostnames) for each in pod.spec.host_aliases]
         if pod.spec.host_network:
             try:

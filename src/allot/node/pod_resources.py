@@ -54,7 +54,7 @@ def allocatable_of(machine: Machine) -> Allocatable:
 
 
 def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
-    """What a pod uses. Init containers that have ended use nothing; those that go on (sidecars) count."""
+    """What a pod uses. Init containers that have ended use nothing; those that continue (sidecars) count."""
     containers = [each for each in pod.spec.init_containers if each.is_sidecar]
     containers += pod.spec.containers
     return wire.PodResources(

@@ -31,13 +31,13 @@ PORT = "prometheus.io/port"
 PATH = "prometheus.io/path"
 SCHEME = "prometheus.io/scheme"
 TIMEOUT_S = 3.0
-# For all pods together, so that who asks the agent gets an answer in time. Who was not asked is the first to be asked next time.
+# For all pods together, so that the agent answers in time. Skipped pods come first next time.
 ALL_S = 7.0
 BYTES_MAX = 1024 * 1024
 SAMPLES_MAX = 2_000
 SAMPLES_OF_ALL_MAX = 100_000
 AT_ONCE = 16
-# Who asks more often gets what was found.
+# More frequent requests get the cached result.
 KEPT_S = 5.0
 # A program may need a moment until it listens.
 _LOOKS = 2
@@ -48,7 +48,7 @@ Object = Mapping[str, Any]
 
 
 class ScrapeFailed(Exception):
-    """Why a pod's endpoint tells nothing."""
+    """Why a pod's endpoint has no metrics."""
 
 
 class SandboxOf(Protocol):
@@ -115,7 +115,7 @@ class PodScrapes:
         self._asked_at: dict[str, float] = {}
 
     async def scrape(self, pods: Sequence[Object]) -> Exposition:
-        """What all pods tell that want to be asked; those that fail twice are recorded."""
+        """The metrics of all annotated pods; those that fail twice are recorded."""
         async with self._lock:
             now = self._clock.monotonic()
             if self._kept is not None and now - self._kept[0] < KEPT_S:
@@ -146,7 +146,7 @@ class PodScrapes:
     async def _ask_all(
         self, targets: Sequence[Target], limit: int, failures: dict[str, str]
     ) -> Mapping[str, Sequence[Sample]]:
-        """What pods tell, by uid. limit: samples of each."""
+        """Metrics of pods, by uid. limit: samples per pod."""
         found: dict[str, Sequence[Sample]] = {}
         waiting = iter(targets)
 

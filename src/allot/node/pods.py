@@ -126,7 +126,7 @@ class PodWorker:
         self._is_ending = asyncio.Event()
         self._is_gone = False
         self._ends = False
-        # Why the agent itself ends the pod, what people are told, and how long its containers are given then.
+        # Why the agent itself ends the pod, the message, and the grace period of its containers.
         self._end_reason = self._end_message = ""
         self._end_grace_s: float | None = None
         self._is_final = False
@@ -135,7 +135,7 @@ class PodWorker:
         self._backoffs: dict[str, Backoff] = {}
         self._waiting: dict[str, Waiting] = {}
         self._told_waiting: Mapping[str, Waiting] = {}
-        # Until when a back-off holds of which people were told.
+        # The end of a backoff that was reported.
         self._told_backoffs: dict[str, float] = {}
         self._failing: dict[str, str] = {}
         self._failing_graces: dict[str, float] = {}
@@ -152,7 +152,7 @@ class PodWorker:
         self._tasks: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._pod_ips: tuple[str, ...] = ()
-        # A pod that has begun stays, whatever the rules say now: nobody throws it out because an agent was started again.
+        # A started pod stays, whatever the rules say now: a restart of the agent must not evict it.
         self._is_admitted = self.pod.status.start_time is not None
         self._rejection: Rejection | None = None
         if self._is_admitted and self.pod.status.phase not in _TERMINAL:
@@ -233,7 +233,7 @@ class PodWorker:
         self._look_at = at if self._look_at is None else min(self._look_at, at)
 
     async def _sync(self) -> bool:
-        """One look at the pod; whether it is over and done with."""
+        """One pass over the pod; returns whether it is finished."""
         await self._admit()
         if not self._must_end() and self._resizes.look():
             self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
@@ -370,7 +370,7 @@ class PodWorker:
     # --- acting ---
 
     async def _act(self, steps: tuple[Step, ...], seen: Seen) -> bool:
-        """Carry steps out; whether there is a sandbox now that was not there before."""
+        """Execute steps; returns whether a sandbox was created."""
         for step in steps:
             match step:
                 case MakeSandbox():

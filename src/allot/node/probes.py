@@ -27,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeReports(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom probes tell: changes of what they found, and each failure with its text."""
+    """The listener of probes: changes of results, and each failure with its text."""
 
     changed: Callable[[Answer], None]
     failed: Callable[[str, str, str], None]

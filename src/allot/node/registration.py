@@ -30,7 +30,7 @@ DECLARED_FEATURES = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 PODS_MAX = 110
 # A condition that only nodes have whose containers are made of what the machine has.
 SANDBOXED = "Sandboxed"
-# And one that tells whether their pods have a network of their own.
+# And one that tells whether their pods have their own network.
 POD_NETWORK = "PodNetwork"
 _RETRY_S, _RETRY_MAX_S = 1.0, 16.0
 _HEALTHY = (
@@ -52,7 +52,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     pods_max: int = PODS_MAX
     # Features that the node declares, for the scheduler.
     features: tuple[str, ...] = ()
-    # What a cloud calls the machine; empty if it is nobody's.
+    # The cloud's name of the machine; empty without a cloud.
     provider_id: str = ""
 
 
@@ -122,7 +122,7 @@ class Registration:
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
     async def withdraw(self) -> None:
-        """The machine is gone, and with it the Node: whoever owns its objects through it goes too."""
+        """The machine is gone, and with it the Node and the objects that it owns."""
         try:
             await self._nodes.delete(self._options.name)
         except NotFound:
@@ -137,7 +137,7 @@ class Registration:
             await self.refresh(await look())
 
     async def refresh(self, runtime: RuntimeStatus) -> bool:
-        """Write the status if it is time; whether the node had to be made anew, because somebody had removed it."""
+        """Write the status if it is due; returns whether the node had to be recreated because it was deleted."""
         try:
             await self._write_status(runtime)
         except NotFound:
@@ -239,7 +239,7 @@ class Registration:
             try:
                 self._lease_held = await self._renew(self._lease_held)
             except Conflict:
-                # Somebody else wrote it; the second try begins with what they wrote.
+                # Another writer was faster; the second attempt starts from its write.
                 self._lease_held = await self._renew(None)
         except ApiError as error:
             self._lease_held = None

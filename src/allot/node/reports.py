@@ -52,7 +52,7 @@ class Reports:
         self._events.record(about, type_, reason, reason, note)
 
     async def write_status(self, pod: Pod, status: Mapping[str, Any]) -> Object | None:
-        """Write a pod's status; the pod as it is then, None if it is no longer there. ApiError if it cannot be written."""
+        """Write a pod's status; returns the resulting pod, None if it is gone. ApiError if it cannot be written."""
         metadata = pod.metadata
         written = [name for name, known in (("podIPs", pod.status.pod_ips), ("hostIPs", pod.status.host_ips)) if known]
         patch = {"metadata": {"uid": metadata.uid}, "status": addresses_replaced(status, written)}
@@ -61,11 +61,11 @@ class Reports:
                 metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
             )
         except (NotFound, Conflict):
-            # Gone, or another one with the same name: the watch tells more.
+            # Gone, or another one with the same name: the watch will show.
             return None
 
     async def reject(self, pod: Mapping[str, Any], why: str) -> None:
-        """Tell of a pod that is not understood, and so cannot be run: it must not wait for ever."""
+        """Report a pod that cannot be decoded, and so cannot run: it must not wait forever."""
         metadata, text = pod["metadata"], f"the pod is not understood by the agent of its node: {why}"
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return

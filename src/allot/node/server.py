@@ -47,7 +47,7 @@ class Served(Protocol):
         """Who looks after the pod that has a name now."""
 
     def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
-        """Say that the metrics of a pod cannot be had."""
+        """Report that the metrics of a pod are not available."""
 
     def is_node(self, name: str) -> bool:
         """Whether a node of this name is here."""
@@ -149,7 +149,7 @@ class NodeServer:
         return Response(msgspec.json.encode(told), "application/json")
 
     async def _pod_metrics(self, node: str) -> Response:
-        """What pods tell about themselves, and what is known of their devices. Kubelets have no such path."""
+        """Pods' own metrics, and those of their devices. Kubelets have no such path."""
         told, devices = await self._scrapes.scrape(self._agent.pods()), await self._agent.device_samples(node)
         if node:
             here = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self._agent.pods(node)}

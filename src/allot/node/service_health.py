@@ -23,7 +23,7 @@ _RETRY_S = 5.0
 
 
 class ServiceHealth:
-    """Answers at an address of the node. tell: key and text of a Service whose port cannot be had."""
+    """Answers at an address of the node. tell: key and text of a Service whose port is not available."""
 
     def __init__(self, address: str, clock: Clock, tell: Callable[[str, str], None]) -> None:
         self._address = address
@@ -44,7 +44,7 @@ class ServiceHealth:
             self._tasks[key, port] = asyncio.get_running_loop().create_task(self._serve(key, port))
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -72,5 +72,5 @@ class ServiceHealth:
                 text = f"health checks at {self._address}:{port} are not answered: {told}"
                 _log.warning("service %s: %s", key, text)
                 self._tell(key, text)
-            # Whoever has the port may let go of it.
+            # The current user of the port may release it.
             await self._clock.sleep(_RETRY_S)

@@ -61,10 +61,10 @@ class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceProxy:
-    """Serves Services until closed. NoServices if that is not possible, or somebody else does."""
+    """Serves Services until closed. NoServices if that is not possible, or another implementation runs."""
 
     def __init__(self, informers: Informers, clock: Clock, options: ProxyOptions, *, beside_others: bool) -> None:
-        """beside_others: also if somebody else serves Services already."""
+        """beside_others: even if another implementation of Services runs."""
         try:
             self._rules = ServiceRules(f"allot-{sha256(options.key.encode()).hexdigest()[:12]}")
         except OSError as error:
@@ -90,7 +90,7 @@ class ServiceProxy:
         self._woken = asyncio.Event()
         self._pods: frozenset[str] = frozenset()
         self._door: ApiDoor | None = None
-        # Whether flows may lead to endpoints that serve no more: at first, those of whoever served before.
+        # Whether flows may lead to endpoints that serve no more: at first, those of an earlier implementation.
         self._has_stale_flows = True
         self._told_of_flows = ""
         self._events: EventRecorder | None = None
@@ -159,7 +159,7 @@ class ServiceProxy:
         self._woken.set()
 
     def _look(self) -> bool:
-        """Tell the kernel what has changed; whether it took it."""
+        """Send changes to the kernel; returns whether it accepted them."""
         for key in self._changed:
             service = self._services.cache.get(key)
             slices = self._slices.cache.by_index(_BY_SERVICE, key)
@@ -230,7 +230,7 @@ class ServiceProxy:
     # --- the API server on the loopback address ---
 
     def _reachable(self, key: str, slices: Iterable[Object]) -> Iterator[Object]:
-        """Slices with a door of ours in the place of an API server that listens where no pod gets to."""
+        """Slices with a door of ours instead of an API server that listens where no pod gets to."""
         for each in slices:
             endpoints = each.get("endpoints") or ()
             inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]
@@ -253,7 +253,7 @@ class ServiceProxy:
 
 
 def _foreign(rules: ServiceRules) -> str:
-    """Who serves Services on this machine besides us; empty if nobody does."""
+    """Another implementation of Services on this machine; empty if there is none."""
     for _, name in socket.if_nameindex():
         if name in _FOREIGN_LINKS:
             return _FOREIGN_LINKS[name]

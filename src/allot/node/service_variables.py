@@ -42,7 +42,7 @@ class ServiceVariables:
         self._known: dict[tuple[str, bool, bool], Mapping[str, str]] = {}
 
     async def wait(self) -> None:
-        """Until they are known: what a container is told at its start it is never told again. Not for ever, where that is forbidden."""
+        """Wait until they are known, because a container's environment is fixed at its start. Not forever, in case reading is forbidden."""
         try:
             async with asyncio.timeout(_SYNC_S):
                 await self._services.wait_synced()

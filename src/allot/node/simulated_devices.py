@@ -46,7 +46,7 @@ WAKE_S = 30.0
 _PERIODS = Periods(info_s=10.0)
 _LOOK_S = 1.0
 _USABLE_LOOK_S = 0.01
-# So many folders are looked at in a second.
+# How many directories are checked per second.
 _LOOKS_MAX = 1000
 _FOLDER_NAME_MAX = 24
 # What a socket adds to the folder of all nodes: a node's folder, the registry, the name of a driver.
@@ -54,7 +54,7 @@ SOCKETS_BELOW = 1 + _FOLDER_NAME_MAX + len("/plugins_registry/") + 40
 
 
 class Drivers(Protocol):
-    """The drivers of nodes that are alike."""
+    """The drivers of equal nodes."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ class SimulatedDevices:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 while True:
-                    # Nodes may come while others are looked at.
+                    # Nodes may come while others are checked.
                     names = tuple(self._drivers)
                     for _ in range(min(len(names), _LOOKS_MAX)):
                         self._wake_if_needed(names[position % len(names)])
@@ -247,7 +247,7 @@ class SimulatedDevices:
             self._tasks = None
 
     def _wake_if_needed(self, name: str) -> None:
-        """A node that has something on disk: claims of an earlier process, or faults that somebody has injected."""
+        """A node that has something on disk: claims of an earlier process, or injected faults."""
         if name not in self._nodes:
             folder = self.folder(name)
             if not (folder / CLAIMS_FILE).exists() and not self._drivers[name].are_needed(folder):
@@ -345,7 +345,7 @@ class SimulatedDevices:
             partial(self._unfinished, node.name), preparer, self._clock, allocatable=self._allocatable(node.name)
         )
         async with drivers, pod_resources.serving(node.root / SOCKET), asyncio.TaskGroup() as tasks:
-            # The drivers are there before anybody looks for them: they are found at the first look.
+            # The drivers exist before they are looked up: the first check finds them.
             running = [tasks.create_task(preparer.run()), tasks.create_task(self._follow_health(preparer))]
             while not all(preparer.plugins.is_usable(name) for name in node.drivers.names):
                 await self._clock.sleep(_USABLE_LOOK_S)

@@ -73,7 +73,7 @@ Object = dict[str, Any]
 AT_ONCE = 32
 # Leases last 40 s; half the kubelet's pace is enough where there is no machine that could die, and halves what they cost.
 LEASE_ROUND_S = 20.0
-# The states of all nodes are looked at in turn, once in so many seconds.
+# The interval for checking the states of all nodes in turn.
 STATUS_ROUND_S = 60.0
 _TURNS = 50
 _NAME_LENGTH_MAX = 250
@@ -83,7 +83,7 @@ PoolsOf = Callable[[], Sequence[tuple[str, Pool]]]
 
 
 class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are alike. node: what they have in common; each has its own name."""
+    """Equal nodes. node: what they have in common; each has its own name."""
 
     names: tuple[str, ...]
     node: NodeOptions
@@ -114,7 +114,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Volumes(Volumes):
-    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have in place of this machine's."""
+    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have instead of this machine's."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Volumes(Volumes):
 
 
 class _Actions(Actions):
-    """Probes and hooks over the network: those of placeholders count as done, as nobody listens."""
+    """Probes and hooks over the network: those of placeholders count as done, because nothing listens."""
 
     def __init__(self, runtime: SimulatedRuntime, network: PodNetwork | None) -> None:
         super().__init__(runtime, network)
@@ -333,7 +333,7 @@ class SimulatedNodes:
         return registration.uid if registration is not None else ""
 
     async def add(self, each: SimulatedSet, name: str) -> None:
-        """One more node is there, after all have been registered; its drivers publish nothing until they are told to (`publish`)."""
+        """One more node is there, after all have been registered; its drivers publish nothing before `publish`."""
         await self.are_ready.wait()
         options = msgspec.structs.replace(each.node, name=name)
         registration = Registration(self._client, self._clock, options, each.machine, lambda: self.port)
@@ -431,7 +431,7 @@ class SimulatedNodes:
         return tuple(each for each in self._pods.cache if each["spec"].get("nodeName") in self._registrations)
 
     def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
-        """Say that the metrics of a pod cannot be had."""
+        """Report that the metrics of a pod are not available."""
         self._events.record(pod, "Warning", FAILED_SCRAPE, "Scraping", text)
 
     def is_node(self, name: str) -> bool:
@@ -532,7 +532,7 @@ class SimulatedNodes:
             stop()
 
     async def _remove_orphans(self) -> None:
-        """Programs of pods that went while nobody looked after them."""
+        """Programs of pods that were deleted while no agent ran."""
         sandboxes, _ = await self.runtime.list()
         for sandbox in sandboxes:
             if sandbox.pod.uid not in self._workers:

@@ -47,7 +47,7 @@ class SimulatedSlices:
         self._repair_delay_s = repair_delay_s
         # Pools that are not as from the start, by node and driver.
         self._changed: dict[tuple[str, str], tuple[Pool, ...]] = {}
-        # Nodes whose slices are to be looked at, and when.
+        # Nodes whose slices are to be checked, and when.
         self._due: dict[str, float] = {}
         self._news = asyncio.Event()
         self._informer: Informer[str] = Informer(

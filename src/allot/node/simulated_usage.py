@@ -22,7 +22,7 @@ class SimulatedUsage:
     def __init__(self, record: Record) -> None:
         """record: of annotations that say nothing."""
         self._problems = MetricProblems(record)
-        # By container: when it was last looked at, and what it had used by then.
+        # By container: the time of the last update, and its usage then.
         self._used: dict[str, tuple[float, float]] = {}
         # What was counted of containers so far, and of nodes.
         self._counted: dict[str, float] = {}

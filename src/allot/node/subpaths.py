@@ -1,7 +1,7 @@
 """subPath mounts for runtimes that take paths: mounted in a directory of the agent first, as by the kubelet.
 
 A container that can write to a volume could otherwise move a link there between the agent's look and the runtime's mount. What is
-mounted here is what was looked at. The process runtime needs none of this: its shim looks and mounts in one step.
+mounted here is what was checked. The process runtime needs none of this: its shim looks and mounts in one step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUBPATHS = "volume-subpaths"
 
 
 def open_subpath(source: str, below: str) -> int:
-    """The place of a part of a volume, made as a folder with the volume's rights if it is not there; OSError."""
+    """The place of a part of a volume, made as a folder with the volume's rights if it does not exist; OSError."""
     volume = os.open(source, os.O_PATH | os.O_CLOEXEC)
     try:
         return open_beneath(volume, below, make_mode=os.fstat(volume).st_mode & 0o777)

@@ -38,7 +38,7 @@ class VolumeMounts:
         self._recurses = recurses
 
     def make(self) -> tuple[Mount, ...]:
-        """All of them. RuntimeFailure names the first that cannot be had."""
+        """All of them. RuntimeFailure names the first unavailable one."""
         return tuple(self._mount(each) for each in self._container.volume_mounts)
 
     def _mount(self, wanted: VolumeMount) -> Mount:
@@ -88,7 +88,7 @@ class VolumeMounts:
 
 
 def _check_subpath(source: Path, below: str, container: str, volume: str) -> None:
-    """Say early what is wrong with a part of a volume. Whoever mounts it looks again, in one step with the mount."""
+    """Say early what is wrong with a part of a volume. The mount checks again, atomically."""
     what = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
     path = PurePosixPath(below)
     if path.is_absolute() or ".." in path.parts:

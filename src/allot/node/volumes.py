@@ -68,7 +68,7 @@ _GROUP_READS, _GROUP_PASSES = 0o440, 0o2550
 
 
 class MountFailure(Exception):
-    """A volume that cannot be had, in the kubelet's words."""
+    """An unavailable volume, in the kubelet's words."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -222,7 +222,7 @@ class Volumes:
         return self._claimed[key]
 
     def _folder_of(self, pod: RunnablePod, volume: Mapping[str, Any]) -> Path:
-        """The folder that a volume is. One that was made for its claim is for whoever the pod's containers run as."""
+        """The directory of a volume. One that was provisioned for its claim belongs to the containers' user."""
         spec = volume["spec"]
         if spec.get("volumeMode") == "Block":
             raise Missing("the agent has no block devices")
@@ -340,7 +340,7 @@ class Volumes:
         due, text = self._tokens.get(key, (0.0, b""))
         if now >= due:
             token = await self._objects.token(pod, source.audience, source.expiration_seconds)
-            # As the kubelet: anew after four fifths of its time, and each day.
+            # As the kubelet: again after four fifths of its time, and each day.
             due = now + min(0.8 * (token.expires_at - now), 24 * 3600.0)
             text = token.text.encode()
             self._tokens[key] = (due, text)
@@ -438,7 +438,7 @@ def _make_filled(around: int, name: str, group: int | None, files: Files) -> Non
         found = os.fstat(folder)
         if found.st_uid != os.geteuid() or group not in (None, found.st_gid):
             os.fchown(folder, os.geteuid(), -1 if group is None else group)
-        # Agents before this one let everybody write here.
+        # Earlier agents let everyone write here.
         if stat.S_IMODE(found.st_mode) != mode:
             os.fchmod(folder, mode)
         if _present(folder) != files:

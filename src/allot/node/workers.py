@@ -20,7 +20,7 @@ _log = logging.getLogger("allot.node")
 
 
 class PodWorkers:
-    """By uid: a pod that was deleted and made anew has two workers for a while. is_ours: whether a new pod gets one; mirror pods,
+    """By uid: a recreated pod has two workers for a while. is_ours: whether a new pod gets one; mirror pods,
     which only tell of something that runs otherwise, never do."""
 
     def __init__(self, clock: Clock, is_ours: Callable[[Object], bool] = lambda _: True) -> None:

@@ -22,7 +22,7 @@ PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEPTH_MAX = 256
 _LINKS_MAX = 40
 _NAME_BYTES_MAX = 255
-# So often somebody may put something new into a folder that is being removed.
+# So often someone may put something new into a folder that is being removed.
 _REFILLS_MAX = 100
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -106,7 +106,7 @@ class Steps:
         return all(part in ("", ".") for part in self._left)
 
     def enter(self, name: str) -> None:
-        """Go on to an entry, or to where it points. FileNotFoundError if it is not there."""
+        """Go on to an entry, or to where it points. FileNotFoundError if it does not exist."""
         handle = os.open(name, PLACE, dir_fd=self.last)
         if not stat.S_ISLNK(os.fstat(handle).st_mode):
             if len(self._held) > _DEPTH_MAX:
@@ -160,7 +160,7 @@ def make_folder(folder: int, name: str, mode: int) -> None:
     handle = os.open(name, FOLDER, dir_fd=folder)
     try:
         found = os.fstat(handle)
-        # Somebody may have put another folder in its place: never give away one that is not as ours was a moment ago.
+        # Someone may have put another folder in its place: never give away one that is not as ours was a moment ago.
         if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
             os.fchmod(handle, mode | found.st_mode & stat.S_ISGID)
     finally:
@@ -181,7 +181,7 @@ def open_folder(folder: int, path: str, *, make_mode: int | None = None) -> int:
 
 def open_file(path: Path | str, dir_fd: int | None = None) -> int:
     """An ordinary file for reading. OSError for a link, for anything that is no file, and for a file that has another name."""
-    # Without O_NONBLOCK a pipe would hold us until somebody writes.
+    # Without O_NONBLOCK a pipe would hold us until someone writes.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -249,7 +249,7 @@ def remove_entry(folder: int, name: str) -> None:
 
 
 def _open_to_remove(folder: int, name: str) -> int:
-    """A folder that from here on is for nobody else."""
+    """A folder that from here on is for no one else."""
     try:
         handle = os.open(name, FOLDER, dir_fd=folder)
     except PermissionError:
@@ -296,8 +296,8 @@ def _is_folder(folder: int, name: str, error: OSError) -> bool:
 class _Removal:
     """Empties a folder that only we can write to, of folders that others write to meanwhile.
 
-    A folder that is not empty is moved up into the one that is ours before it is opened. There nobody can put anything else in its
-    place, and it becomes ours too, so that nobody refills it. Two descriptors are enough for any depth, and what is mounted somewhere
+    A folder that is not empty is moved up into the one that is ours before it is opened. There no one can put anything else in its
+    place, and it becomes ours too, so that no one refills it. Two descriptors are enough for any depth, and what is mounted somewhere
     below cannot be moved and so is never entered.
     """
 
@@ -355,7 +355,7 @@ class _Removal:
                         raise
                     found.append(name if is_top else self._move_up(folder, name))
             except (FileNotFoundError, NotADirectoryError):
-                continue  # somebody was faster; what is there now is found when the folder is not empty
+                continue  # someone was faster; what is there now is found when the folder is not empty
             except OSError as error:
                 self._note(error)
         return found
@@ -371,7 +371,7 @@ class _Removal:
         try:
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         except PermissionError:
-            # Whoever is not root can move only folders that they may write to.
+            # Without root, only writable directories can be moved.
             _let_us_in(folder, name)
             os.rename(name, into, src_dir_fd=folder, dst_dir_fd=self._top)
         return into

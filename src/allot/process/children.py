@@ -69,8 +69,8 @@ class Child:
             pause = min(pause * 2, PAUSE_MAX_S)
 
     async def _run_once(self) -> int:
-        # Not the pipe that asyncio would make: it reports the end of a program only when nobody holds that open any more, and
-        # what the program started may go on.
+        # Not the pipe that asyncio would make: it reports the end of a program only when no one holds that open any more, and
+        # what the program started may continue.
         reading, writing = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(

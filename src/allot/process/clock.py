@@ -101,7 +101,7 @@ class ManualClock:
 
 
 def processor_seconds() -> float:
-    """The processor time that this process has used, for measuring what work costs whoever else uses the machine."""
+    """The processor time that this process has used, to measure the cost of work independent of other load."""
     return time.process_time()
 
 

@@ -53,7 +53,7 @@ class LogFile:
         data = f"{line}\n".encode(errors="replace")
         if self._bytes and self._bytes + len(data) > self._bytes_max:
             self._set_aside()
-        # At once and in one piece: whoever follows the file sees whole lines, and nothing is lost with the process.
+        # Unbuffered and in one piece: a reader of the file sees whole lines, and nothing is lost with the process.
         os.write(self._handle, data)
         self._bytes += len(data)
 

@@ -69,7 +69,7 @@ class Counter(Collector):
 
 
 class Gauge(Collector):
-    """Values that are looked up when somebody asks."""
+    """Values that are looked up when someone asks."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def enter_root(folder: int) -> None:
 
 
 def unmount(target: str) -> bool:
-    """Take a mount away, at once for whoever looks; whether there was one. A link is not followed."""
+    """Remove a mount, visible at once; returns whether there was one. Links are not followed."""
     if libc.umount2(target.encode(), _DETACH | _NO_FOLLOW) == 0:
         return True
     number = ctypes.get_errno()

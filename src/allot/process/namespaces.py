@@ -58,7 +58,7 @@ def become_owner_of_users() -> None:
 
 
 def make_users(users: Sequence[Range], groups: Sequence[Range]) -> int:
-    """A user namespace with these ids, as a descriptor; nobody is in it. The ids outside must be ours to give."""
+    """A user namespace with these ids, as a descriptor; no one is in it. The ids outside must be ours to give."""
     made, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -103,6 +103,6 @@ def _write(path: str, text: str) -> None:
 def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        # What the kernel calls no space is a limit that somebody set, often to 0.
+        # What the kernel calls no space is a limit that someone set, often to 0.
         why = "user.max_*_namespaces allows no more" if number == errno.ENOSPC else os.strerror(number).lower()
         raise OSError(number, f"{what}: {why}")

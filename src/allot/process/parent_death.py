@@ -1,6 +1,6 @@
 """`python -m allot.process.parent_death PARENT COMMAND...`: becomes the command, and ends with its parent, however that ends.
 
-The kernel sends SIGTERM to whoever asked for it when the parent is gone; the request outlives the change into another program, so
+The kernel sends the requested SIGTERM when the parent is gone; the request outlives the change into another program, so
 that programs of others can be held this way too. Where the kernel knows no such request (only Linux does), the command runs without.
 """
 

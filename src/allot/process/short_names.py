@@ -28,7 +28,7 @@ def short_name(folder: Path, below: int) -> Iterator[Path]:
         return
     target = folder.absolute()
     _remove_links(target)
-    # Nobody else can put something in the place of the link: the folder around it is ours alone.
+    # No one else can put something instead of the link: the folder around it is ours alone.
     own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT))
     try:
         link = own / _LINK
@@ -45,4 +45,4 @@ def _remove_links(target: Path) -> None:
             if link.readlink() == target and link.parent.lstat().st_uid == os.geteuid():
                 shutil.rmtree(link.parent, ignore_errors=True)
         except OSError:
-            continue  # somebody else's
+            continue  # someone else's

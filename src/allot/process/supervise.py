@@ -21,7 +21,7 @@ PAUSE_MAX_S = 30.0
 
 
 async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start anew after a
+    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start again after a
     minute without one."""
     pause = PAUSE_FIRST_S
     while True:

@@ -69,7 +69,7 @@ async def _read(
                     items = (await client.discovered(each).list(namespace)).items
                     return [{**head, **item} for item in items]
                 except (NotFound, MethodNotAllowed):
-                    # Gone since, or a kind that is only looked at one by one.
+                    # Gone since, or a kind that can only be read one by one.
                     return []
                 except Forbidden:
                     hidden.append(each.plural)

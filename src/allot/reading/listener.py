@@ -36,6 +36,6 @@ class Notes:
         self.warnings.append(text)
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:  # noqa: ARG002 - nobody looks
+    def progress(self, what: str, total: int) -> Iterator[Callable[[], None]]:  # noqa: ARG002 - no one looks
         """For Listener."""
         yield lambda: None

@@ -34,7 +34,7 @@ from allot.reading.errors import Denied, NotReached
 from allot.reading.listener import Listener
 
 _LISTS_AT_ONCE = 4
-# Somebody waits for the answer: a server that is away should be told soon.
+# Someone waits for the answer: a server that is away should be told soon.
 TRIES_MAX = 3
 # Changes come in bursts; a view that is made more often than that cannot be read.
 _PAUSE_S = 0.5
@@ -338,7 +338,7 @@ async def _watch_late(
     watched: Watched,
     start: Callable[[SnapshotKind, str], object],
 ) -> None:
-    """Queues, groups and the like are installed when somebody needs them."""
+    """Queues, groups and the like are installed when someone needs them."""
     while True:
         await clock.sleep(every_s)
         missing = [kind for kind in kinds if not watched.watches(kind) and kind.type not in watched.unread]

@@ -66,7 +66,7 @@ def _read_stdin() -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """The file's content; Unreadable when there is none to be had or too much of it."""
+    """The file's content; Unreadable if it is missing or too large."""
     try:
         with path.open("rb") as stream:
             return _bounded(stream.read(BYTES_MAX + 1), str(path))

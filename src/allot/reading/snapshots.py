@@ -154,7 +154,7 @@ def _asks_for_devices(snapshot: Snapshot) -> bool:
     if any(snapshot.of(type_) for type_ in kinds):
         return True
     if all(isinstance(each, core_v1.Node | core_v1.Namespace) or type(each) in _DUMPED for each in snapshot.objects):
-        # Nobody makes a dump of nodes alone for other reasons.
+        # No one makes a dump of nodes alone for other reasons.
         return True
     offered = {name for node in snapshot.of(core_v1.Node) for name in node.status.allocatable}
     return any(

@@ -148,7 +148,7 @@ class ClaimWrites:
 
     async def deallocate(self, claim: api.ResourceClaim) -> None:
         """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was. An allocation by a driver's
-        controller is the controller's to take back, which it does when nobody has reserved the claim."""
+        controller is the controller's to revert, which it does when no one has reserved the claim."""
         allocation = claim.status.allocation if controller_of(claim) else None
         await self._write_status(claim, self._body(claim), api.ResourceClaimStatus(allocation=allocation))
 
@@ -239,7 +239,7 @@ class ClaimWrites:
         reserved = self._typed.decode(answer)
         self._claims.wrote(reserved)
         if not _same_devices(reserved.status.allocation, claim.status.allocation):
-            # Deallocated and allocated anew since the decision: the pod may not fit there.
+            # Deallocated and allocated again since the decision: the pod may not fit there.
             await self.unreserve(reserved, consumer.uid)
             raise _lost(claim, "allocated elsewhere")
         return reserved

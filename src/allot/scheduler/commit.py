@@ -44,7 +44,7 @@ _log = logging.getLogger("allot.scheduler")
 
 # How long the watch may take to show a write of our own.
 SEEN_TIMEOUT_S = 30.0
-# Somebody may write to the pod between decision and binding, perhaps more than once.
+# Someone may write to the pod between decision and binding, perhaps more than once.
 _BIND_RETRIES = 3
 
 
@@ -88,7 +88,7 @@ class Committer:
 
     async def commit(self, placement: Placement) -> str:
         """Write it all; the node that the pod is bound to, which is another one if another scheduler was quicker.
-        NotCommitted if it cannot be bound, with what was written taken back as far as is safe."""
+        NotCommitted if it cannot be bound, with what was written reverted as far as is safe."""
         made: list[api.ResourceClaim] = []
         version = ""
         try:
@@ -233,8 +233,8 @@ class Committer:
                 raise _giving_way(claim, text)
 
     def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
-        """Claims that were allocated before: whoever did that may not have come to look yet whether others had the devices
-        first, or has ended before. Nobody can tell now who was first, so the pod that is not bound gives way."""
+        """Claims that were allocated before: their scheduler may not have checked yet whether others had the devices
+        first, or has ended before. No one can tell now who was first, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
         for id_ in self._claims.claims_of(pod):
             claim = self._claims.claim(*id_)
@@ -292,7 +292,7 @@ class Committer:
         return str(found["resourceVersion"]) if before == now else ""
 
     async def _node_of(self, placement: Placement) -> str:
-        """The node that the pod has after all; empty if it has none. If nobody can tell, it may have one: then nothing is taken back, and the
+        """The node that the pod has after all; empty if it has none. If no one can tell, it may have one: then nothing is reverted, and the
         pod's next attempt builds on what is there."""
         metadata = placement.pod.metadata
         try:
@@ -303,7 +303,7 @@ class Committer:
             raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
         return str(pod["spec"].get("nodeName", "")) if pod["metadata"].get("uid") == metadata.uid else ""
 
-    # --- taking back ---
+    # --- reverting ---
 
     async def _stop_bindings(self, placement: Placement, message: str) -> str:
         """Write to the pod that it is not bound, which lets bindings by others that are under way fail. The node that it has

@@ -53,7 +53,7 @@ from allot.scheduler.waits import ChangeWaits, ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
 
-# Then the others have their turn: watches bring news, writes go on.
+# Then the others have their turn: watches bring news, writes continue.
 _DECISIONS_PER_TICK = 64
 _TICK_S = 0.005
 _EVENTS_MAX = 20_000
@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     instance: str = "allot"
     # Pods whose placements are being written at once. More do not make the store faster; fewer would leave it idle.
     writing_max: int = 256
-    # How long what has begun may go on after the end; without it the end is that of a crash, which costs no more than some
+    # How long what has begun may continue after the end; without it the end is that of a crash, which costs no more than some
     # repeated work.
     drain_s: float = 0.0
     # A claim or group may be made a moment after its pod; only after this a pod that waits for one is told.

@@ -14,7 +14,7 @@ from allot.process.metrics import Counter, Gauge, Histogram, exponential
 SCHEDULED = "scheduled"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
-# Attempts that count in a label; more are one value, so that a pod that never fits does not make new series for ever.
+# Attempts that count in a label; more are one value, so that a pod that never fits does not make new series forever.
 _ATTEMPTS_MAX = 15
 _DRA = "DynamicResources"
 _SHORT_S = exponential(0.001, 2, 15)

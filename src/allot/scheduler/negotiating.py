@@ -26,7 +26,7 @@ from allot.process.ids import Ids
 
 _log = logging.getLogger("allot.scheduler")
 
-# Changes that come together are looked at together; and what was missed, now and then.
+# Changes that come together are checked together; and what was missed, now and then.
 _PAUSE_S = 0.1
 _LOOK_S = 10.0
 

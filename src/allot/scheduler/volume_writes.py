@@ -1,7 +1,7 @@
 """The volumes of a placement: triggers the volume binder and provisioners to bind or create them on the pod's node, and waits for that.
 
 A volume is reserved for its claim, or a claim names the chosen node; the volume binder sees both and does the rest.
-Neither is taken back if the pod is not bound after all: the next attempt builds on it, as in kube-scheduler.
+Neither is reverted if the pod is not bound after all: the next attempt builds on it, as in kube-scheduler.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class ChangeWaits:
         self._events: dict[str, asyncio.Event] = {}
 
     def wake(self, key: str) -> None:
-        """An object has changed; to be called after everybody else has been told."""
+        """An object has changed; to be called after everyone else has been told."""
         if self._events:
             event = self._events.pop(key, None)
             if event is not None:
@@ -54,7 +54,7 @@ class ClaimWaits(ChangeWaits):
         self._found: dict[str, str] = {}
 
     def told(self, change: Change[ResourceClaim]) -> None:
-        """A claim has changed; to be called after everybody else has been told."""
+        """A claim has changed; to be called after everyone else has been told."""
         if self._looks and change.new is not None and change.new.status.allocation is not None:
             look = self._looks.pop(change.key, None)
             if look is not None:
@@ -75,7 +75,7 @@ class ClaimWaits(ChangeWaits):
     async def found(self, key: str, timeout_s: float) -> str | None:
         """What was found when the watch showed the claim's allocation; None if it has not done so in time."""
         if key not in self._looks and key not in self._found:
-            # Somebody else has written it, and looks.
+            # Someone else has written it, and looks.
             return ""
         try:
             async with asyncio.timeout(timeout_s):

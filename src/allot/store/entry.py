@@ -130,5 +130,5 @@ def stamped(object_: Object, revision: int) -> Object:
 
 
 def stamp(object_: Object, revision: int) -> None:
-    """Set the resourceVersion of an object that nobody else holds."""
+    """Set the resourceVersion of an object that no one else holds."""
     object_.setdefault("metadata", {})["resourceVersion"] = str(revision)

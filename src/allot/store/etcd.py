@@ -38,7 +38,7 @@ VERSION_MIN = (3, 5)
 RANGE_MAX = 5_000
 CACHED_MAX = 20_000
 
-# A stored value -> the object in it, without resourceVersion and nobody else's; ValueError if it is not understood.
+# A stored value -> the object in it, without resourceVersion and no one else's; ValueError if it is not understood.
 Read = Callable[[bytes], Object]
 
 
@@ -160,7 +160,7 @@ class EtcdStore:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Ask etcd for its alarms: with one of them it refuses writes, and goes on to answer reads."""
+        """Ask etcd for its alarms: with one of them it refuses writes, and continues to answer reads."""
         problems = (await self._client.status()).errors
         if problems:
             full = any("NOSPACE" in problem for problem in problems)
@@ -308,7 +308,7 @@ def _put(stored: bytes, raw: bytes) -> pb.RequestOp:
 
 
 def _at(stored: bytes, expected: int) -> pb.Compare:
-    # -1 for 0, which in etcd is the revision of a key that is not there.
+    # -1 for 0, which in etcd is the revision of a key that does not exist.
     return pb.Compare(
         result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=stored, mod_revision=expected if expected > 0 else -1
     )

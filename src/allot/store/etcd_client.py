@@ -203,7 +203,7 @@ class EtcdClient:
             raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is unknown") from error
 
     def _refusal(self, refused: Refused) -> Exception:
-        """The refusals that callers treat go on as they are; the rest is told to the operator."""
+        """The refusals that callers treat continue as they are; the rest is told to the operator."""
         if refused.code is grpc.StatusCode.OUT_OF_RANGE:
             return refused
         if refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED:

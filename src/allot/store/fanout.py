@@ -86,7 +86,7 @@ class Fanout:
         # Prefixes end with a part of a key (a kind, a namespace of a kind), so a changed key looks up itself up to each of its
         # slashes instead of comparing with every watch. The few that do not are looked up by their lengths.
         self._odd_lengths: Counter[int] = Counter()
-        # Folder of a key -> who watches it or something above it; forgotten when somebody comes or goes.
+        # Folder of a key -> who watches it or something above it; forgotten when someone comes or goes.
         self._watching: dict[str, tuple[set[TimelineWatch], ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False

@@ -135,7 +135,7 @@ class Watch(Protocol):
     """An open watch. Iterate over it; close it when done."""
 
     def __aiter__(self) -> AsyncIterator[Event | Progress]:
-        """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot go on."""
+        """Changes in order. Raises Compacted if it falls behind what is kept, StoreUnavailable if it cannot continue."""
 
     @property
     def has_ready(self) -> bool:
@@ -174,7 +174,7 @@ class Store(Protocol):
         """
 
     async def create(self, key: str, object_: Object) -> Entry:
-        """Add a key (KeyExists). Takes over the object, which nobody else may hold, and stamps its resourceVersion."""
+        """Add a key (KeyExists). Takes over the object, which no one else may hold, and stamps its resourceVersion."""
 
     async def update(self, key: str, object_: Object, expected: int) -> Entry:
         """Replace a key that is at the expected revision (KeyNotFound, RevisionConflict). Ownership as in create."""

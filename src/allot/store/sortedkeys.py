@@ -33,7 +33,7 @@ class SortedKeys:
         return self._count
 
     def add(self, key: str) -> None:
-        """Add a key that is not there."""
+        """Add a key that does not exist."""
         self._count += 1
         if not self._blocks:
             self._blocks.append([key])

@@ -299,14 +299,14 @@ class SqliteStore(TimelineReads):
             while self._work(file):
                 pass
         except BaseException as error:
-            # A bug of ours. Nobody may wait for a writer that is gone; what was not acknowledged may or may not be on disk.
+            # A bug of ours. No one may wait for a writer that is gone; what was not acknowledged may or may not be on disk.
             self._report(self._stopped, f"{type(error).__name__}: {error}")
             raise
         finally:
             file.close()
 
     def _work(self, file: SqliteFile) -> bool:
-        """Do what is next in the queue. Whether to go on: close puts None last, there is nothing behind it."""
+        """Do what is next in the queue. Whether to continue: close puts None last, there is nothing behind it."""
         job = self._jobs.get()
         if isinstance(job, _Prune):
             self._prune(file, job)
@@ -348,7 +348,7 @@ class SqliteStore(TimelineReads):
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed without closing the store: nobody waits for this any more.
+            # The loop was closed without closing the store: no one waits for this any more.
             return
 
 

@@ -44,7 +44,7 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
             f"store file {path}: is in use by another process; stop it, or use another data directory"
         )
-    # The index of the log, which is made when a log is looked at, is all that is ever made larger by reading.
+    # The index of the log, which is made when a log is checked, is all that is ever made larger by reading.
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")):
         return disk_full(path)
     if name.startswith("SQLITE_READONLY"):

@@ -62,7 +62,7 @@ class Contents(msgspec.Struct):
 class SqliteFile:
     """An open file. Every method raises StoreUnavailable, with what to do, if SQLite cannot.
 
-    accept_loss: what is missing is gone for good, what is there counts, and revisions go on beyond all that clients know."""
+    accept_loss: what is missing is gone for good, what is there counts, and revisions continue beyond all that clients know."""
 
     def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
         self._path = path
@@ -133,7 +133,7 @@ class SqliteFile:
         run("DELETE FROM identity")
         run("INSERT INTO identity VALUES (?, ?)", (mark.store, mark.starts))
         if accept_loss:
-            # Who watches from a revision of before is told that it is gone, and lists anew.
+            # Who watches from a revision of before is told that it is gone, and lists again.
             run("UPDATE bounds SET compacted = ?", (mark.revision,))
             run("DELETE FROM log WHERE value IS NULL OR revision NOT IN (SELECT max(revision) FROM log GROUP BY key)")
         run("COMMIT")
@@ -198,7 +198,7 @@ class SqliteFile:
         try:
             self._marker.advance(revision)
         except OSError as error:
-            # The changes are on disk all the same. A marker that lags behind finds less, and finds nothing that is not so.
+            # The changes are still on disk. A marker that lags behind finds less, and finds nothing that is not so.
             if not self._marker_lags:
                 _log.warning("marker %s: cannot be written: %s", marker_path(self._path), error)
             self._marker_lags = True

@@ -2,7 +2,7 @@
 
 A store that starts older than it was, or empty, is worse than one that does not start: clients act on what they see, and
 controllers delete what has lost its owner. Everything here only reads; what is refused is left as it was found. The checksums of
-rows are not looked at here but when they are read.
+rows are checked later, when they are read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def inspect(path: Path) -> Found:
-    """What there is in place of a store; StoreUnavailable if it cannot be used at all."""
+    """What there is instead of a store; StoreUnavailable if it cannot be used at all."""
     loss: StoreUnavailable | None = None
     mark: Mark | None = None
     try:
@@ -110,7 +110,7 @@ def _state(path: Path) -> FileState | None:
     index = path.with_name(path.name + "-shm")
     had_index = index.exists()
     try:
-        # Without a log nobody has the file open: a server makes one when it starts. SQLite would make one only to read.
+        # Without a log no one has the file open: a server makes one when it starts. SQLite would make one only to read.
         mode = "mode=ro" if log_path(path).exists() else "mode=ro&immutable=1"
         address = f"file:{quote(str(path.absolute()))}?{mode}"
         with closing(sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)) as connection:

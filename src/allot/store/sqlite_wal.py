@@ -65,7 +65,7 @@ def _damage(file: BinaryIO) -> str | None:
         return "the header of its write-ahead log is unreadable"
     for number, frame in enumerate(frames, start=1):
         sums = _checksum(frame.page, _checksum(frame.raw[:8], sums, order), order)
-        # Other salts: a frame left over from before the log was last begun anew. None of now can be behind it.
+        # Other salts: a frame left over from before the log was last begun again. None of now can be behind it.
         if frame.salts != (salt_1, salt_2) or frame.sums != sums:
             behind = _commits(frames, (salt_1, salt_2)) + frame.commit
             return (

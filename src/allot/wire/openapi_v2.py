@@ -1,6 +1,6 @@
 """OpenAPI v2 documents in protobuf (gnostic's messages), for older clients of Kubernetes.
 
-Messages are tables from the names of JSON to field numbers. Whoever has parts of a document encoded can join them: fields that
+Messages are tables from the names of JSON to field numbers. Encoded parts of a document can be joined: fields that
 come several times may be anywhere.
 """
 

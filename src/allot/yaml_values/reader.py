@@ -85,7 +85,7 @@ def read_yaml(data: bytes) -> Any:
 def documents(text: str, *, places: bool = False, first_line: int = 1, first_offset: int = 0) -> Iterator[Document]:
     """Each document in turn, also the empty ones, so that the numbers are the ones a reader counts.
 
-    A key that occurs twice is an error: one of the two values would be lost, and nobody else will tell the author.
+    A key that occurs twice is an error: one of the two values would be lost, and no one else will tell the author.
     `first_line` and `first_offset` say where the text begins in the file, when it is only a part of it.
     """
     return _Reader(text, places=places, first_line=first_line, first_offset=first_offset).documents()
@@ -271,7 +271,7 @@ class _Reader:
         self._levels.pop(name, None)
 
     def _alias(self, event: Any) -> Any:
-        """A copy of what the anchor names: nobody who changes one of the two changes both."""
+        """A copy of what the anchor names: no one who changes one of the two changes both."""
         if any(frame.event.anchor == event.anchor for frame in self._stack):
             raise self._at(event, f"anchor '{event.anchor}' value contains itself")
         if event.anchor not in self._anchors:

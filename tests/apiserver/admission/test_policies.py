@@ -73,6 +73,18 @@ async def test_messages_and_reasons(server: LiveServer, validation: dict[str, An
     assert refused.json["message"].endswith(f"denied request: {message}")
 
 
+async def test_a_policy_comes_before_what_the_store_would_refuse(server: LiveServer) -> None:
+    await put_up(server, policy(validations=[{"expression": "object.metadata.name != 'c'", "message": "not this one"}]))
+    refused = []
+    for name in ("c", "d"):
+        made = config_map(name)
+        made["metadata"]["resourceVersion"] = "5"
+        refused.append((await server.post(MAPS, made)).json)
+    assert [each["code"] for each in refused] == [422, 400]
+    assert refused[0]["message"].endswith("not this one")
+    assert refused[1]["message"] == "resourceVersion should not be set on objects to be created"
+
+
 async def test_errors_may_be_ignored(server: LiveServer) -> None:
     await put_up(server, policy(failurePolicy="Ignore", validations=[{"expression": "object.data.missing == 'x'"}]))
     assert (await server.post(MAPS, config_map(a="b"))).status == 201

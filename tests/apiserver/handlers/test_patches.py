@@ -105,6 +105,16 @@ async def test_an_apply_creates_and_owns(any_server: LiveServer) -> None:
     assert again.json["metadata"]["resourceVersion"] == answer.json["metadata"]["resourceVersion"]
 
 
+async def test_an_apply_may_look_like_json_and_be_yaml(server: LiveServer) -> None:
+    body = b'{apiVersion: v1, "kind": "ConfigMap", "metadata": {"name": "a",}, "data": {"a": "1",},}'
+    answer = await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)
+    assert (answer.status, answer.json.get("data")) == (201, {"a": "1"}), answer.json
+    broken = await server.patch(f"{MAPS}/a?fieldManager=me", b'{"data": {"a": "1"', APPLY)
+    assert broken.status == 400 and "error converting YAML to JSON" in broken.json["message"]
+    deep = await server.patch(f"{MAPS}/a?fieldManager=me", b'{"a":' * 5000, APPLY)
+    assert deep.status == 400
+
+
 async def test_an_apply_removes_what_it_no_longer_names(server: LiveServer) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1", "b": "2"}}
     await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)

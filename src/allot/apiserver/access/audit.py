@@ -52,7 +52,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     received: str
     stage: str = "ResponseComplete"
     decision: Decision | None = None
-    # Who impersonates, if the request was made as somebody else.
+    # The original user of an impersonated request.
     impersonator: User | None = None
     source_ips: tuple[str, ...] = ()
     user_agent: str = ""

@@ -54,7 +54,7 @@ class Authenticator:
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
     def by_certificate(self, certificate: bytes) -> User | None:
-        """The user behind a client certificate alone, None if it is nobody's."""
+        """The user of a client certificate, None if it has none."""
         try:
             return self._certified(certificate)
         except InvalidCertificate:
@@ -97,7 +97,7 @@ class Authenticator:
         return ANONYMOUS
 
     async def authenticate_token(self, token: str, audiences: tuple[str, ...] = ()) -> Authenticated | None:
-        """Whose token it is, None if nobody's, InvalidToken if it was somebody's. Static tokens are for any audience."""
+        """The user of a token, None if unknown, InvalidToken if it is no longer valid. Static tokens are for any audience."""
         if len(token) > TOKEN_LENGTH_MAX:
             return None
         user = self._static.get(_digest(token)) if self._static else None

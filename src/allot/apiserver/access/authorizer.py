@@ -51,7 +51,7 @@ def is_followed(key: str) -> bool:
 
 
 class Authorizer:
-    """The chain of those who may say yes."""
+    """The chain of authorizers."""
 
     def __init__(self, gates: FeatureGates = DEFAULT_GATES) -> None:
         self._gates = gates
@@ -83,7 +83,7 @@ class Authorizer:
             raise self.refused(attributes, decision.reason)
 
     def refused(self, attributes: Attributes, reason: str = "") -> StatusError:
-        """The answer to somebody who may not."""
+        """The refusal."""
         return forbidden(attributes.group, attributes.resource, attributes.name, refusal(attributes, reason))
 
     def rules_for(self, user: User, namespace: str) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
@@ -96,7 +96,7 @@ class Authorizer:
     # --- feeding ---
 
     def reload(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Forget everything and start from these objects: what was deleted unseen must not go on counting."""
+        """Start over from these objects: missed deletions must not keep counting."""
         fresh = Authorizer(self._gates)
         for object_ in objects:
             fresh.apply(object_)
@@ -110,13 +110,13 @@ class Authorizer:
         if key[_ROOT_LENGTH : key.find("/", _ROOT_LENGTH)] not in _FOLDERS:
             return
         if self._written and self._written.get(event.entry.key, 0) > event.revision:
-            # Something newer is in force already; its own event is on the way.
+            # A newer version is already applied; its own event will follow.
             return
         self._written.pop(event.entry.key, None)
         self.apply(event.entry.object, deleted=event.type is EventType.DELETED)
 
     def apply_write(self, entry: Entry, *, deleted: bool = False) -> None:
-        """Take over a role or binding that this server has just written, before the store's watch tells of it."""
+        """Take over a role or binding that this server has just written, before the store's watch reports it."""
         object_ = entry.object
         if object_.get("kind") not in _RBAC_KINDS:
             return

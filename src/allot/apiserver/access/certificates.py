@@ -61,7 +61,7 @@ class InvalidCertificate(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Whom a client certificate is for."""
+    """The subject of a client certificate."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client")
 
 
 def node_identity(node: str) -> Identity:
-    """Whom the certificate of a node's agent is for."""
+    """The subject of a node agent's certificate."""
     return Identity(f"system:node:{node}", (NODES_GROUP,))
 
 
@@ -242,7 +242,7 @@ class Certificates:
             self.renew()
 
     def client(self, file_name: str, identity: Identity) -> KeyPair:
-        """The kept certificate of a client, made anew when it is missing, ends soon or is somebody else's."""
+        """The stored certificate of a client, recreated if it is missing, expires soon or has another subject."""
         pair = self._read(file_name)
         if pair is None or not self._is_good(pair) or _identity_of(pair) != identity:
             pair = self.authority.issue_client(identity, self._now())
@@ -362,7 +362,7 @@ def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> tuple[s
 
 
 def _user(certificate: x509.Certificate, der: bytes) -> User | None:
-    """Whom a certificate names: the common name, with organizations as groups; None if it has no common name."""
+    """The user of a certificate: the common name, with organizations as groups; None without a common name."""
     names = _texts(certificate, NameOID.COMMON_NAME)
     if not names or not names[-1]:
         return None

@@ -1,4 +1,4 @@
-"""A store whose changes of roles and bindings take effect as soon as they are stored.
+"""A store whose changes of roles and bindings take effect as soon as stored.
 
 Access is decided from memory that follows the store by a watch, which lags slightly. For this server's own writes
 the lag is removed: a client that applies a role and then a binding must find the role, and a revoked permission

@@ -15,7 +15,7 @@ from allot.core.access.impersonation import BadImpersonation, ImpersonationRefus
 def impersonated(
     authorizer: Authorizer, attributes: Attributes, headers: Iterable[tuple[str, str]]
 ) -> tuple[Attributes, str]:
-    """The attributes to go on with: the same, or with the impersonated user; and the constraint, for the audit log.
+    """The attributes to continue with: the same, or with the impersonated user; and the constraint, for the audit log.
 
     400 for headers that cannot be meant, 403 if the sender may not.
     """

@@ -9,4 +9,4 @@ class ObjectGetter(Protocol):
     """Reads of the server itself, without authorization."""
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """One object; None if it is not there."""
+        """One object; None if it does not exist."""

@@ -70,7 +70,7 @@ def read_given_secret(path: Path, told: str, secret_part: bytes = b"") -> bytes:
         raise SecretFileError(f"{told} {path}: does not exist") from None
     except OSError as error:
         raise SecretFileError(f"{told} {path}: cannot be read: {error.strerror or error}") from error
-    # Something like /dev/stdin may be named as well; nobody else reads that.
+    # Something like /dev/stdin may be named as well; no one else reads that.
     if mode & 0o077 and stat.S_ISREG(mode) and secret_part in content:
         _LOGGER.warning(
             "%s %s can be used by other users of this machine (mode %04o); hint: chmod 600 %s",

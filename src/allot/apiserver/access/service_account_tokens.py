@@ -37,7 +37,7 @@ LEGACY_ISSUER = "kubernetes/serviceaccount"
 SECRET_TYPE = "kubernetes.io/service-account-token"
 _CLAIM = "kubernetes.io"
 _LEGACY = "kubernetes.io/serviceaccount/"
-# How far clocks may differ, and how long tokens of a deleted object go on working.
+# How far clocks may differ, and how long tokens of a deleted object keep working.
 _LEEWAY_SECONDS = 60.0
 # Neither NaN nor without end.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
@@ -65,7 +65,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct, frozen=True, rename={"bound": _CLAIM}):
-    """The claims of a token as we make them, with types that are looked at: a time that is no number holds no token."""
+    """The claims of a token as we make them, with types that are checked: a time that is no number holds no token."""
 
     aud: str | tuple[str, ...]
     exp: _Seconds

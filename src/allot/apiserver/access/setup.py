@@ -28,13 +28,13 @@ class Access(msgspec.Struct, frozen=True):
     authorizer: Authorizer
 
     def write_admin_kubeconfig(self, path: Path, server_url: str, name: str = "allot") -> None:
-        """A kubeconfig of somebody who may do everything."""
+        """The administrator's kubeconfig."""
         self.write_kubeconfig(path, server_url, "admin", ADMIN, name)
 
     def write_kubeconfig(
         self, path: Path, server_url: str, file_name: str, identity: Identity, name: str = "allot"
     ) -> None:
-        """A kubeconfig of somebody. file_name: what the certificate is kept as."""
+        """A user's kubeconfig. file_name: the name of the stored certificate."""
         pair = self.certificates.client(file_name, identity)
         write_kubeconfig(path, server_url, self.certificates.authority.pem, pair.certificate, pair.key, name)
 
@@ -52,7 +52,7 @@ def open_access(
     gates: FeatureGates = DEFAULT_GATES,
 ) -> Access:
     """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides.
-    signing_key_file: what signs tokens in place of the directory's key; verifying_key_files: what else may have signed some."""
+    signing_key_file: what signs tokens instead of the directory's key; verifying_key_files: what else may have signed some."""
     certificates = Certificates(directory, clock, names)
     others = tuple(key for path in verifying_key_files for key in read_verifying_keys(path))
     key = TokenKey.open(directory, others) if signing_key_file is None else TokenKey.read(signing_key_file, others)

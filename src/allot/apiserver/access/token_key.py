@@ -54,7 +54,7 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: PublicKey) -> VerifyingKey:
-        """A key that was looked at before."""
+        """A cached key."""
         algorithm = "RS256" if isinstance(key, rsa.RSAPublicKey) else _CURVES[key.curve.name][1]
         der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         return cls(key, algorithm, _base64url(hashlib.sha256(der).digest()))
@@ -119,7 +119,7 @@ class TokenKey:
         return jwt.encode(claims, self._key, algorithm=self._own.algorithm, headers={"kid": self.key_id})
 
     def verify(self, token: str) -> dict[str, Any] | None:
-        """The claims of a token that one of the keys signed, None for any other text. Times and meaning are not looked at."""
+        """The claims of a token that one of the keys signed, None for any other text. Times and meaning are not checked."""
         known = self._verified.get(token)
         if known is not None:
             return known
@@ -143,7 +143,7 @@ class TokenKey:
                 except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
                     continue
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            # Whatever is in there comes from anybody; deep nesting is the RecursionError.
+            # Whatever is in there comes from anyone; deep nesting is the RecursionError.
             return None
         return None
 

@@ -20,7 +20,7 @@ SECONDS_DEFAULT = 3600
 SECONDS_MIN = 600
 SECONDS_MAX = 1 << 32
 # The lifetime that projected volumes ask for by default. Such tokens live a year, so that old clients which read their token
-# once go on working; that they should have been renewed is noted in the token.
+# once continue working; that they should have been renewed is noted in the token.
 PROJECTED_SECONDS = 3607
 EXTENDED_SECONDS = 365 * 24 * 3600
 

@@ -27,7 +27,7 @@ _GROUP = "resource.k8s.io"
 _CLAIMS = "/registry/resourceclaims/"
 _SLICES = "/registry/resourceslices/"
 _BEING_WRITTEN = "its allocation is being written by another request; please try again"
-# Holders that are looked at again before a refusal; more often only if they change all the time.
+# Holders that are checked again before a refusal; more often only if they change all the time.
 _LOOKS_MAX = 64
 
 
@@ -150,7 +150,7 @@ class AllocationGuard:
         try:
             await self._read_again(claim, ours=True)
         except StoreUnavailable:
-            pass  # It may or may not have been stored: held until the watch tells or somebody asks for it.
+            pass  # It may or may not have been stored: held until the watch tells or someone asks for it.
         finally:
             self._pending.pop(claim, None)
 

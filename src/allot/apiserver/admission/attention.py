@@ -107,7 +107,7 @@ class UnattendedKinds:
 
 
 class UnattendedPods:
-    """New pods that nobody will schedule, or make claims for."""
+    """New pods that no scheduler handles, or that no controller creates claims for."""
 
     def __init__(self, attendance: Attendance) -> None:
         self._attendance = attendance
@@ -117,7 +117,7 @@ class UnattendedPods:
         return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
 
     async def validate(self, admission: Admission) -> Settle | None:
-        """Warn, unless all run whom a pod may need."""
+        """Warn, unless all components that a pod may need run."""
         if self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS):
             return None
         told = pod_silence(admission.object or {}, self._attendance.runs)
@@ -127,7 +127,7 @@ class UnattendedPods:
 
 
 class UnprovidedObjects:
-    """Volume claims of a class that nobody provisions, and services that want what nobody gives: a load balancer, or a way of routing."""
+    """Volume claims without a running provisioner, and Services with unsupported features: a load balancer, or a routing option."""
 
     def __init__(self, attendance: Attendance, lookup: Lookup) -> None:
         self._attendance = attendance

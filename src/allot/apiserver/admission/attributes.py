@@ -30,7 +30,7 @@ class Lookup(Protocol):
     """Reads of the server itself, from memory, without authorization. Objects come in their storage version."""
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
-        """One object; None if it is not there."""
+        """One object; None if it does not exist."""
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
         """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""
@@ -70,7 +70,7 @@ class Authorize(Protocol):
 
 
 class Rounds:
-    """Who is asked a second time when somebody after them has changed the object: at most once, and only who wants to be
+    """Reinvocation: plugins are called a second time if a later one has changed the object: at most once, and only on request
     (`reinvocationPolicy: IfNeeded`). One for each plugin."""
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class Rounds:
             self._ask_again()
 
     def skips(self, admission: Admission, key: str) -> bool:
-        """Whether somebody is not asked in this round."""
+        """Whether a plugin is skipped in this round."""
         return admission.is_second_round and key not in self._again
 
     def invoked(self, admission: Admission, key: str, before: Object | None, *, if_needed: bool) -> None:
-        """Somebody was asked."""
+        """A plugin was called."""
         if admission.object != before:
             self._ask_again()
             admission.wants_second_round = True

@@ -30,7 +30,7 @@ class Misconfigured(msgspec.Struct, frozen=True):
 
 
 class Invocation(msgspec.Struct, Generic[_Policy], frozen=True):
-    """A policy that is to be asked about a request, with one of the parameters of a binding."""
+    """A policy that applies to a request, with one of the parameters of a binding."""
 
     policy: _Policy
     binding: Object

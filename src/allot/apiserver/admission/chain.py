@@ -80,7 +80,7 @@ class _Selection(Generic[_Chosen]):
         self._stamp: Hashable = None
 
     def busy(self, namespace: str, stamp: Hashable) -> tuple[_Chosen, ...]:
-        """Those that are not idle. stamp: what stays the same for as long as nobody becomes idle or ceases to be; None if that
+        """Those that are not idle. stamp: what stays the same for as long as no one becomes idle or ceases to be; None if that
         cannot be told."""
         if stamp != self._stamp:
             self._stamp = stamp

@@ -52,7 +52,7 @@ _BOTH = [_toleration(key) for key in (_NOT_READY, _UNREACHABLE)]
 
 
 class TaintNodesByCondition:
-    """New nodes take no pods until somebody has seen that they are ready."""
+    """New nodes accept no pods until they are ready."""
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Creates of nodes."""

@@ -40,7 +40,7 @@ _NODE_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(user: User) -> str | None:
-    """The node that a user is; empty for a node without a name, None for anybody else."""
+    """The node that a user is; empty for a node without a name, None for any other user."""
     if not user.name.startswith(_USER_PREFIX) or _GROUP not in user.groups:
         return None
     return user.name.removeprefix(_USER_PREFIX)

@@ -80,7 +80,7 @@ class QueueUse:
                 continue
             seen.add(reference)
             if len(seen) > _OWNERS_MAX:
-                # What is not looked at is not let in: a chain could be made that long to hide its end.
+                # What is not checked is refused: a chain could be made that long to hide its end.
                 raise admission.forbidden(f"it belongs to more than {_OWNERS_MAX} objects, and queues are restricted")
             group, plural, name = reference
             owner = await self._lookup.get(plural, group, namespace, name)

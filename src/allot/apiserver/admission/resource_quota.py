@@ -29,7 +29,7 @@ from allot.core.quota.claims import device_classes, owning_pod_name
 from allot.core.quota.measure import measure, measured_kinds
 from allot.core.quota.usage import CLAIMS, IGNORED, PODS, VOLUME_CLAIMS, QuotaContext, concerns
 
-# Another server may win the race for a quota; each time somebody has made progress.
+# Another server may win the race for a quota; each time one makes progress.
 _ATTEMPTS = 10
 
 
@@ -91,7 +91,7 @@ class ResourceQuota:
         return settle
 
     async def _charge_all(self, admission: Admission, request: Request) -> list[_Charge]:
-        """All quotas are asked before the first is charged; what was charged is given back if a later one refuses."""
+        """All quotas are asked before the first is charged; charges are reverted if a later one refuses."""
         around = await self._surroundings(admission.namespace, request)
         charges: list[_Charge] = []
         try:

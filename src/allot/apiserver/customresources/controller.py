@@ -28,7 +28,7 @@ from allot.process.clock import Clock
 from allot.store.port import Entry, Event, EventType, KeyNotFound, RevisionConflict, Store
 
 PREFIX = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
-# How often it is looked whether the objects of a deleted definition are gone; their finalizers are somebody else's.
+# How often to check whether the objects of a deleted definition are gone; others remove their finalizers.
 CLEANUP_PAUSE_S = 0.5
 
 # Deletes all objects of a row.
@@ -118,7 +118,7 @@ class CustomResources:
             try:
                 self._definitions[key] = await self._store.update(key, owned, entry.revision)
             except (RevisionConflict, KeyNotFound):
-                # Somebody else has written it; that change comes, too.
+                # Another writer was faster; its change will be reported.
                 return
 
     def _serve(self, key: str, definition: Object) -> None:
@@ -142,7 +142,7 @@ class CustomResources:
     # --- the end ---
 
     async def _clean(self) -> None:
-        """Delete the objects of deleted definitions, then let go of the definitions."""
+        """Delete the objects of deleted definitions, then remove the definitions' finalizers."""
         while True:
             await self._dying.wait()
             self._dying.clear()

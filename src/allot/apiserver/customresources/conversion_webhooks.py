@@ -72,7 +72,7 @@ class Conversions:
             raise internal(str(error)) from error
 
     def close(self) -> None:
-        """End: nobody waits any longer, and threads end with their work."""
+        """Stop: callers are released, and threads end with their work."""
         for answer in tuple(self._awaited):
             answer.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

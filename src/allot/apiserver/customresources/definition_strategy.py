@@ -68,7 +68,7 @@ class DefinitionStrategy(Strategy):
         return found if subresource == "status" else (*found, *check_definition(object_, old))
 
     def warnings(self, object_: Object) -> tuple[str, ...]:
-        """Formats that nobody knows."""
+        """Unknown formats."""
         unknown: dict[str, None] = {}
 
         def note(schema: Object) -> bool:

@@ -56,7 +56,7 @@ def _checked(write: Write, proposed: Object, old: Object | None) -> Warned:
     return proposed if report is None else tidy(proposed, write.served, report), ()
 
 
-# PATCH with an apply configuration; creates the object if it is not there.
+# PATCH with an apply configuration; creates the object if it does not exist.
 APPLY = Change(_applied, _checked, managed=True, creates=True)
 
 

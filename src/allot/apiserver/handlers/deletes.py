@@ -1,6 +1,6 @@
 """Deletions: at once, after a grace period, or when the last finalizer is gone.
 
-An object that something still needs gets a deletionTimestamp instead of being removed; whoever holds it removes its
+An object that something still needs gets a deletionTimestamp instead of being removed; its holder removes its
 finalizer, or for pods deletes it once more without grace. What depends on the object is the garbage collector's business,
 which is told by finalizers.
 """
@@ -206,7 +206,7 @@ async def delete_collection(context: ServerContext, served: Served, request: Api
         try:
             await delete_object(context, served, single, options)
         except StatusError as error:
-            # Somebody else was faster.
+            # Another client was faster.
             if error.code != 404:
                 raise
     return found

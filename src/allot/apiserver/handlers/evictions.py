@@ -59,7 +59,7 @@ async def evict(context: ServerContext, served: Served, request: ApiRequest) -> 
         is_asked = bool(options.resource_version)
         guarded = options
         if exact and not is_asked:
-            # Nobody must have found the pod ready since it was looked at.
+            # The pod must not have become ready since it was read.
             guarded = msgspec.structs.replace(options, resource_version=pod["metadata"]["resourceVersion"])
         try:
             guarded = await _mark(context, served, request, guarded)
@@ -101,7 +101,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 async def _mark(context: ServerContext, served: Served, request: ApiRequest, options: DeleteOptions) -> DeleteOptions:
-    """Say in the pod's status why it goes. The options for its deletion, which is to be of the pod as it is afterwards."""
+    """Set the disruption condition in the pod's status. The options for its deletion, which is to be of the pod as it is afterwards."""
     if options.dry_run:
         return options
     for _ in range(_ATTEMPTS):

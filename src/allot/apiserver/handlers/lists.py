@@ -23,7 +23,7 @@ from allot.store.port import Compacted, Entry, FutureRevision, Page, Store
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _CHUNK_MIN = 500
 _STEP_BYTES_MAX = 2 * 1024 * 1024
-# The revision in a token that goes on with whatever is newest.
+# The revision in a token that continues with whatever is newest.
 _NEWEST = -1
 _LIST_EXPIRED = "The resourceVersion for the provided list is too old."
 _TOKEN_EXPIRED = (

@@ -52,14 +52,14 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
 async def store_changed(
     context: ServerContext, served: Served, entry: Entry, object_: Object, *, dry_run: bool
 ) -> Entry:
-    """Store an object in place of an entry; RevisionConflict or KeyNotFound if that is not there any more."""
+    """Store an object instead of an entry; RevisionConflict or KeyNotFound if the entry has changed or is gone."""
     if _is_unchanged(object_, entry.object):
-        # No revision is used up and nobody is woken.
+        # No revision is used and no watch is triggered.
         return entry
     if dry_run:
         return Entry(entry.key, object_, entry.revision)
     if is_gone(served, object_):
-        # The last finalizer went: the deletion that waited for it happens now, in place of the update.
+        # The last finalizer went: the deletion that waited for it happens now, instead of the update.
         deleted = await context.store.delete(entry.key, entry.revision)
         return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
     return await context.store.update(entry.key, owned(object_), entry.revision)
@@ -86,7 +86,7 @@ def is_gone(served: Served, object_: Object) -> bool:
 
 
 def owned(object_: Object) -> Object:
-    """An object that the store may stamp: its outermost parts are nobody else's. Its type comes first, so that lists find
+    """An object that the store may stamp: its outermost parts are no one else's. Its type comes first, so that lists find
     it at the beginning of the JSON."""
     names = iter(object_)
     if next(names) == "apiVersion" and next(names) == "kind" and next(names) == "metadata":
@@ -101,7 +101,7 @@ def at_revision(object_: Object, revision: int) -> Object:
 
 
 async def shown(served: Served, entry: Entry, status: int, warnings: tuple[str, ...] = ()) -> ApiObject:
-    """A stored object as an answer, whoever has to convert it."""
+    """A stored object as an answer, converted if necessary."""
     return await run_for(served, answer, served, entry, status, warnings)
 
 

@@ -172,7 +172,7 @@ class ObjectWatch:
         if self._selection.everything:
             return self._told(change.type, entry)
         if self._selects_by_version:
-            # In one go, as somebody else may have to be asked.
+            # In one go, as someone else may have to be asked.
             entry, *earlier = self._served.present_entries((entry,) if before is None else (entry, before))
             before = earlier[0] if earlier else None
         is_selected = change.type is not EventType.DELETED and self._selection.matches(entry.object)

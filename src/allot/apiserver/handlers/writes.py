@@ -7,7 +7,7 @@ in this order:
    version; the server fills in metadata and notes who set which fields;
 2. admission that changes the object;
 3. judgement (pure): the kind's strategy prepares and validates the object;
-4. what the sender needs besides the right to write: nobody hands out more than they have;
+4. what the sender needs besides the permission to write: the privilege escalation check;
 5. admission that refuses, around the store, which takes the object if nothing else has changed it meanwhile. If something
    has, an update starts over from what is stored now. A dry run leaves out the store.
 
@@ -95,6 +95,8 @@ class _Draft(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     # Whether the client chose the name of a new object.
     is_named: bool = True
+    # Whether the client gave a new object a version, which only what is stored has.
+    has_version: bool = False
     # Whether the kind's strategy saw at first sight that an update is in order.
     took_fast_path: bool = False
 
@@ -115,14 +117,14 @@ async def update(context: ServerContext, served: Served, request: ApiRequest, su
 
 
 async def replace(write: Write) -> ApiObject:
-    """Store what the change makes of what is there; tries again when somebody else was faster."""
+    """Store what the change makes of what is there; retries if another writer was faster."""
     key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
         entry = await write.context.store.get(key)
         try:
             return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
-            # Once more, from the newest state: whoever said which version is meant then learns that it is gone.
+            # Once more, from the newest state: a client that named a version then learns that it is gone.
             continue
     raise write.conflict(MODIFIED)
 
@@ -156,7 +158,7 @@ _PUT = Change(_put, _checked_put)
 
 
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
-    """One try, in place of an entry or, if there is none, as a new object."""
+    """One try, instead of an entry or, if there is none, as a new object."""
     context, served, request, options = write.context, write.served, write.request, write.options
     size, subresource = size_of(request.body), write.subresource
     if entry is None:
@@ -167,7 +169,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     large, base = size > LARGE_BYTES, entry
     run: Callable[..., Awaitable[Any]] = context.aside.run
     if served.beside is not None:
-        # Somebody else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
+        # Someone else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
         run, large = _beside(served.beside), True
         if entry is not None:
             old = await served.beside.run(served.strategy.current, entry.object)
@@ -202,6 +204,9 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
         raise await run(size, write.invalid, errors, name)
     admission.object = object_
     async with context.admission.judge(admission):
+        if draft.has_version:
+            # Upstream's storage says so: a policy that refuses the object as well comes first.
+            raise bad_request("resourceVersion should not be set on objects to be created")
         if entry is None:
             stored = await store_new(context, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
         else:
@@ -229,14 +234,12 @@ def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
         _check_may_be_new(write, object_)
     object_ = objectmeta.in_namespace(object_, request.namespace, namespaced=resource.namespaced)
     metadata = objectmeta.metadata_of(object_)
-    if objectmeta.text_of(metadata, "resourceVersion"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
-    is_named = bool(objectmeta.text_of(metadata, "name"))
+    is_named, has_version = (bool(objectmeta.text_of(metadata, each)) for each in ("name", "resourceVersion"))
     object_ = objectmeta.new_object(_read(served, object_), context.clock, context.ids)
     if not change.managed:
         object_ = track(context, served, None, object_, write.options, "")
     object_, told = objectmeta.without_duplicate_owners(object_)
-    return _Draft(object_, (*warnings, *told) if told else warnings, is_named)
+    return _Draft(object_, (*warnings, *told) if told else warnings, is_named, has_version)
 
 
 def _check_may_be_new(write: Write, proposed: Object) -> None:
@@ -265,7 +268,7 @@ def _creation(write: Write) -> Attributes:
 
 
 def _changed(write: Write, entry: Entry | None) -> _Draft:
-    """An object in place of another."""
+    """An object instead of another."""
     assert entry is not None, "there is something to change"
     served, old = write.served, entry.object
     object_, warnings, took_fast_path = _merged(write, old)

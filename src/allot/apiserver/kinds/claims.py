@@ -91,7 +91,7 @@ class ClaimStrategy(TypedStrategy):
     async def _check_write(
         self, context: ServerContext, request: ApiRequest, object_: Object, old: Object | None, subresource: str
     ) -> tuple[FieldError, ...]:
-        """Not everybody who may write a claim's status may allocate or release it; admin access needs a namespace for it."""
+        """Not every writer of a claim's status may allocate or release it; admin access needs a labelled namespace."""
         if subresource == "status":
             errors: tuple[FieldError, ...] = ()
             if _STATUS_GATE in self._gates:

@@ -90,7 +90,7 @@ def _add(definitions: dict[str, Definition], kind: str, field: str, schema: Defi
 
 
 def _older(value: Any) -> Any:
-    """A definition with every name and version of the newer one replaced; texts for people stay as they are."""
+    """A definition with every name and version of the newer one replaced; texts for display stay as they are."""
     match value:
         case dict():
             return {key: item if key == "description" else _older(item) for key, item in value.items()}

@@ -31,7 +31,7 @@ class ClaimFastPath:
         return subresource == "" and object_.get("status") is old.get("status")
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
-        """An accepted update as it is stored; None if it needs the full path after all."""
+        """An accepted update as stored; None if it needs the full path after all."""
         metadata = object_["metadata"]
         if not _has_accepted_managers(metadata):
             return None
@@ -54,7 +54,7 @@ class PodFastPath:
         return subresource == "" and object_.get("status") is old.get("status")
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:  # noqa: ARG002
-        """An accepted update as it is stored; None if it needs the full path after all."""
+        """An accepted update as stored; None if it needs the full path after all."""
         return object_ if _has_accepted_managers(object_["metadata"]) else None
 
 

@@ -139,7 +139,7 @@ def read_meta(object_: Object) -> ObjectMeta:
     """The metadata in its type; members that cannot be read count as absent."""
     metadata = members(object_, "metadata")
     if "managedFields" in metadata:
-        # Who owns what was worked out by the server; only what names the owners is looked at.
+        # Who owns what was computed by the server; only what names the owners is checked.
         metadata = {**metadata, "managedFields": bare_entries(metadata["managedFields"])}
     try:
         return msgspec.convert(metadata, ObjectMeta)

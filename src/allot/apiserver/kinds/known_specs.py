@@ -15,7 +15,7 @@ import msgspec
 _SPECS_MAX = 256
 _SPEC_SIZE_MAX = 8 * 1024
 
-# Every pod gets the volume for its token under a name of its own.
+# Every pod gets the volume for its token under its own name.
 _PREFIX = b"kube-api-access-"
 _token_volume = re.compile(_PREFIX + rb"[a-z0-9]{5}\b")
 

@@ -94,7 +94,7 @@ class PodStrategy(GenericStrategy):
 
     def _only_metadata_changed(self, object_: Object, old: Object) -> bool:
         """Whether an update changes nothing but metadata, all of which is in order, of a pod with a spec known to be in
-        order. False only means that all has to be looked at."""
+        order. False only means that all has to be checked."""
         if object_.get("spec") != old.get("spec") or object_.get("status") != old.get("status"):
             return False
         if self._keys.key(object_.get("spec")) not in self._valid or not object_["metadata"].get("resourceVersion"):

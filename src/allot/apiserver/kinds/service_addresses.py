@@ -170,7 +170,7 @@ _HEALTH = "spec.healthCheckNodePort"
 
 
 def _without_other_types(spec: Object, old: Object) -> Object:
-    """What only the type before had, and whoever changed the type left as it was, goes with it, as upstream drops it."""
+    """Drop unchanged fields of the previous type, as upstream does."""
     before, now = old.get("type", "ClusterIP"), spec.get("type", "ClusterIP")
     if not old or before == now:
         return spec

@@ -1,7 +1,7 @@
 """Reads what a kube-apiserver may have stored in the same etcd: protobuf or JSON, possibly in versions other than ours.
 
 With its default flags kube-apiserver stores built-in kinds as protobuf, and every definition of custom resources as v1beta1. Objects
-are read into the version in which they are stored here; they stay in etcd as they are until somebody writes them. Custom
+are read into the version in which they are stored here; they stay in etcd as they are until someone writes them. Custom
 resources are JSON in any version of theirs: their rows convert them.
 """
 

@@ -75,7 +75,7 @@ class TypedStrategy(Strategy):
         return stored
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:
-        """All field errors of a new object; admin access is looked at by `admin_access_errors`."""
+        """All field errors of a new object; admin access is checked by `admin_access_errors`."""
         return validate.validate_create(self._prepared(object_), gates=self._gates)
 
     def validate_update(self, object_: Object, old: Object, subresource: str) -> tuple[FieldError, ...]:

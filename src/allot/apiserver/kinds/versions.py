@@ -37,7 +37,7 @@ def to_storage(object_: Object, resource: Resource) -> Object:
 
 
 def from_storage(object_: Object, resource: Resource) -> Object:
-    """The object, as it is stored, in the row's version. The object itself when that is the same."""
+    """The object, as stored, in the row's version. The object itself when that is the same."""
     return convert_to(object_, resource.kind, resource.storage_api_version, resource.api_version)
 
 

@@ -36,7 +36,7 @@ _NAMES_MAX = 2_000
 _INT64_MAX = 2**63 - 1
 _SCOPES = {"nodes": "NodeMetrics", "pods": "PodMetrics"}
 
-# Asks for an object by group, plural, namespace and name: how it is described, and which pods it selects; None if it is not there.
+# Asks for an object by group, plural, namespace and name: how it is described, and which pods it selects; None if it does not exist.
 Selecting = Callable[[str, str, str, str], Awaitable[tuple[Object, Requirements] | None]]
 
 

@@ -28,7 +28,7 @@ _log = logging.getLogger("allot.apiserver")
 _TIMEOUT_S = 10.0
 _BYTES_MAX = 64 * 2**20
 _AT_ONCE = 16
-# Between two looks at agents that are new, and how often they are looked at in this way: longer than a cluster takes to start.
+# Between two looks at agents that are new, and how often they are checked in this way: longer than a cluster takes to start.
 _PAUSE_S = 2.0
 _TRIES_MAX = 15
 _STEP = 500

@@ -15,7 +15,7 @@ V2BETA1 = "v2beta1"
 
 
 class UnstoredGroups(Protocol):
-    """Groups whose objects are made when they are asked for."""
+    """Groups whose objects are made on demand."""
 
     def versions(self) -> Mapping[str, tuple[str, ...]]:
         """By group, the preferred one first."""

@@ -107,6 +107,8 @@ class NonResourceEndpoints:
                 return EndpointAnswer(body=keys, media_type="application/jwk-set+json")
             case ("metrics",):
                 return EndpointAnswer(body=self._metrics.text(), media_type=CONTENT_TYPE)
+            case ("metrics", "slis"):
+                return EndpointAnswer(body=self._metrics.health_text(), media_type=CONTENT_TYPE)
             case ("openapi", *rest):
                 return await self._openapi_document(tuple(rest), accept)
             case (name, *rest) if name in _HEALTH and len(rest) <= 1:
@@ -161,6 +163,7 @@ class NonResourceEndpoints:
                 lines.append(f"[+]{title} excluded: ok")
                 continue
             problem = await check()
+            self._metrics.checked(title, name, is_healthy=problem is None)
             failed = failed or problem is not None
             lines.append(f"[+]{title} ok" if problem is None else f"[-]{title} failed: {problem}")
         headers = {"X-Content-Type-Options": "nosniff"}
@@ -171,8 +174,8 @@ class NonResourceEndpoints:
         return EndpointAnswer(body=body, status=500 if failed else 200, media_type=_TEXT, headers=headers)
 
     def _paths(self) -> list[str]:
-        paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz"]
-        paths += ["/.well-known/openid-configuration", "/openid/v1/jwks", "/version"]
+        paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2"]
+        paths += ["/.well-known/openid-configuration", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]
         for group, versions in self._registry.groups().items():
             if group:
                 paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]

@@ -1,6 +1,6 @@
 """OpenAPI documents: what kubectl explain, completion and validation read.
 
-Made from the shipped definitions and from custom resources' schemas when they are first asked for: version 3 is one document per
+Made from the shipped definitions and from custom resources' schemas on first use: version 3 is one document per
 group and version, version 2 one for all, as JSON and in protobuf.
 """
 

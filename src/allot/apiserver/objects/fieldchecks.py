@@ -27,7 +27,7 @@ def checked_fields(
     object_: Object, served: Served, validation: str, old: Object | None = None
 ) -> tuple[Object, tuple[str, ...]]:
     """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused. What is shared
-    with the old object is not looked at."""
+    with the old object is not checked."""
     schema, resource = served.schema, served.resource
     if schema is None:
         return object_, ()

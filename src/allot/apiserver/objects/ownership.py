@@ -49,7 +49,7 @@ def converter(registry: Registry, served: Served) -> Convert | None:
 
 
 def _converter(registry: Registry, served: Served) -> Convert | None:
-    # The rows as they are now: when one comes or goes, this is made anew.
+    # The rows as they are now: when one comes or goes, this is recreated.
     versions = dict(registry.versions_of(served))
     if len(versions) < 2:
         return None

@@ -18,9 +18,9 @@ _MISSING = object()
 
 def sharing(new: Object, old: Object) -> Object:
     """The new object, with the parts of the old one wherever they are the same to the letter, and copies of the others: who
-    sent them may go on using them."""
+    sent them may continue using them."""
     if type(new) is not dict:
-        # What was read from text with duplicate fields has to be looked at as it was written.
+        # What was read from text with duplicate fields has to be checked as it was written.
         return new
     shared = {}
     for name, value in new.items():

@@ -41,7 +41,7 @@ class _Restarts:
 
 
 class _State:
-    """What is worked out about a pod while its containers are looked at."""
+    """What is computed about a pod while its containers are checked."""
 
     def __init__(self, pod: Object) -> None:
         self.pod = pod

@@ -107,7 +107,7 @@ class Rows:
 
     def _keep(self, key: tuple[str, str], row: _Row) -> None:
         """Keep a row if there is room. What is kept stays: rows that are driven out by a long list would all be missing when
-        the same list is asked for again. After as many that found no room, everything begins anew."""
+        the same list is asked for again. After as many that found no room, everything begins again."""
         rows = self._rows
         if len(rows) >= self._rows_max and key not in rows:
             self._without_room += 1

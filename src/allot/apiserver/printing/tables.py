@@ -166,7 +166,7 @@ def table(
 
 
 def unstored_table(answer: Object, api_version: str, include_object: str, now: str) -> Object | None:
-    """A Table of an object, or of a list of them, that is made when it is asked for; None if it is not shown as one."""
+    """A Table of an object, or of a list of them, that is made on demand; None if it is not shown as one."""
     kind = str(answer.get("kind")).removesuffix("List")
     if kind not in _UNSTORED:
         return None

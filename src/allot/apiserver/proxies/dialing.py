@@ -34,7 +34,7 @@ _KUBELET_CLIENT_FILE = "apiserver-kubelet-client"
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes.
 
-    kubelet: who is asked with the server's certificate; everybody else without. prefix: the path that leads there through the
+    kubelet: who is asked with the server's certificate; everyone else without. prefix: the path that leads there through the
     server, for proxied requests.
     """
 
@@ -73,7 +73,7 @@ class Dialler:
         self._kubelets_on_loopback = kubelets_on_loopback
         self._authority = kubelet_authority
         self._own = set(own)
-        # The way to pods whose addresses only exist in a network of their own.
+        # The way to pods whose addresses only exist in their own network.
         self.pod_network: PodNetwork | None = None
         self._kubelet_context: tuple[KeyPair, ssl.SSLContext] | None = None
         self._plain_context = _unverified()
@@ -85,7 +85,7 @@ class Dialler:
         self._own.add((host, port))
 
     async def connect(self, to: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection; 400 for an address that is not allowed, 503 if nobody answers."""
+        """A connection; 400 for an address that is not allowed, 503 without an answer."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 if self.pod_network is not None and not to.kubelet and is_of_pod(to.host):
@@ -157,7 +157,7 @@ class Dialler:
         return False
 
     def _context_for_kubelets(self) -> ssl.SSLContext:
-        """TLS with the server's own client certificate, which is made anew before it ends."""
+        """TLS with the server's own client certificate, which is recreated before it ends."""
         pair = self._certificates.client(_KUBELET_CLIENT_FILE, KUBELET_CLIENT)
         if self._kubelet_context is None or self._kubelet_context[0] != pair:
             context = _unverified() if self._authority is None else _verified(self._authority)

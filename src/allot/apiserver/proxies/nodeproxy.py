@@ -32,14 +32,14 @@ _LOG_OPTIONS = (
 )
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _PORT_MAX = 65535
-# Of a service, that are looked at for one request.
+# Of a service, that are checked for one request.
 _ENDPOINTS_MAX = 1000
 _SCHEMES = ("", "http", "https")
 _TRUE = ("", "1", "true", "True", "TRUE", "t")
 
 
 async def upstream(context: ServerContext, found: Target, path: str, query: Query) -> Upstream | None:
-    """Whom to ask; None if there is nobody yet and the answer is empty (logs of a pod without node)."""
+    """The target; None if there is none yet and the answer is empty (logs of a pod without node)."""
     if found.subresource == "proxy":
         return await _proxied(context, found, path, query)
     pod = await _read(context, found.resource, found.namespace, found.name)
@@ -132,7 +132,7 @@ async def _proxied(context: ServerContext, found: Target, path: str, query: Quer
     tls, kubelet = scheme == "https", False
     if found.resource == "nodes":
         host, number = await _kubelet(context, name)
-        # Other ports of a node are asked as anybody would ask.
+        # Other ports of a node are contacted without credentials.
         if not port or port == str(number):
             tls = kubelet = True
         else:
@@ -182,7 +182,7 @@ def _first_port(pod: Object) -> int:
 
 
 async def _endpoint(context: ServerContext, namespace: str, name: str, port: str) -> tuple[str, int]:
-    """A ready endpoint of a service that really is a pod of the same namespace. Others may be written by anybody who may write
+    """A ready endpoint of a service that really is a pod of the same namespace. Others may be written by any user who may write
     slices, and are not asked in the server's name."""
     service = await _read(context, "services", namespace, name)
     if port.isascii() and port.isdigit():

@@ -66,7 +66,7 @@ _GZIP_LEVEL = 1
 _PING_EVERY_S = 30.0
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
-# Only counted: nobody hears it.
+# Only counted: the client is gone.
 _CLIENT_LEFT = 499
 _BODILESS = ("GET", "HEAD")
 _COUNTED_VERBS = frozenset(
@@ -150,7 +150,7 @@ class _Exchange:
         self._format = Format()
         self._pretty = False
         self._target: Target | None = None
-        # Who asks for what, and who did before impersonation.
+        # The request's attributes, and the user before impersonation.
         self._asked: ApiRequest | PathRequest | None = None
         self._sender: User | None = None
         self._received = self._clock.now_micro() if http._audit is not None else ""
@@ -305,12 +305,12 @@ class _Exchange:
         subresource = served.resource.subresources.get(found.subresource) if served is not None else None
         if served is None or subresource is None:
             raise path_not_found()
-        # Whoever is behind a proxy is asked what it takes, which is no verb of the API.
+        # OPTIONS goes to the target of a proxy; it is not a verb of the API.
         asks = found.subresource == "proxy" and found.verb == "options"
         if found.verb not in subresource.verbs and not asks:
             raise method_not_allowed()
         if found.subresource in _UPGRADING:
-            # Browsers can open a WebSocket with GET alone, but whoever may only read may not run commands.
+            # Browsers can open a WebSocket with GET alone, but read permission does not allow running commands.
             self._http._access.authorizer.check(msgspec.structs.replace(request.attributes(), verb="create"))
         found, query = await admit_connection(context, served, request, found, head.path, parse_query(head.query))
         to = await upstream(context, found, head.path, query)

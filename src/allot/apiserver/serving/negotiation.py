@@ -106,7 +106,7 @@ def not_acceptable(header: str) -> StatusError:
 
 
 def wants_pretty(query_value: str | None, user_agent: str) -> bool:
-    """Whether the answer is for people's eyes: asked for, or a client that shows answers as they are."""
+    """Whether the answer is for display's eyes: asked for, or a client that shows answers as they are."""
     if query_value is not None:
         return query_value.lower() not in ("false", "0")
     return user_agent.startswith(_PRETTY_AGENTS)

@@ -19,7 +19,7 @@ from allot.process.shares import Shares
 
 
 class SeatLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of everything. 0: as much as anybody wants, as for kube-apiserver's flags of the same names."""
+    """The limits. 0: unlimited, as for kube-apiserver's flags of the same names."""
 
     max_requests_inflight: int = 400
     max_mutating_requests_inflight: int = 200

@@ -65,7 +65,7 @@ class Stage:
             await self._step(demo, step)
 
     async def refuse_if_in_use(self, demo: Demo) -> None:
-        """On somebody's cluster: existing objects of the namespace must not be mixed up with those of the demonstration."""
+        """On someone's cluster: existing objects of the namespace must not be mixed up with those of the demonstration."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
         await self._refuse(f"namespace {demo.namespace}", namespaces, demo.namespace)
         for kind, name, resource in await self._cluster_wide(demo):

@@ -36,7 +36,7 @@ def parse_address(text: object) -> Address | None:
 
 def refusal(address: Address) -> str:
     """Why an address is not dialled; empty if it may be. Upstream's rule is Go's IsGlobalUnicast; that addresses of IPv4
-    inside of others are looked at too is ours."""
+    inside of others are checked too is ours."""
     for each in (address, *_embedded(address)):
         if kind := _kind(each):
             return f"{address} is {kind} address" if each == address else f"{address} leads to {each}, {kind} address"

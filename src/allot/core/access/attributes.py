@@ -71,7 +71,7 @@ NO_OPINION = Decision(False)
 
 
 def node_name(user: User) -> str | None:
-    """The node that the user is; empty for a member of system:nodes without a name, None for everybody else."""
+    """The node that the user is; empty for a member of system:nodes without a name, None for everyone else."""
     if NODES_GROUP not in user.groups or not user.name.startswith(NODE_USER_PREFIX):
         return None
     return user.name[len(NODE_USER_PREFIX) :]

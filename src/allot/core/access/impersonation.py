@@ -52,7 +52,7 @@ class ImpersonationRefused(Exception):
 
 
 def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """Who is to be impersonated, exactly as the headers say; None if nobody is."""
+    """Who is to be impersonated, exactly as the headers say; None if no one is."""
     name, uid = "", ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -61,7 +61,7 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
         if not key.startswith(_PREFIX):
             continue
         if not _is_text(header) or not _is_text(value):
-            # Such a name could not be told to anybody, neither in an answer nor in the audit log.
+            # Such a name could not be told to anyone, neither in an answer nor in the audit log.
             raise BadImpersonation(f"header {quote(header)} is not UTF-8")
         if key == "impersonate-user":
             name = name or value
@@ -96,7 +96,7 @@ def _go_text(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
 
 
 class Impersonated(NamedTuple):
-    """The user to go on as. constraint: the verb that allowed it, empty for the old one (for the audit log)."""
+    """The user to continue as. constraint: the verb that allowed it, empty for the old one (for the audit log)."""
 
     user: User
     constraint: str

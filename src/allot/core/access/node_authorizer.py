@@ -50,7 +50,7 @@ class NodeAuthorizer:
         return node_name(user) is not None
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether a node may do it; no opinion about anybody else."""
+        """Whether a node may do it; no opinion about anyone else."""
         node = node_name(attributes.user)
         if node is None:
             return NO_OPINION

@@ -68,7 +68,7 @@ def read_pod(encoded: bytes) -> Object:
 
 
 class NodeGraph:
-    """Edges from objects towards nodes, kept with the object that they come from so that they can be taken back."""
+    """Edges from objects towards nodes, kept with the object that they come from so that they can be reverted."""
 
     def __init__(self) -> None:
         # Object that was fed -> its edges; the same edge can come from several objects.

@@ -24,7 +24,7 @@ from allot.core.validation.fields import quote
 GROUP = "rbac.authorization.k8s.io"
 RESOURCES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 
-# Kept answers; whoever asks too many different questions makes the server forget, not grow.
+# Cached answers; too many different questions clear the cache instead of growing it.
 ANSWERS_MAX = 50_000
 GRANTS_MAX = 10_000
 # Reviews may ask about users with names and groups of megabytes: such are answered and not kept.
@@ -39,7 +39,7 @@ class Subject(msgspec.Struct, frozen=True):
     namespace: str = ""
 
     def key(self, binding_namespace: str) -> tuple[str, str] | None:
-        """What a user is compared with: kind User or Group, and a name; None if it can match nobody."""
+        """What a user is compared with: kind User or Group, and a name; None if it can match no one."""
         if self.kind in ("User", "Group"):
             return self.kind, self.name
         namespace = self.namespace or binding_namespace

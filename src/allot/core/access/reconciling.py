@@ -21,7 +21,7 @@ def is_protected(existing: Object) -> bool:
 
 
 def reconciled(existing: Object, expected: Object) -> Object | None:
-    """The object as it should be; the existing one itself if nothing is missing, None if it has to be made anew: what a
+    """The object as it should be; the existing one itself if nothing is missing, None if it has to be recreated: what a
     binding refers to cannot be changed."""
     if expected.get("roleRef") != existing.get("roleRef"):
         return None
@@ -59,7 +59,7 @@ def _missing_rules(owned: tuple[Rule, ...], wanted: tuple[Rule, ...]) -> tuple[R
     try:
         return missing(owned, wanted)
     except TooManyPermissions:
-        # Somebody gave the role more rules than can be compared: those that are not there word for word are added.
+        # Someone gave the role more rules than can be compared: those that do not exist word for word are added.
         known = frozenset(owned)
         return tuple(rule for rule in wanted if rule not in known)
 

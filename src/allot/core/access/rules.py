@@ -100,7 +100,7 @@ def rules_of(role: Mapping[str, Any]) -> tuple[Rule, ...]:
     )
 
 
-# --- covering: may somebody with these rules hand out those? ---
+# --- covering: may someone with these rules hand out those? ---
 
 
 def missing(owned: Sequence[Rule], wanted: Iterable[Rule]) -> tuple[Rule, ...]:

@@ -184,7 +184,7 @@ class WhatIfCluster:
             journal.append((key, known))
             self._delete(key)
 
-    # --- a cluster that goes on ---
+    # --- a cluster that continues ---
 
     def follow(self, before: APIStruct | None, after: APIStruct | None) -> None:
         """The cluster itself has changed: this is not reverted. Outgrown if it needs another machine."""

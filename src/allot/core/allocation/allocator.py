@@ -74,7 +74,7 @@ def allocate(
     """Find devices for all claims (which are not allocated yet) from one node.
 
     Reads the inventory and leaves it as it is: to make the allocation count, `inventory.hold` it. Raises AllocationError where
-    upstream ends the attempt. with_reasons: work out why not (costs nothing if the claims fit). plans: those of the
+    upstream ends the attempt. with_reasons: compute why not (costs nothing if the claims fit). plans: those of the
     claims, if they are known.
     """
     view = inventory.view(node)
@@ -157,7 +157,7 @@ def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[C
         for value in values.values:
             counts[value] = counts.get(value, 0) + 1
     # Only values that enough devices have can be what all have in common. A device that is passed over has none of those
-    # that are left, so that going on is as good as starting again for the next request.
+    # that are left, so that continuing is as good as starting again for the next request.
     common = frozenset([value for value, count in counts.items() if count >= needed])
     if not common:
         return None
@@ -297,7 +297,7 @@ def place(
 ) -> tuple[Node, Allocated] | None:
     """The first node on which the claims fit, with their allocation; None if there is none.
 
-    Only nodes that may have enough free devices are looked at, the fullest first.
+    Only nodes that may have enough free devices are checked, the fullest first.
     """
     for name in inventory.nodes_worth_trying(claims):
         node = nodes.get(name)

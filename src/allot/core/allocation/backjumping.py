@@ -37,7 +37,7 @@ class ConflictSets:
             self._constraints[claim, index] = self._constraints.get((claim, index), 0) | bit
 
     def gave_back(self, depth: int, entry: DeviceEntry, leaf: Leaf, claim: int) -> None:
-        """The decision was taken back."""
+        """The decision was reverted."""
         keep = ~(1 << depth)
         if entry.id in self._devices:
             self._devices[entry.id] &= keep

@@ -132,7 +132,7 @@ def _may_hold(claim: int, index: int, covered: list[_Demand], draft: Draft, limi
         for look, (entry, _) in demand.devices.items():
             found = draft.reader.read(entry, attribute, demand.leaf)
             if found is not None and found.opaque:
-                return True  # follows rules of its own; leave it to the search
+                return True  # follows its own rules; leave it to the search
             values[look] = found.values if found is not None else frozenset()
     state = draft.states[claim][index]
     if isinstance(state, MatchState):

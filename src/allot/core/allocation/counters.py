@@ -12,7 +12,7 @@ from allot.core.allocation.accounting import CounterKey, consumed_counters, publ
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.model.resource_v1 import CounterSet
 
-# Groups that all devices on a counter set have in common so far: None is nobody yet, the empty set is "only devices
+# Groups that all devices on a counter set have in common so far: None is no one yet, the empty set is "only devices
 # without groups", anything else the running intersection.
 Groups = frozenset[str] | None
 
@@ -100,7 +100,7 @@ class PoolCounters:
 
 
 def consumption(entry: DeviceEntry) -> dict[CounterKey, int]:
-    """What a device takes from each counter. Not to be changed: it is worked out once."""
+    """What a device takes from each counter. Not to be changed: it is computed once."""
     if entry.drawn is None:
         entry.drawn = consumed_counters(entry.device)
     return entry.drawn

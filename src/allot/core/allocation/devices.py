@@ -72,7 +72,7 @@ class DeviceState:
 
     @property
     def allocated(self) -> bool:
-        """Held by anybody, in whole or in part."""
+        """Held by anyone, in whole or in part."""
         return bool(self.claims or self.shares)
 
 
@@ -176,7 +176,7 @@ def view_of(driver: str, device: api.Device) -> DeviceView:
     return found
 
 
-# Only to tell devices apart, so any faithful text will do for quantities.
+# Only to tell devices apart, so any faithful text is fine for quantities.
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 _views: Memo[tuple[str, bool, bytes], DeviceView] = Memo(4096)
 

@@ -55,7 +55,7 @@ class Draft:
         self.reader = AttributeReader(features)
 
     def in_use(self, entry: DeviceEntry, leaf: Leaf, claim: int) -> bool:
-        """Whether the device is out of the question for the leaf, before anything else is looked at."""
+        """Whether the device is out of the question for the leaf, before anything else is checked."""
         users = self.used.get(entry.id)
         if leaf.admin_access:
             return users is not None and claim in users
@@ -127,7 +127,7 @@ class Draft:
         return False
 
     def undo(self, taken: Taken) -> None:
-        """Take back the latest choice."""
+        """Revert the latest choice."""
         self.choices[taken.claim].pop()
         if taken.share is not None:
             (before,) = taken.share

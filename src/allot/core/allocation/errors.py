@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AllocationError(Exception):
-    """The attempt cannot go on: the claim, a class or a pool is broken. The message is upstream's.
+    """The attempt cannot continue: the claim, a class or a pool is broken. The message is upstream's.
 
     per_node: only this node is affected, others may still be tried.
     """

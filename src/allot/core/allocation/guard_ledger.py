@@ -4,7 +4,7 @@ A webhook is called before a write and never learns its result; a watch shows la
 admitted counts as held. A write is based on a version of its claim, and the server stores it only if the claim still has that
 version. So the first newer version that is seen, whatever it says, ends all writes that were based on an older one.
 
-A write that never shows up is held until it cannot be stored any more, and then for as long as nobody has looked: time alone
+A write that never shows up is held until it cannot be stored any more, and then for as long as no one has looked: time alone
 proves nothing while the watch is late. What is given back counts as held until that is stored.
 """
 
@@ -87,7 +87,7 @@ class GuardLedger:
     # --- having looked ---
 
     def overdue(self, now: float) -> list[ClaimID]:
-        """Claims with writes that can no longer be stored: somebody has to look what became of them."""
+        """Claims with writes that can no longer be stored: someone has to look what became of them."""
         return [claim for claim in self._waiting if self._is_overdue(self._claims[claim].admitted[0], now)]
 
     def looked(self, claim: ClaimID, asked_at: float, version: int, held: tuple[Held, ...]) -> None:

@@ -116,7 +116,7 @@ class Holdings:
         return set(self._pool_of_slice)
 
     def put_slice(self, name: str, spec: Object) -> None:
-        """A slice as it is stored."""
+        """A slice as stored."""
         id_ = (spec.get("driver", ""), (spec.get("pool") or {}).get("name", ""))
         before = self._pool_of_slice.get(name)
         if before is not None and before != id_:
@@ -300,7 +300,7 @@ class _Pool:
         return self._consumption
 
     def consumption(self, device: str) -> Mapping[CounterKey, int]:
-        """What a device takes while somebody holds it."""
+        """What a device takes while someone holds it."""
         if not self._merged:
             self._merge()
         return self._consumption.get(device, {})
@@ -312,7 +312,7 @@ class _Pool:
         return self._capacity.get(device)
 
     def taken(self, held: Iterable[str]) -> Mapping[CounterKey, int]:
-        """What is taken of each counter. held: the devices that are, looked at only after slices have changed."""
+        """What is taken of each counter. held: the held devices, checked only after slices have changed."""
         if self._taken is None:
             self._taken = {}
             for device in held:

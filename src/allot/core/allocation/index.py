@@ -71,7 +71,7 @@ class AvailabilityIndex:
         self.reader = reader
         # Free devices that are not bound to one node.
         self.shared = 0
-        # The most that anybody needed so far: a change beyond that makes no difference, unless somebody looks at the
+        # The most that anyone needed so far: a change beyond that makes no difference, unless someone looks at the
         # devices themselves.
         self.most_needed = 0
         self.is_watched = False
@@ -85,7 +85,7 @@ class AvailabilityIndex:
         # a plain dict: it steps over everything that was deleted before.
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
-        # By node: devices that end the attempt when they are looked at.
+        # By node: devices that end the attempt when they are checked.
         self._failing: dict[str | None, set[DeviceEntry]] = {}
 
     @property
@@ -235,11 +235,11 @@ class AvailabilityIndex:
         return bool(self._failing)
 
     def size(self, needed: int) -> int:
-        """How many nodes have that many devices of their own."""
+        """How many nodes have that many their own devices."""
         return sum(len(nodes) for count, nodes in self._by_count.items() if count >= needed)
 
     def nodes(self, needed: int) -> Iterator[str]:
-        """Nodes with at least so many free devices of their own, those with the fewest first.
+        """Nodes with at least so many free their own devices, those with the fewest first.
 
         Nothing may be allocated or released before the last one has been taken.
         """

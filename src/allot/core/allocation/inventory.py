@@ -32,7 +32,7 @@ PLANS_MAX = 8192
 
 DEFAULT_FEATURES = Features.from_gates(DEFAULT_GATES)
 
-# Only to tell specs apart, so any faithful text will do for quantities and raw JSON.
+# Only to tell specs apart, so any faithful text is fine for quantities and raw JSON.
 _SPEC_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -241,7 +241,7 @@ class Inventory:
     # --- claims ---
 
     def put_claim(self, claim: api.ResourceClaim) -> None:
-        """A claim as it is stored: what it holds is what its status says."""
+        """A claim as stored: what it holds is what its status says."""
         if claim.status.allocation is not None:
             self.ledger.hold(claim_id(claim), claim.status.allocation)
         else:
@@ -358,7 +358,7 @@ class Inventory:
         return False
 
     def nodes(self) -> tuple[str, ...]:
-        """Nodes that have slices of their own, sorted."""
+        """Nodes that have their own slices, sorted."""
         return tuple(sorted(self._local))
 
     def _forget_plans(self) -> None:
@@ -369,7 +369,7 @@ class Inventory:
     def nodes_worth_trying(self, claims: Sequence[api.ResourceClaim]) -> Iterator[str]:
         """Nodes that may have enough free devices for the claims; all others cannot.
 
-        Only nodes that have slices of their own are named. Fullest first, so that free nodes stay free. Nothing may
+        Only nodes that have their own slices are named. Fullest first, so that free nodes stay free. Nothing may
         be changed before the last name has been taken.
         """
         lists = self.needs([self.plan(claim.spec) for claim in claims])

@@ -1,6 +1,6 @@
 """Which claim holds which device. Everything that changes who holds what lives in this file.
 
-The ledger is fed with claims as they are stored; a claim replaces what it held before. It never refuses: what the API says
+The ledger is fed with claims as stored; a claim replaces what it held before. It never refuses: what the API says
 is true, even if two claims say that they hold the same device.
 """
 
@@ -61,7 +61,7 @@ class Ledger:
         held = []
         for result in allocation.devices.results:
             if result.admin_access:
-                continue  # admin access takes nothing away from anybody
+                continue  # admin access takes nothing away from anyone
             held.append(self._take(claim, result))
         self._held[claim] = (allocation, tuple(held))
 

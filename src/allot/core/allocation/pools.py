@@ -64,7 +64,7 @@ class SliceEntry:
         return self._is_simple
 
     def judge(self, signature: Signature) -> list[Verdict] | None:
-        """Verdicts on the devices of this slice, worked out on first use."""
+        """Verdicts on the devices of this slice, computed on first use."""
         try:
             return self.verdicts[signature.number]
         except KeyError:
@@ -118,7 +118,7 @@ class AllDevices(NamedTuple):
     """What an "All" request means on a node."""
 
     devices: tuple[DeviceEntry, ...]
-    # Those that can never be had, because of a taint or a missing feature.
+    # Devices that are never available, because of a taint or a missing feature.
     blocked: tuple[DeviceEntry, ...]
     # Why it cannot be known what is meant: the first pool that is not in order, or the first device with a selector failure.
     problem: PoolView | SelectorFailure | None

@@ -137,7 +137,7 @@ class Rejections:
 class Survey:
     """What stands between requests of one signature and each device that the node can see.
 
-    rejections: of the signature, for whoever asks about many nodes.
+    rejections: of the signature, cached for many nodes.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Survey:
                 self.in_the_way.append(DeviceReason(device=str(entry.id), obstacle=obstacle, text=text))
 
     def _ever(self, entry: DeviceEntry) -> DeviceReason | None:
-        """What keeps the signature from a device, whoever holds it."""
+        """What keeps the signature from a device, regardless of its holder."""
         return self._selector(entry) or self._node(entry) or self._capacity_ever(entry) or self._taint(entry)
 
     def _now(self, entry: DeviceEntry, pool: PoolView) -> DeviceReason | None:

@@ -1,13 +1,13 @@
 """The search: depth first over claims, requests, alternatives and devices, in upstream's order; the first solution wins.
 
 What keeps it from running away, without changing which solution is first:
-- As long as nothing had to be taken back, it is a straight walk.
+- As long as nothing had to be reverted, it is a straight walk.
 - After that, devices that look the same to all requests are one choice: where one of them failed, its equals are skipped.
 - A situation that failed once (same place in the search, same devices taken up to equality) is not explored again.
 - Before a request is explored, `bounds` may prove that the rest cannot be met; before the next device of a request, that
   counters cannot carry the devices that are still missing.
 - A failure knows the earlier decisions it conflicts with and jumps back to the latest of them (`ConflictSets`).
-- The number of steps is bounded; running out of them is an answer of its own (`OutOfSteps`).
+- The number of steps is bounded; running out of them is a separate answer (`OutOfSteps`).
 An error that upstream would meet must not be skipped: nothing is skipped past a request that can end in one.
 """
 
@@ -54,7 +54,7 @@ class _Frame:
         # Symmetry classes that failed here, and the earlier decisions they conflict with.
         self.failed: set[object] | None = None
         self.conflicts = 0
-        # The situation in which the request was entered, to be remembered if nothing works out.
+        # The situation in which the request was entered, to be remembered if nothing computes.
         self.key = key
 
 
@@ -390,7 +390,7 @@ class Search:
         for depth, frame in enumerate(self._frames):
             if frame.taken is not None and frame.leaf is not None:
                 self._conflicts.took(depth, next(in_order).entry, frame.leaf, frame.claim)
-        # The failure came before anybody was watching: it could be due to all of it.
+        # The failure came before anyone was watching: it could be due to all of it.
         self._culprits = (1 << len(self._frames)) - 1
         return False
 

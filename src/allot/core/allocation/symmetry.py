@@ -2,7 +2,7 @@
 
 Two devices are symmetric if swapping them in any solution gives a solution again: the same requests may use them, they have the same
 values for all constraints in play, draw on the same counters by the same amounts, and have the same capacity left.
-Names, and attributes that nobody asks about, do not matter.
+Names, and attributes that no one asks about, do not matter.
 """
 
 from __future__ import annotations

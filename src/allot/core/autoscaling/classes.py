@@ -19,7 +19,7 @@ from allot.core.model.core_v1 import Node
 from allot.core.quantity import Quantity
 
 _GIB = 2**30
-# Of a class; more than that nobody reads.
+# Of a class; more than that no one reads.
 _PROBLEMS_MAX = 20
 # What GKE takes if a priority describes no machine.
 DEFAULT_FAMILY = "e2"
@@ -72,7 +72,7 @@ def matches(priority: Priority, pool: str, node: Node, zones: Sequence[str] = ()
 
 
 def _is_type(type_: str, wanted: str) -> bool:
-    """A machine with GPUs that can be had with other numbers of them has these in its name here: n1-standard-8-t4x2."""
+    """A machine that is available with different numbers of GPUs has these in its name here: n1-standard-8-t4x2."""
     return type_ == wanted or type_.startswith(f"{wanted}-")
 
 
@@ -94,7 +94,7 @@ def _accelerated(wanted: Accelerator | None, labels: Mapping[str, str], key: str
 
 
 def described(priority: Priority) -> str:
-    """A priority for people: the pools that it names, or what it says of machines."""
+    """A priority for display: the pools that it names, or what it says of machines."""
     if priority.nodepools:
         return ", ".join(priority.nodepools)
     parts = []
@@ -120,7 +120,7 @@ def priority_text(index: int, priority: Priority) -> str:
 
 
 def ranks(priorities: Sequence[Priority]) -> tuple[int, ...]:
-    """Of each priority: 0 for the most welcome. Scores come before the order in the list, which tells apart those that have none."""
+    """Of each priority: 0 for the most welcome. Scores come before the order in the list, which distinguishes those that have none."""
     keys = [
         (0, -each.priority_score) if each.priority_score is not None else (1, index)
         for index, each in enumerate(priorities)

@@ -25,7 +25,7 @@ class Amounts(msgspec.Struct, frozen=True):
     devices: int | None = 0
 
     def exceeds(self, there: Amounts) -> bool:
-        """Whether these cannot be had from those."""
+        """Whether those cannot provide these."""
         return (
             self.cpu > there.cpu
             or self.memory > there.memory
@@ -34,7 +34,7 @@ class Amounts(msgspec.Struct, frozen=True):
         )
 
     def share_of(self, there: Amounts) -> Fraction:
-        """The largest part of any of these that is asked for; more than one if it is not there."""
+        """The largest part of any of these that is asked for; more than one if it does not exist."""
         parts = [
             _part(self.cpu, there.cpu),
             _part(self.memory, there.memory),

@@ -1,7 +1,7 @@
 """Tries every promising set of nodes: exact, for few pods and few pools.
 
-A set is judged by what the scheduler would do with it, not by how well somebody could pack it: each unit in the order of
-importance, on the cluster with the nodes of the set. A set with a node that nobody would use is none.
+A set is judged by what the scheduler would do with it, not by how well someone could pack it: each unit in the order of
+importance, on the cluster with the nodes of the set. A set with a node that no one would use is none.
 """
 
 from __future__ import annotations

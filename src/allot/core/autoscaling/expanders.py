@@ -54,7 +54,7 @@ class Expander:
         return (self.cost(option.counts),)
 
     def _waste(self, option: Option) -> Key:
-        """The mean part of new nodes that nobody uses."""
+        """The mean part of new nodes that no one uses."""
         used = option.used
         return (1 - sum(used, Fraction(0)) / len(used),) if used else (Fraction(0),)
 

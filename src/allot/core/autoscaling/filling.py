@@ -1,7 +1,7 @@
 """Fills new nodes one by one, for more pods and pools than can be tried exhaustively.
 
 The most important unit that has no place leads: nodes of the pools that it could have are filled with it and with what else fits, and
-the one that gives most for its price (or that the expander likes best) is taken. Pods that are alike fill the next nodes in the
+the one that gives most for its price (or that the expander likes best) is taken. Pods that are equal fill the next nodes in the
 same way, so that a thousand pods cost little more than their kinds. Whether something fits is always asked of the machine; sums
 only say what need not be asked.
 """
@@ -71,7 +71,7 @@ class Filling:
             else:
                 self._help_gang(index, waiting)
 
-    # --- a lone pod leads ---
+    # --- a single pod leads ---
 
     def _help_pod(self, index: int, waiting: dict[int, Unit]) -> None:
         best: tuple[Any, Pool, list[int]] | None = None
@@ -135,7 +135,7 @@ class Filling:
             self._trying.supposing.undo(mark)
 
     def _stuff(self, pool: Pool, node: NewNode, lead: int, waiting: dict[int, Unit]) -> list[int]:
-        """Who else fits onto a node, the more important first; those that are alike are asked about until one does not fit."""
+        """Who else fits onto a node, the more important first; those that are equal are asked about until one does not fit."""
         left = self._supplies[pool.name].less(self._demand(lead, waiting[lead]))
         full: set[Hashable] = set()
         found: list[int] = []
@@ -203,7 +203,7 @@ class Filling:
                 del waiting[each]
 
     def _give_up(self, index: int, waiting: dict[int, Unit]) -> None:
-        """No pool has a node for a pod, so none has one for those that are alike."""
+        """No pool has a node for a pod, so none has one for those that are equal."""
         shape = self._trying.shape(waiting[index])
         alike = [each for each, unit in waiting.items() if shape is not None and self._trying.shape(unit) == shape]
         for each in alike or [index]:

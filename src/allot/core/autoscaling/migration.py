@@ -84,7 +84,7 @@ class _Migrating:
         if isinstance(found, str):
             return None
         info, pods = found
-        # One that nobody uses goes by itself.
+        # One that no one uses goes by itself.
         if not pods or self._planner.objection(pods):
             return None
         own = self._pools[candidate.pool]

@@ -39,7 +39,7 @@ def parse_price(text: str) -> int:
 
 
 def price_text(price: int | Fraction) -> str:
-    """An amount for people: 5.07."""
+    """An amount for display: 5.07."""
     whole, millionths = divmod(int(price), MILLION)
     text = f"{whole}.{millionths:06d}".rstrip("0")
     places = len(text) - text.index(".") - 1
@@ -48,7 +48,7 @@ def price_text(price: int | Fraction) -> str:
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What a pool is to its ComputeClass. rank: 0 for the most welcome priority, equal for those that are equally welcome; index: of the
-    priority, None if none fits it; text: for people."""
+    priority, None if none fits it; text: for display."""
 
     compute_class: str
     rank: int
@@ -57,8 +57,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are alike. size: those that are there and those that have been asked for; price: see `MILLION`;
-    priority: of the expander of that name, the highest is taken first; closed: why none can be had now, empty if they can; barred: why
+    """Equal nodes. size: those that are there and those that have been asked for; price: see `MILLION`;
+    priority: of the expander of that name, the highest is taken first; closed: why none are available now, empty if they are; barred: why
     its ComputeClass does not want any."""
 
     name: str
@@ -83,7 +83,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         return self.standing.rank if self.standing is not None else 0
 
     def instance_name(self, number: int) -> str:
-        """What the so-manieth new node is called while it is tried out."""
+        """What the so-manieth new node is called while it is tried."""
         return f"template-{self.name}-{number}"
 
 

@@ -40,7 +40,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that can go. moves: in the order in which its pods leave; empty if nobody has to."""
+    """A node that can go. moves: in the order in which its pods leave; empty if no one has to."""
 
     node: str
     pool: str
@@ -76,7 +76,7 @@ def plan_scale_down(
     removals_max: int = 0,
     memory: Memory | None = None,
 ) -> ScaleDown:
-    """Nodes that can go. The machine is as it was afterwards. upcoming: nodes that will be there, on which nobody counts but those who wait;
+    """Nodes that can go. The machine is as it was afterwards. upcoming: nodes that will be there, on which no one counts but those who wait;
     removals_max: no more than that at once, 0 for any number; memory: of plans for the same machine before."""
     trying = Trying(machine, seconds, memory)
     with trying.open():
@@ -92,7 +92,7 @@ def plan_scale_down(
 
 
 class Planner:
-    """Judges nodes, one after the other: what the ones before leave is taken. Whoever moves pods for another reason asks it, too
+    """Judges nodes, one after the other: what the ones before leave is taken. Also used for moving pods for another reason
     (`migration`)."""
 
     def __init__(

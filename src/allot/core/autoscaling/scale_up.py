@@ -1,7 +1,7 @@
 """Which nodes to add so that the most important pods run at the lowest cost; and what each waiting pod can expect.
 
 What runs is decided first, in the order of importance, and what it costs after that. First all units are placed on what there is and what is
-coming, as the scheduler would: nobody buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in
+coming, as the scheduler would: no one buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in
 both cases the answer is a set of nodes on which the scheduler itself has placed the units, one after the other, on its own choice.
 Between what runs and what it costs come the priorities of ComputeClasses (`classes`): the rank of pools.
 """
@@ -47,7 +47,7 @@ class Upcoming(msgspec.Struct, frozen=True):
 
 class PoolReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a node of a pool would not help. reasons: as they are counted; detail: a sentence, if there is more to say; priority: of the
-    unit's ComputeClass that the pool is for, for people. A priority that has no pool has a reason, too: value and known say what it named,
+    unit's ComputeClass that the pool is for, for display. A priority that has no pool has a reason, too: value and known say what it named,
     and what it could have."""
 
     pool: str
@@ -84,7 +84,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """So many nodes of a pool, which then has `size` of `max_size`. compute_class, priority: what the pool is for, for people."""
+    """So many nodes of a pool, which then has `size` of `max_size`. compute_class, priority: what the pool is for, for display."""
 
     pool: str
     count: int
@@ -266,7 +266,7 @@ class _Planner:
     def _with_fewer(
         self, units: Sequence[Unit], new: list[NewNode], base: int
     ) -> tuple[list[NewNode], list[tuple[Placement, ...]]]:
-        """Placements by the scheduler's own choice, without nodes that nobody uses or that are not needed, as far as looking for them is
+        """Placements by the scheduler's own choice, without nodes that no one uses or that are not needed, as far as looking for them is
         worth it. They are in force afterwards."""
         found = self._freely(units, new, base)
         used = {placement.node for each in found for placement in each}
@@ -316,7 +316,7 @@ class _Planner:
         return lower_bound(found, self._by_name, self._supplies)
 
     def _rank_of(self, placements: Sequence[Placement]) -> int:
-        """Of the pool that a lone pod got a node of."""
+        """Of the pool that a single pod got a node of."""
         pool = self._pool_of.get(placements[0].node)
         return self._by_name[pool].rank if pool is not None else 0
 

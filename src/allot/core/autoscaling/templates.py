@@ -11,7 +11,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import HOSTNAME
 
-# Taints that a node has only as long as something is the matter with it, or somebody wants it to go.
+# Taints that a node has only as long as something is the matter with it, or someone wants it to go.
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 _PASSING_TAINTS = (TO_BE_DELETED, DELETION_CANDIDATE)
@@ -20,8 +20,8 @@ _MADE_UP = "template:"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it would be. pods: those of daemons, bound to it; claims: theirs; source: where its devices are known from, for people; empty
-    if nobody knows which devices it has, so that none are assumed."""
+    """A node as it would be. pods: those of daemons, bound to it; claims: theirs; source: where its devices are known from, for display; empty
+    if no one knows which devices it has, so that none are assumed."""
 
     node: core_v1.Node
     slices: tuple[api.ResourceSlice, ...] = ()

@@ -18,14 +18,14 @@ _REMEMBERED_MAX = 10_000
 
 
 class NewNode(msgspec.Struct, frozen=True):
-    """A node that is tried out, and the pool that it would be of."""
+    """A node that is tried, and the pool that it would be of."""
 
     name: str
     pool: str
 
 
 def unit_name(unit: Unit) -> str:
-    """A pod's or a group's namespace/name, for people and as a key."""
+    """A pod's or a group's namespace/name, for display and as a key."""
     if unit.group is not None:
         return f"{unit.group.metadata.namespace}/{unit.group.metadata.name}"
     if unit.tree is not None:
@@ -38,7 +38,7 @@ class Memory:
     only nodes that have changed since are asked again."""
 
     def __init__(self) -> None:
-        # Positions in the logs of changes, and nodes on which others were tried out at the time.
+        # Positions in the logs of changes, and nodes on which others were tried at the time.
         self._refused: dict[Hashable, tuple[int, int, frozenset[str]]] = {}
 
     def changed_since(self, cluster: Cluster, shape: Hashable) -> Collection[str] | None:
@@ -60,12 +60,12 @@ class Memory:
 
 
 class Trying:
-    """What is tried out on a machine. seconds: since 1970, for decisions that look at the time."""
+    """What is tried on a machine. seconds: since 1970, for decisions that look at the time."""
 
     def __init__(self, machine: Machine, seconds: float, memory: Memory | None = None) -> None:
         self.machine = machine
         self._memory = memory if memory is not None else Memory()
-        # Of those that are there, before anything was tried out: shapes that had no place.
+        # Of those that are there, before anything was tried: shapes that had no place.
         self._refused_there: set[Hashable] = set()
         self._taken_there: set[str] = set()
         self.cluster = machine.cluster
@@ -113,7 +113,7 @@ class Trying:
         self.add_template(self._template(node))
 
     def slices(self, node: NewNode) -> tuple[api.ResourceSlice, ...]:
-        """The devices of a node that is tried out."""
+        """The devices of a node that is tried."""
         return self._template(node).slices
 
     def _template(self, node: NewNode) -> Template:
@@ -140,7 +140,7 @@ class Trying:
     # --- units ---
 
     def ask(self, unit: Unit, among: Collection[str] | None = None) -> Outcome:
-        """What the scheduler would do with a unit. among: the only nodes for a lone pod."""
+        """What the scheduler would do with a unit. among: the only nodes for a single pod."""
         self.questions += 1
         return self.machine.consider(unit, self.seconds, among)
 
@@ -154,7 +154,7 @@ class Trying:
         return outcome.placements
 
     def place_there(self, units: Sequence[Unit]) -> list[tuple[Placement, ...]]:
-        """Where units go on the nodes that there are. What is remembered of equal ones is not asked again."""
+        """Where units continue the nodes that there are. What is remembered of equal ones is not asked again."""
         found: list[tuple[Placement, ...]] = []
         for unit in units:
             shape = self.shape(unit)
@@ -173,7 +173,7 @@ class Trying:
         return found
 
     def place_all(self, units: Sequence[Unit], among: Collection[str] | None = None) -> list[tuple[Placement, ...]]:
-        """Where units go, one after the other. Those that are alike are not asked about once one of them has found no place."""
+        """Where units go, one after the other. Those that are equal are not asked about once one of them has found no place."""
         found: list[tuple[Placement, ...]] = []
         hopeless: set[Hashable] = set()
         for unit in units:
@@ -188,7 +188,7 @@ class Trying:
         return found
 
     def shape(self, unit: Unit) -> Hashable | None:
-        """Equal for lone pods that get the same answer of every node, whatever has been placed; None if nothing is known to be alike."""
+        """Equal for single pods that get the same answer of every node, whatever has been placed; None if nothing is known to be alike."""
         if not unit.is_lone:
             return None
         pod = unit.pods[0]

@@ -34,7 +34,7 @@ def kind_text(object_: Mapping[str, Any]) -> str:
 
 
 def converted(asked: Object, answer: Any) -> list[Object]:
-    """The objects of an answer, each in place of the one that was asked about; ConversionFailed."""
+    """The objects of an answer, each instead of the one that was asked about; ConversionFailed."""
     originals, api_version = asked["request"]["objects"], asked["request"]["desiredAPIVersion"]
     subject = f"conversion webhook for {kind_text(originals[0])}"
     found = _objects(asked, answer, subject)

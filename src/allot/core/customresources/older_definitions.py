@@ -1,6 +1,6 @@
 """CustomResourceDefinitions of apiextensions.k8s.io/v1beta1, in which kube-apiserver stores every definition, as v1.
 
-What v1 has in each version, v1beta1 may have once for all of them; kube-apiserver moves there what is the same in all versions. Nobody
+What v1 has in each version, v1beta1 may have once for all of them; kube-apiserver moves there what is the same in all versions. No one
 can send v1beta1 any more (it is not served since Kubernetes 1.22), so this is the way of reading only, and there is none back.
 """
 

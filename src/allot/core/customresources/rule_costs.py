@@ -1,4 +1,4 @@
-"""What rules of custom resources may cost at most: worked out when a definition is written, so that rules which could never
+"""What rules of custom resources may cost at most: computed when a definition is written, so that rules which could never
 be run within their budget are refused before there are objects.
 
 Sizes that a schema does not bound are bounded by the largest request: the smaller a value can be written, the more of them

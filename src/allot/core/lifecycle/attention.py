@@ -121,7 +121,7 @@ _OWN = (FOLDERS, LOAD_BALANCERS, AUTOSCALER)
 _UPSTREAM = frozenset(
     name for each in (*KINDS.values(), _NAMESPACES) for name in each.controllers if name not in _OWN
 ) | {CLAIMS}
-# What runs where somebody holds a lease of upstream's.
+# What runs where someone holds a lease of upstream's.
 _HOLDERS: Mapping[str, frozenset[str]] = {
     _MANAGER: _UPSTREAM,
     "kube-scheduler": frozenset((SCHEDULER,)),
@@ -132,7 +132,7 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
 
 _KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
 _OLD_KAI = "KAI no longer has it either"
-# Fields of other schedulers' kinds that nobody acts on, by path; `[]`: of any item. What is said of each.
+# Fields of other schedulers' kinds that no one acts on, by path; `[]`: of any item. What is said of each.
 UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
     (_KAI, "PodGroup"): {
         "spec.markUnschedulable": "pods always say why they wait",
@@ -189,7 +189,7 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
 
 
 def unread_fields(group: str, kind: str, object_: Object) -> list[str]:
-    """What is said of fields of an object that nobody acts on."""
+    """What is said of fields of an object that no one acts on."""
     return [
         f"nothing acts on {path} of this {kind}: {why}"
         for path, why in UNREAD.get((group, kind), {}).items()
@@ -263,7 +263,7 @@ def announcement(name: str, running: Iterable[str], holder: str, duration_s: int
 
 
 def announced(lease: Object, now_s: float) -> tuple[frozenset[str], int]:
-    """Who runs by what a Lease says, and for how many seconds that counts. Nobody if it is not held, or was given up long ago."""
+    """Who runs by what a Lease says, and for how many seconds that counts. No one if it is not held, or was given up long ago."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
     said = (metadata.get("annotations") or {}).get(ANNOTATION)
     names = frozenset(said.split(",")) if isinstance(said, str) and said else _HOLDERS.get(metadata.get("name", ""))

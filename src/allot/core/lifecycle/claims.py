@@ -1,9 +1,9 @@
 """Releases claims: removes the reservations of finished pods, deallocates devices, and deletes claims that are no longer needed.
 
 A claim is released when its last consumer goes, not because it has none: one that was allocated and never reserved stays
-so. A claim that was made for a pod goes with that pod, in two writes: it is deleted first, after which nobody can reserve
+so. A claim that was made for a pod goes with that pod, in two writes: it is deleted first, after which no one can reserve
 it, and vanishes with its finalizer. Kubernetes empties the status before that, which costs a third write and changes
-nothing for anybody. Works on any state that a crash between two writes leaves behind.
+nothing for anyone. Works on any state that a crash between two writes leaves behind.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _is_owner_done(claim: ResourceClaim, view: Consumers) -> bool:
 
 
 def _discard(claim: ResourceClaim) -> tuple[Action, ...]:
-    """Remove a claim that nobody will use."""
+    """Remove a claim that no one will use."""
     metadata = claim.metadata
     is_protected = FINALIZER in metadata.finalizers
     delete = Delete(
@@ -121,7 +121,7 @@ def _discard(claim: ResourceClaim) -> tuple[Action, ...]:
     )
     if metadata.deletion_timestamp is None:
         if len(metadata.finalizers) > (1 if is_protected else 0):
-            # Somebody else keeps the object for a while; the devices need not wait for that.
+            # Someone else keeps the object for a while; the devices need not wait for that.
             release = _release(claim, ()) if claim.status.reserved_for or claim.status.allocation is not None else ()
             return (*release, replace(delete, resource_version=""))
         return (delete, _unprotect(claim, follows=True)) if is_protected else (delete,)

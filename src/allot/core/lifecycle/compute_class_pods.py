@@ -34,7 +34,7 @@ SAID_BY_CLASS: Mapping[str, str] = {
 
 
 def may_have_class(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) -> bool:
-    """Whether anything could name a class for a new pod. Most pods and namespaces have nothing of the kind, and are looked at no further."""
+    """Whether anything could name a class for a new pod. Most pods and namespaces have nothing of the kind, and are checked no further."""
     spec = mapping(pod.get("spec"))
     return (
         "nodeSelector" in spec

@@ -3,7 +3,7 @@
 Taints are those that drivers publish in slices, of the newest generation of a pool, and those of DeviceTaintRules, which
 count for allocated devices that are no longer published too. Only tolerations in the allocation with the very effect
 NoExecute count here, although an empty effect is good enough for the scheduler: Kubernetes 1.37 does the same. Claims for
-extended resources are not looked at, as there (kubernetes#141290).
+extended resources are not checked, as there (kubernetes#141290).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Owners of objects, and what happens when owners are deleted: the decisions of the garbage collector.
 
 The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
-what to do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or somebody has asked the
+what to do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or someone has asked the
 server (`Verify`), never because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
 
-Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are looked at again, which
+Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are checked again, which
 needs no second kind of node.
 """
 
@@ -84,7 +84,7 @@ def tracked_metadata(resource: Resource, metadata: ObjectMeta) -> Tracked:
 
 
 class OwnerState(Enum):
-    """What somebody who asked the server knows of an owner."""
+    """What someone who asked the server knows of an owner."""
 
     ABSENT = "absent"
     PRESENT = "present"
@@ -122,7 +122,7 @@ class OrphanDependents(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """No owner is left. unblock: first make its references such that they block nobody, because they form a circle."""
+    """No owner is left. unblock: first make its references such that they block no one, because they form a circle."""
 
     target: Tracked
     propagation: str
@@ -318,7 +318,7 @@ def decide(graph: OwnerGraph, uid: str, asked: Mapping[str, OwnerState] | None =
     if target.orphans_dependents:
         return OrphanDependents(target, graph.dependents(uid))
     if target.deletes_dependents:
-        # Its dependents were told to be looked at when it began to wait, or when they appeared.
+        # Its dependents were told to be checked when it began to wait, or when they appeared.
         return None if graph.is_blocked(uid) else RemoveFinalizer(target, FOREGROUND)
     if target.is_deleting or not target.owners:
         return None

@@ -28,7 +28,7 @@ from allot.core.lifecycle.garbage import (
 )
 from allot.core.model.meta import OwnerReference
 
-# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are looked at again.
+# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are checked again.
 _UNSEEN_OWNER_S = 30.0
 
 

@@ -43,7 +43,7 @@ def unguarded(configurations: Iterable[JSON]) -> str:
 
 def exempt(webhook: JSON) -> str:
     """What of a guard's webhook lets allocations pass unasked; empty if nothing does."""
-    # One that was never given a certificate answers nobody, but lets nothing through either.
+    # One that was never given a certificate answers no one, but lets nothing through either.
     if webhook.get("failurePolicy") == "Ignore":
         return "failurePolicy is Ignore, expected Fail: allocations are stored while no guard answers"
     for field in ("namespaceSelector", "objectSelector"):

@@ -54,7 +54,7 @@ def _seconds(time: str | None) -> float | None:
 
 
 def reconcile(pod: Pod, node: Node | None, planned: bool, now_s: float, now: str) -> tuple[Action, ...]:
-    """Evict a pod, plan to, or give the plan up. planned: whether it was to be evicted the last time that it was looked at."""
+    """Evict a pod, plan to, or give the plan up. planned: whether it was to be evicted the last time that it was checked."""
     taints = no_execute(node.spec.taints) if node is not None else ()
     at = eviction_time(pod, taints, now_s) if taints and pod.metadata.deletion_timestamp is None else None
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -117,7 +117,7 @@ def needs_silencing(node: Node) -> bool:
 
 
 def silence(node: Node, health: Health, answers: Answers, now: str) -> tuple[Action, ...]:
-    """Say that nobody knows how the node is, after a look at its lease as the server has it."""
+    """Say that no one knows how the node is, after a look at its lease as the server has it."""
     question = LookUp(resource=LEASES, name=node.metadata.name, namespace=LEASE_NAMESPACE)
     if question not in answers:
         return (question,)
@@ -184,7 +184,7 @@ def removed(node: Node) -> Emit:
 
 
 def reconcile(node: Node, pods: Sequence[Pod], now: str, *, evicts: bool, halted: bool) -> tuple[Action, ...]:
-    """Taints and labels of a node, and the readiness of its pods once nobody knows how they are.
+    """Taints and labels of a node, and the readiness of its pods once no one knows how they are.
 
     evicts: it is this node's turn to be tainted such that its pods are ended. halted: no node's is, nor stays.
     """

@@ -3,7 +3,7 @@
 A driver's slices normally belong to their Node object and go with it by garbage collection. Kubernetes leaves those without
 an owner behind forever; their devices look available. Here they are deleted, but only if it is safe: the
 slice names one node, has no owner at all, and that node has not existed for so long that it cannot merely be registering
-again. A driver that is alive after all publishes its slices anew.
+again. A driver that is alive after all publishes its slices again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REASON = "NodeNotFound"
 
 
 def is_candidate(slice_: ResourceSlice) -> bool:
-    """Whether a slice is for one node only and nobody's, so that nobody would clear it away."""
+    """Whether a slice is for one node only and no one's, so that no one would clear it away."""
     metadata = slice_.metadata
     return bool(slice_.spec.node_name) and not metadata.owner_references and metadata.deletion_timestamp is None
 

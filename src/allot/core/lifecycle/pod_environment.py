@@ -60,7 +60,7 @@ def references(container: RunnableContainer) -> tuple[tuple[str, str], ...]:
 
 
 def environment(pod: RunnablePod, container: RunnableContainer, facts: PodFacts, fetched: Fetched) -> dict[str, str]:
-    """All variables, later ones replacing earlier ones; BadEnvironment says which one cannot be had."""
+    """All variables, later ones replacing earlier ones; BadEnvironment says which one is not available."""
     made = dict(facts.services)
     for source in container.env_from:
         for kind, reference in (("configmap", source.config_map_ref), ("secret", source.secret_ref)):

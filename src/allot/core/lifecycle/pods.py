@@ -17,7 +17,7 @@ from allot.core.model.pods_v1 import RunnablePod
 
 BACKOFF_FIRST_S = 10.0
 BACKOFF_MAX_S = 300.0
-# A container that has run for so long begins anew.
+# A container that has run for so long begins again.
 BACKOFF_FORGET_S = 2 * BACKOFF_MAX_S
 CREATED, RUNNING, EXITED, UNKNOWN = "Created", "Running", "Exited", "Unknown"
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
@@ -71,7 +71,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     records: Mapping[str, tuple[Record, ...]] = {}
     # Containers whose startup probe and first hook are done.
     started: frozenset[str] = frozenset()
-    # Containers that have to be started anew, and why.
+    # Containers that have to be started again, and why.
     failing: Mapping[str, str] = {}
     # How long these are given, if not as long as the pod says.
     failing_graces: Mapping[str, float] = {}
@@ -162,7 +162,7 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
         plan.look(deadline)
     if not seen.sandbox:
         if seen.running():
-            # What ran in a sandbox that is gone cannot go on.
+            # What ran in a sandbox that is gone cannot continue.
             plan.steps += [_stop(pod, each, "Pod sandbox changed") for each in seen.running()]
         else:
             plan.steps.append(MakeSandbox(attempt=seen.sandbox_attempt + 1))
@@ -272,7 +272,7 @@ def pod_title(pod: Pod) -> str:
 
 
 def restart_policy(pod: Pod, container: Container) -> str:
-    """The container's own policy, or that of the pod; init containers of a pod that goes on for ever end when they succeed."""
+    """The container's own policy, or that of the pod; init containers of a pod that continues forever end when they succeed."""
     if container.restart_policy:
         return container.restart_policy
     policy = pod.spec.restart_policy

@@ -224,7 +224,7 @@ def plan_prepare(records: Records, pod_uid: str, claims: Sequence[ClaimRecord]) 
 
 
 def with_devices(record: ClaimRecord, driver: str, devices: tuple[PreparedDevice, ...]) -> ClaimRecord:
-    """A record with what a driver answered, in place of whatever it had answered before."""
+    """A record with what a driver answered, instead of whatever it had answered before."""
     part = msgspec.structs.replace(record.drivers.get(driver, DriverRecord()), devices=devices)
     return msgspec.structs.replace(record, drivers={**record.drivers, driver: part})
 

@@ -64,7 +64,7 @@ def differs(one: ResourceRequirements, other: ResourceRequirements) -> bool:
 
 
 def must_restart(container: RunnableContainer, running: ResourceRequirements) -> bool:
-    """Whether a container has to start anew to get what is set aside for it."""
+    """Whether a container has to start again to get what is set aside for it."""
     policies = {each.resource_name: each.restart_policy for each in container.resize_policy}
     return any(
         policies.get(name) == "RestartContainer" and _changes(container.resources, running, name) for name in _RESIZABLE

@@ -84,7 +84,7 @@ Accepted = Mapping[str, tuple[ResourceSliceSpec, ResourceSliceSpec]]
 
 
 def cut(driver: str, pool: Pool) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool, in order of preference; counters in slices of their own (a slice has either), at least one
+    """The slices of a pool, in order of preference; counters in their own slices (a slice has either), at least one
     slice, so that a pool without devices is known to be empty. Generation is left 0."""
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = []
     for first in range(0, len(pool.counter_sets), SLICE_COUNTER_SETS_MAX):
@@ -281,7 +281,7 @@ def _is_as_wanted(slice_: ResourceSlice, wanted: ResourceSliceSpec, accepted: Ac
     present = slice_.spec
     if _without_times(present, wanted) == wanted:
         return True
-    # The server dropped something the last time; asking again would change nothing, but for ever.
+    # The server dropped something the last time; asking again would change nothing, but forever.
     written = accepted.get(slice_.metadata.name)
     return written is not None and written[0] == wanted and written[1] == present
 

@@ -1,8 +1,8 @@
 """Creates claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated
 claims for pods that have a node without the scheduler's help.
 
-The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: whoever
-tries twice, after a crash or with a cache that lags behind, meets his own claim instead of making a second one. It has the
+The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: a
+second attempt, after a crash or with a cache that lags behind, finds the existing claim instead of creating another. It has the
 scheduler's finalizer from the start, which saves the scheduler a write for every pod; `claims` removes it in any state.
 """
 
@@ -83,7 +83,7 @@ class _Failure(msgspec.Struct, frozen=True):
     is_final: bool = False
 
 
-# What an entry needs: nothing, a name to be recorded (with what makes the claim), a question first, or it cannot be had.
+# What an entry needs: nothing, a name to be recorded (with what makes the claim), a question first, or it is not available.
 _Step = tuple[str, tuple[Action, ...]] | LookUp | _Failure | None
 
 
@@ -132,7 +132,7 @@ def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
 
 def _may_run(pod: Pod) -> bool:
     """Whether a pod can still need claims. One that has finished must not get those again that were just released; by its
-    text, the controller of Kubernetes 1.37 would make them anew and release them again."""
+    text, the controller of Kubernetes 1.37 would recreate them and release them again."""
     return pod.metadata.deletion_timestamp is None and not is_terminal(pod)
 
 
@@ -164,7 +164,7 @@ def _generate(
         if isinstance(step, LookUp):
             questions.append(step)
         elif isinstance(step, _Failure):
-            # As Kubernetes: what was made for the entries before is found and recorded when this one can be had.
+            # As Kubernetes: what was made for the entries before is found and recorded when this one is available.
             return (*questions, *([] if questions else (*actions, *_failed(owner, entry, step))))
         elif step is not None:
             names[entry.name] = step[0]
@@ -222,7 +222,7 @@ def _shared(group: PodGroup, entry: PodResourceClaim, view: View, gates: Feature
 
 
 def _made_before(owner: Pod | PodGroup, entry: Entry, view: View) -> ResourceClaim | None:
-    """A claim that was made for an entry, but not recorded: whoever made it was interrupted."""
+    """A claim that was made for an entry, but not recorded: its creator was interrupted."""
     for claim in view.claims_made_for(owner.metadata.uid):
         if claim.metadata.namespace == owner.metadata.namespace and entry_name(claim) == entry.name:
             return claim
@@ -322,7 +322,7 @@ def _event(owner: Pod | PodGroup, entry: Entry, text: str) -> Emit:
 
 
 def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) -> list[Action]:
-    """Allocated claims of a pod that got its node from somebody else than the scheduler. Nothing is allocated here."""
+    """Allocated claims of a pod that got its node from someone else than the scheduler. Nothing is allocated here."""
     accepts_group = "DRAWorkloadResourceClaims" in gates
     writes: dict[str, Action] = {}
     for entry in pod.spec.resource_claims:
@@ -341,7 +341,7 @@ def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) 
 
 
 def _lacks_reservation(pod: Pod, claim: ResourceClaim, accepts_group: bool) -> bool:
-    """Whether a pod has a node and a claim there that it may not use yet. A claim that is being deleted takes nobody."""
+    """Whether a pod has a node and a claim there that it may not use yet. A claim that is being deleted takes no one."""
     return (
         bool(pod.spec.node_name)
         and claim.status.allocation is not None

@@ -54,7 +54,7 @@ class PodLoad(msgspec.Struct, frozen=True):
 
 
 def owner_of(pod: Object) -> str:
-    """The uid of whoever made the pod, by which pods share a load; its own if nobody did."""
+    """The uid of the pod's owner, by which pods share a load; its own if it has none."""
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return str(owner["uid"])

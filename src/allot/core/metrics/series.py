@@ -67,7 +67,7 @@ class SeriesBoard:
         self._told: dict[str, dict[tuple[str, str], list[Series]]] = {}
         self._counters: dict[str, dict[_Key, tuple[float, float]]] = {}
         self._counts: dict[str, int] = {}
-        # Made when they are asked for, until an endpoint tells something else.
+        # Made on demand, until an endpoint tells something else.
         self._indexes: dict[tuple[str, str], _Index] = {}
 
     def put(self, endpoint: str, told: Sequence[Sample], now: float) -> int:

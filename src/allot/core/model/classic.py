@@ -2,7 +2,7 @@
 
 v1alpha3 of 1.31 has fields for it that v1 does not have. Stored objects have annotations in their place, so that every version keeps them;
 `model.convert` makes one of the other. Two fields of the status follow from the rest: who allocated a claim is its controller, and
-deallocation is requested as soon as nobody uses the claim.
+deallocation is requested as soon as no one uses the claim.
 """
 
 from __future__ import annotations

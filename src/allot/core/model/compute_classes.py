@@ -116,7 +116,7 @@ class PriorityDefaults(PartialStruct, frozen=True, kw_only=True):
 
 
 class ComputeClassSpec(PartialStruct, frozen=True, kw_only=True):
-    """What is bought, the most welcome first, and what if nothing of it can be had."""
+    """What to add, best first, and what to do if nothing of it is available."""
 
     priorities: tuple[Priority, ...] = ()
     when_unsatisfiable: str = DO_NOT_SCALE_UP

@@ -192,7 +192,7 @@ class SecurityContext(PartialStruct, frozen=True, kw_only=True):
 
 
 class ContainerResizePolicy(PartialStruct, frozen=True, kw_only=True):
-    """Whether a container must start anew to get more or less of a resource."""
+    """Whether a container must start again to get more or less of a resource."""
 
     resource_name: str = ""
     restart_policy: str = "NotRequired"

@@ -16,7 +16,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 # RFC 3339 text in UTC and whole seconds, as Kubernetes prints it. Core never reads a clock, so a time is only compared
-# or copied here. The pattern lets through every such text but 29 February; what it does not let through is looked at
+# or copied here. The pattern lets through every such text but 29 February; what it does not let through is checked
 # closely, and rewritten if it is a time, by `model.codec`.
 Time = Annotated[
     str,

@@ -100,7 +100,7 @@ class LimitRange(PartialStruct, frozen=True, kw_only=True):
 
 
 class ConfigMap(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a ConfigMap has. Its values are nobody's business here."""
+    """Which keys a ConfigMap has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class ConfigMap(PartialStruct, frozen=True, kw_only=True):
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a Secret has. Its values are nobody's business here."""
+    """Which keys a Secret has. Its values are no one's business here."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
@@ -315,7 +315,7 @@ class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class APIServiceStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether anybody answers."""
+    """Whether anyone answers."""
 
     conditions: tuple[Condition, ...] = ()
 

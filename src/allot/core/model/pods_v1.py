@@ -44,7 +44,7 @@ class PodOS(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodReadinessGate(PartialStruct, frozen=True, kw_only=True):
-    """A condition that somebody else sets."""
+    """A condition that someone else sets."""
 
     condition_type: str = ""
 

@@ -27,7 +27,7 @@ class VolcanoDependsOn(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoTask(PartialStruct, frozen=True, kw_only=True):
-    """Pods that are alike."""
+    """Pods that are equal."""
 
     name: str = ""
     replicas: Int32 = 1

@@ -35,7 +35,7 @@ class Balancer:
         return self._endpoints
 
     def choose(self, client: str, now: float) -> Sequence[Endpoint]:
-        """Where a client is sent, and where to if nobody answers there."""
+        """Where a client is sent, and where to if no one answers there."""
         if not self._endpoints:
             return ()
         sent = self._clients.get(client)

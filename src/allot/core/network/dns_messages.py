@@ -35,7 +35,7 @@ class BadQuestion(Exception):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asks. name: its labels as they were sent; udp_bytes: how much they take in one packet."""
+    """What someone asks. name: its labels as they were sent; udp_bytes: how much they take in one packet."""
 
     number: int
     name: Name
@@ -133,12 +133,12 @@ def answer(
 
 
 def ask(number: int, name: Name, type_: int) -> bytes:
-    """A question of our own, to somebody who knows more."""
+    """A question of our own, to someone who knows more."""
     return _HEAD.pack(number, _RECURSION_WANTED, 1, 0, 0, 0) + encode_name(name) + _QUESTION.pack(type_, _INTERNET)
 
 
 def records_of(message: bytes) -> tuple[Record, ...]:
-    """The addresses in somebody's answer, and the names that lead to them; ValueError if it cannot be read."""
+    """The addresses in someone's answer, and the names that lead to them; ValueError if it cannot be read."""
     try:
         _, _, questions, answers, _, _ = _HEAD.unpack_from(message)
         at = _HEAD.size
@@ -161,7 +161,7 @@ def records_of(message: bytes) -> tuple[Record, ...]:
 
 
 def _read_name(message: bytes, at: int) -> tuple[Name, int]:
-    """A name that may go on elsewhere, always further in front, so that it comes to an end."""
+    """A name that may continue elsewhere, always further in front, so that it comes to an end."""
     labels: list[bytes] = []
     end, before = -1, at
     while length := message[at]:
@@ -169,7 +169,7 @@ def _read_name(message: bytes, at: int) -> tuple[Name, int]:
             end = at + 2 if end < 0 else end
             at = (length & ~_POINTER) << 8 | message[at + 1]
             if at >= before:
-                raise ValueError("a name that goes on behind itself")
+                raise ValueError("a name with a compression loop")
             before = at
             continue
         if length > _LABEL_MAX or len(labels) * 2 > _NAME_MAX:

@@ -1,6 +1,6 @@
 """Where a Service of type LoadBalancer is served on this machine: an address of its loopback, the same one each time if it is free.
 
-Each Service has an address of its own, so that two of them can have the same port. Ports that this user may not have, or that are taken, are
+Each Service has its own address, so that two of them can have the same port. Ports that this user may not have, or that are taken, are
 replaced, and the Service says by which.
 """
 
@@ -50,7 +50,7 @@ def candidates(service: JSON) -> Iterator[str]:
 
 
 def replacements(port: int) -> Iterator[int]:
-    """Ports in place of one that cannot be had; 0 is any that is free."""
+    """Ports instead of one that is not available; 0 is any that is free."""
     if port < 1024:
         yield port + _ABOVE
     yield 0

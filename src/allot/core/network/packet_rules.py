@@ -1,7 +1,7 @@
 """What the kernel of a node does with packets for Services: from Services and their EndpointSlices to chains of rules.
 
 The semantics are kube-proxy's in its nftables mode: an endpoint is chosen by chance, a client may be kept with its endpoint, a pod that
-reaches itself and whoever comes from outside is masqueraded, unless `externalTrafficPolicy: Local` asks for the client's address; addresses of
+reaches itself and traffic from outside is masqueraded, unless `externalTrafficPolicy: Local` asks for the client's address; addresses of
 load balancers are for clients of `loadBalancerSourceRanges` alone, if there are any. IPv4 only, TCP and UDP. Does not know how the kernel is told (`allot.network.nftables`).
 """
 
@@ -51,7 +51,7 @@ class Remember(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Nobody here may answer."""
+    """No one here may answer."""
 
 
 Rule = Dnat | Goto | Mark | Remember | Drop
@@ -61,7 +61,7 @@ NodePort = tuple[str, int]
 
 
 class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules. places: where Services are for pods; outside: where they are for everybody; addresses: of Services, at which nothing
+    """All rules. places: where Services are for pods; outside: where they are for everyone; addresses: of Services, at which nothing
     answers but what has a place. sets: of clients, and for how many seconds."""
 
     chains: Mapping[str, tuple[Rule, ...]] = {}
@@ -74,8 +74,8 @@ class Ruleset(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeService(msgspec.Struct, frozen=True, kw_only=True):
     """A Service as a node sees it. local: what is behind it on the node; outside: addresses of its load balancer; sources: the networks
-    whose clients may use these, None for everybody; health_port: where the node says how many endpoints it has that are ready; since: when it
-    was made, as text that sorts."""
+    whose clients may use these, None for everyone; health_port: where the node says how many endpoints it has that are ready; since: when it
+    was created, as text that sorts."""
 
     routes: ServiceRoutes
     local: ServiceRoutes
@@ -90,9 +90,9 @@ class NodeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_service(service: JSON, slices: Iterable[JSON], node: str) -> NodeService | None:
-    """A Service as a node sees it; None if it has no address of its own, or somebody else is to serve it.
+    """A Service as a node sees it; None if it has no address of its own, or someone else is to serve it.
 
-    Its `externalIPs` have no effect: whoever may write a Service could take traffic of others with them (CVE-2020-8554).
+    Its `externalIPs` have no effect: a user who may write a Service could take traffic of others with them (CVE-2020-8554).
     """
     spec, labels = service.get("spec") or {}, service["metadata"].get("labels") or {}
     slices = [_with(each, lambda one: can_answer(str((one.get("addresses") or ("",))[0]))) for each in slices]
@@ -123,7 +123,7 @@ def _is_ready(endpoint: JSON) -> bool:
 
 
 def _sources(ranges: Iterable[str]) -> tuple[str, ...] | None:
-    """The networks of IPv4 among them; None if there is no range at all. Who named others only lets nobody of IPv4 in."""
+    """The networks of IPv4 among them; None if there is no range at all. Who named others only lets no one of IPv4 in."""
     named = [each.strip() for each in ranges]
     if not named:
         return None
@@ -132,7 +132,7 @@ def _sources(ranges: Iterable[str]) -> tuple[str, ...] | None:
         try:
             network = ip_network(each, strict=False)
         except ValueError:
-            continue  # older objects may have what is no network: nobody is in it
+            continue  # older objects may have what is no network: no one is in it
         if network.version == 4:
             found.append(str(network))
     return tuple(dict.fromkeys(found))
@@ -162,7 +162,7 @@ class _Making:
 
 def packet_rules(services: Iterable[NodeService]) -> Ruleset:
     """The rules for all Services, in an order that does not depend on theirs. Servers give an address or a port once; should two Services have
-    it all the same, it is the older one's."""
+    it anyway, it is the older one's."""
     making, addresses = _Making(), []
     for service in sorted(services, key=lambda each: (each.since, each.routes.key)):
         addresses.append(service.routes.address)
@@ -203,7 +203,7 @@ def _add_port(making: _Making, service: NodeService, port: ServicePort, local: S
 
 
 def _add_outside(making: _Making, service: NodeService, place: str, port: ServicePort, local: ServicePort) -> str:
-    """The chain for those who come from outside; empty if nobody is there at all."""
+    """The chain for those who come from outside; empty if no one is there at all."""
     if not port.endpoints:
         return ""
     name, rules = f"outside/{place}", tuple[Rule, ...]()
@@ -212,7 +212,7 @@ def _add_outside(making: _Making, service: NodeService, place: str, port: Servic
     elif local.endpoints:
         rules = (Goto(_add_choice(making, "local", place, local.endpoints, service.routes.affinity_s)),)
     else:
-        # Others have endpoints: whoever balances the load finds out by the silence.
+        # Others have endpoints: the load balancer notices the missing answer.
         rules = (Drop(),)
     making.chains[name] = rules
     return name

@@ -72,7 +72,7 @@ def resolving(
     *,
     host_network: bool = False,
 ) -> Resolving:
-    """What a pod wants. own: its dnsConfig; cluster: where the cluster's names are known, none if nobody knows them."""
+    """What a pod wants. own: its dnsConfig; cluster: where the cluster's names are known, none if no one knows them."""
     found = machine
     if policy == "None":
         found = Resolving()

@@ -1,7 +1,7 @@
 """Which flows of UDP a node's kernel must forget: those to Services whose endpoint serves no more.
 
 The kernel decides once per flow where its packets go, and a client that keeps sending keeps the flow: without a connection that breaks,
-it would talk to an endpoint that is gone for ever. As kube-proxy does, flows of endpoints that still serve are left alone, whatever the
+it would talk to an endpoint that is gone forever. As kube-proxy does, flows of endpoints that still serve are left alone, whatever the
 policies of the Service say by now. Does not know how the kernel is asked (`allot.network.conntrack`).
 """
 
@@ -86,5 +86,5 @@ def _is_stale(
     if serving is not None:
         return flow.answers not in serving
     serving = at_node.get(flow.to[1])
-    # Whoever else uses that port, here or on another machine, is answered from where it sends to.
+    # Other users of that port, here or on another machine, get answers from the address that they send to.
     return serving is not None and flow.answers != flow.to and flow.answers not in serving

@@ -1,7 +1,7 @@
 """Server-side apply: a configuration is merged into the object, and its manager owns exactly the fields that it states.
 
-Fields that the manager stated before and no longer states are removed, unless somebody else owns them. Changing a field that
-somebody else owns is a conflict, unless forced. What the object looks like afterwards is told here; defaults, admission and
+Fields that the manager stated before and no longer states are removed, unless someone else owns them. Changing a field that
+someone else owns is a conflict, unless forced. What the object looks like afterwards is told here; defaults, admission and
 validation come after it.
 """
 
@@ -60,7 +60,7 @@ class Applied(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A field that somebody else owns."""
+    """A field that someone else owns."""
 
     owner: Identity
     path: tuple[str, ...]
@@ -107,7 +107,7 @@ def _conflict_text(conflicts: tuple[Conflict, ...]) -> str:
 
 
 class _Request(NamedTuple):
-    """What stays the same while an apply is worked out."""
+    """What stays the same while an apply is computed."""
 
     manager: str
     schema: Schema
@@ -187,7 +187,7 @@ def _which(object_: Object) -> str:
 
 
 def _live_entries(live: Object, request: _Request) -> Entries:
-    """The entries to begin with. An object that nobody manages yet belongs to whoever wrote it before."""
+    """The entries to begin with. An object that no one manages yet belongs to its previous writer."""
     try:
         values = managed_fields_of(live)
         entries = stored_entries(live) or (read_entries(values) if values else {})
@@ -223,7 +223,7 @@ def _merge(
     others = dict(entries)
     others.pop(identity, None)
     if last is not None:
-        # What nobody manages is stated all the same: it must not go with what is given up around it.
+        # Unmanaged fields are still stated: they must not be removed with what is given up around them.
         stated = recursive_difference(configured_fields(applied, request.schema), request.reset)
         new = _pruned(new, last, [own._replace(fields=stated), *others.values()], request)
     if last is None and _keep_apart(claimed, others, request):
@@ -242,8 +242,8 @@ def _merge(
 
 
 def _keep_apart(claimed: Tree, others: Entries, request: _Request) -> bool:
-    """Whether nobody else manages anything in the members of the object that the configuration is about: then nothing can be
-    taken from anybody."""
+    """Whether no one else manages anything in the members of the object that the configuration is about: then nothing can be
+    taken from anyone."""
     return all(
         (request.convert is None or entry.api_version == request.api_version)
         and claimed.keys().isdisjoint(entry.fields)
@@ -275,7 +275,7 @@ def _conflicts(live: Object, new: Object, others: Entries, request: _Request) ->
 
 
 def _pruned(new: Object, last: Managed, managers: list[Managed], request: _Request) -> Object:
-    """The object without fields that the manager stated last time, states no more, and nobody else owns."""
+    """The object without fields that the manager stated last time, states no more, and no one else owns."""
     given_up = difference(last.fields, managers[0].fields) if last.api_version == request.api_version else last.fields
     if not given_up:
         return new

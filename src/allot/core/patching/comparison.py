@@ -1,6 +1,6 @@
 """Which fields an object has, and which ones differ between two states of it.
 
-Ownership of fields follows from these: what a write changed or added is the writer's, what it removed is nobody's. Both
+Ownership of fields follows from these: what a write changed or added is the writer's, what it removed is no one's. Both
 functions walk the object once along its schema; parts that are equal are passed over.
 
 Two things are there without being written, because Kubernetes' types make them so: structs, and lists that are required. A

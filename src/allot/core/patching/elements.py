@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._/:@+-]*", re.ASCII)
 
 
 class ListError(ValueError):
-    """A list whose elements cannot be told apart."""
+    """A list whose elements cannot be distinguished."""
 
 
 def element_of(item: Any, schema: Schema) -> str:

@@ -122,7 +122,7 @@ def added(value: Any, schema: Schema) -> Tree | None:
 
 
 def added_object(object_: dict[str, Any], schema: Schema) -> Tree:
-    """What there is in a new object. Objects are not changed: parts that are the same objects are looked at once."""
+    """What there is in a new object. Objects are not changed: parts that are the same objects are checked once."""
     plan = schema.added_plans.get(tuple(object_)) or _planned_addition(object_, schema)
     return plan.tree_of_object(object_)
 
@@ -135,7 +135,7 @@ def is_implied(node: Schema, required: bool) -> bool:
 def _list_tree(
     value: list[Any], schema: Schema, kept: dict[Any, Any], elements: tuple[str, ...], below: tuple[Tree, ...]
 ) -> Tree | None:
-    """The tree of a list, the same one for lists with the same elements; None if no element can be told apart."""
+    """The tree of a list, the same one for lists with the same elements; None if no element can be distinguished."""
     items = schema.items
     assert items is not None
     found = items_by_element(value, schema)

@@ -103,7 +103,7 @@ def _move_or_copy(document: _Document, operation: dict[str, Any], name: str) -> 
         if document.copied_bytes > COPIED_BYTES_MAX:
             text = f"Unable to complete the copy, the accumulated size increase of copy is {document.copied_bytes}"
             raise unprocessable(f"{text}, exceeding the limit {COPIED_BYTES_MAX}")
-        # A copy of its own: were it shared, nothing would be ours any more, and every later change would copy its way anew.
+        # A copy of its own: were it shared, nothing would be ours any more, and every later change would copy its way again.
         value = msgspec.json.decode(encoded)
     _add(document, target, value, name)
 

@@ -1,6 +1,6 @@
 """metadata.managedFields: who manages which fields of an object, entry by entry.
 
-Knows how entries are told apart, sorted, merged when there are too many, and read when somebody else wrote them. What a write
+Knows how entries are distinguished, sorted, merged when there are too many, and read when someone else wrote them. What a write
 changes about them is decided in `tracking` and `applying`.
 """
 
@@ -92,7 +92,7 @@ Entries = dict[Identity, Managed]
 
 
 def tracked(tree: Tree) -> Tree:
-    """The fields without those that nobody manages."""
+    """The fields without those that no one manages."""
     return difference(tree, NOBODYS)
 
 
@@ -189,7 +189,7 @@ def starting_entries(live: Object | None, new: Object, subresource: str) -> Entr
 
 
 def encoded(entries: Entries) -> list[Object] | None:
-    """managedFields as objects have them: appliers first, then by time; None if nobody manages anything."""
+    """managedFields as objects have them: appliers first, then by time; None if no one manages anything."""
     if not entries:
         return None
     return [entry.encoded() for entry in sorted(entries.values(), key=_order)]

@@ -1,7 +1,7 @@
 """Lists in strategic merge patches: merged by key or as sets, and brought into order.
 
 Order is what makes this more than a merge: elements that the patch names are in the patch's order, elements that only the
-object has stay where they were relative to the others as far as both can be had.
+object has stay where they were relative to the others as far as possible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ownership after a write other than apply: create, update, and patches of all other types.
 
 The writer becomes the manager of every field that it changed or added; the managers of those fields before lose them, as
-everybody loses fields that are gone.
+everyone loses fields that are gone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def track_update(
 
     Both objects are in `api_version`, new as the writer sent it, with defaults and before the server sets its own fields.
     `reset` names fields that this way of writing cannot change. Without `convert`, entries of other versions are taken to
-    name fields as this version does. An object that nobody manages yet stays so.
+    name fields as this version does. An object that no one manages yet stays so.
     """
     if live is not None and (convert is None or _is_in_one_version(live, api_version)):
         in_place = _tracked_in_place(
@@ -118,7 +118,7 @@ def _tracked_in_place(
 
 
 def _is_in_one_version(live: Object, api_version: str) -> bool:
-    """Whether everybody who manages something of the object wrote it in this version."""
+    """Whether everyone who manages something of the object wrote it in this version."""
     for source in managed_fields_of(live) or ():
         if type(source) is not dict or source.get("apiVersion") != api_version:
             return False
@@ -175,7 +175,7 @@ def disowned(
 
 
 class Comparisons:
-    """What differs between two states of an object, in every version in which somebody asks."""
+    """What differs between two states of an object, in every version in which someone asks."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def _merged_lists(live: list[Any], config: list[Any], schema: Schema) -> list[An
         done.add(element)
         value = by_new[element][0]
         before = by_old.get(element, ())
-        # Items that cannot be told apart are not merged with the new one, but replaced.
+        # Items that cannot be distinguished are not merged with the new one, but replaced.
         result.append(merged(before[0], value, items) if len(before) == 1 else value)
 
     for element, _ in new:

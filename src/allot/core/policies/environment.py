@@ -139,7 +139,7 @@ def expression_environment(
 
 
 def namespace_value(namespace: Object | None) -> Any:
-    """The namespace as expressions see it: with moments instead of texts, without what is nobody's business."""
+    """The namespace as expressions see it: with moments instead of texts, without what is no one's business."""
     if namespace is None:
         return None
     found: dict[str, Any] = {}

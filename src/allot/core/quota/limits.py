@@ -88,7 +88,7 @@ def pod_limit_errors(pod: Object, limit_range: Object) -> list[str]:
 
 
 def volume_claim_limit_errors(claim: Object, limit_range: Object) -> list[str]:
-    """Everything in which a volume claim breaks a limit range; only requests are looked at."""
+    """Everything in which a volume claim breaks a limit range; only requests are checked."""
     errors: list[str] = []
     requests = parse_amounts(mapping(mapping(claim.get("spec")).get("resources")).get("requests"))
     for limit in _limits(limit_range, "PersistentVolumeClaim"):

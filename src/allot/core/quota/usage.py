@@ -23,7 +23,7 @@ CLAIMS = ("resource.k8s.io", "resourceclaims")
 SERVICES = ("", "services")
 VOLUME_CLAIMS = ("", "persistentvolumeclaims")
 
-# Objects that come and go without anybody's doing, and such that are never stored.
+# Objects that come and go without anyone's doing, and such that are never stored.
 IGNORED = frozenset(
     (
         ("", "bindings"),

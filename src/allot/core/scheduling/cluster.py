@@ -55,7 +55,7 @@ class Cluster:
         self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
-        # Those of them, by key, for whom the node is kept from everybody, however important.
+        # Those of them, by key, for whom the node is kept from everyone, however important.
         self.kept: set[str] = set()
         # So often has a promise been made or broken.
         self.promises = 0
@@ -75,7 +75,7 @@ class Cluster:
         self._nominations: dict[str, str] = {}
         self._hostnames: dict[str, int] = {}
         self._repeated_hostnames = 0
-        # Told of every pod that begins or ceases to count on a node; None if nobody wants to know.
+        # Told of every pod that begins or ceases to count on a node; None if no one wants to know.
         self._on_placed: Callable[[PodInfo], None] | None = None
         self._on_left: Callable[[PodInfo], None] | None = None
 
@@ -204,7 +204,7 @@ class Cluster:
             del self.departed[next(iter(self.departed))]
 
     def listen(self, placed: Callable[[PodInfo], None], left: Callable[[PodInfo], None]) -> None:
-        """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried out."""
+        """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried."""
         self._on_placed = _both(self._on_placed, placed)
         self._on_left = _both(self._on_left, left)
 
@@ -302,13 +302,13 @@ class Cluster:
         return pod_key(pod) in self._assumed
 
     def assumed(self, pod: core_v1.Pod) -> core_v1.Pod | None:
-        """The pod as it was when a decision put it where it is; None if it is not there because of one."""
+        """The pod as it was when a decision put it where it is; None if it does not exist because of one."""
         key = pod_key(pod)
         return self.pods[key].pod if key in self._assumed else None
 
     @contextmanager
     def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = (), *, anew: bool = False) -> Iterator[None]:
-        """What if these pods were gone, and with them the devices that nobody else uses, and what such claims hold that
+        """What if these pods were gone, and with them the devices that no one else uses, and what such claims hold that
         outlived their pods. anew: these claims can be allocated again, for pods that come back."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
@@ -344,7 +344,7 @@ class Cluster:
 
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
-        """What if these placements were in force: append to the list after each `assume`; all are taken back at the end."""
+        """What if these placements were in force: append to the list after each `assume`; all are reverted at the end."""
         placements: list[Placement] = []
         try:
             yield placements

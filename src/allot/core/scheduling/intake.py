@@ -42,7 +42,7 @@ class Change(Protocol):
 
 
 class ObjectChange(msgspec.Struct, frozen=True, gc=False):
-    """From one state of an object to the next, for whoever has no informer."""
+    """From one state of an object to the next, for callers without an informer."""
 
     old: APIStruct | None
     new: APIStruct | None

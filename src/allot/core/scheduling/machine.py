@@ -6,7 +6,7 @@
     machine.next_at()                          when time alone makes something ready to try
 
 It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
-same decisions, and whoever drives it decides the same: the scheduler feeds it from watches and writes what it says; `explain`
+same decisions for every driver of the machine: the scheduler feeds it from watches and writes what it says; `explain`
 and `plan` feed it a snapshot and `ask` what would become of a pod (`ask` and `next` differ only in putting the answer into
 force); a simulator moves its time.
 """
@@ -74,7 +74,7 @@ from allot.core.scheduling.status import Status, Verdict
 _FINISHED = ("Succeeded", "Failed")
 _MILLI_NANO = 10**6
 _NANO = 10**9
-# Somebody else was quicker: the watch will show it in a moment. A pod to which that happens again and again waits longer,
+# Another writer was faster: the watch will show it in a moment. A pod to which that happens again and again waits longer,
 # and in the end as after any other failure.
 _CONFLICT_PAUSE_S = 0.02
 _CONFLICTS_MAX = 6
@@ -98,13 +98,13 @@ _WAKES = Applied(wakes=True)
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A pod has a node: the one that was decided, or another that somebody else gave it."""
+    """A pod has a node: the one that was decided, or another that someone else gave it."""
 
     node: str
 
 
 class NotBound(msgspec.Struct, frozen=True, kw_only=True):
-    """A placement could not be written. is_conflict: somebody else was quicker."""
+    """A placement could not be written. is_conflict: another writer was faster."""
 
     message: str = _INTERNAL
     is_conflict: bool = False
@@ -121,7 +121,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a lone pod without a node;
+    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a single pod without a node;
     decision: of a group."""
 
     unit: Unit
@@ -205,7 +205,7 @@ class Machine:
         return handle(change, now) if handle is not None else _NOTHING
 
     def _handler(self, kind: Kind, *, is_rule: bool) -> Callable[[Change, float], Applied]:
-        """What is done with changes of a kind that is nobody's in particular. Called for every object, so it leaves early."""
+        """What is done with changes of a kind that is no one's in particular. Called for every object, so it leaves early."""
         put, delete, event, is_news = kind
         queue = self.queue
 
@@ -255,7 +255,7 @@ class Machine:
                 is_first = not self.book
                 self.book.put_queue(new)
                 if is_first:
-                    # Until now nobody was counted.
+                    # Until now no one was counted.
                     self.book.put_all([*(info.pod for info in self.cluster.pods.values()), *self.queue.pods()])
             self._room.wanted()
             name = change.key
@@ -511,7 +511,7 @@ class Machine:
             held = self._halves.held_by(taken.unit, decision)
             if taken.is_late and not decision.placements:
                 decision = told_to_give_up(decision, taken.unit, held) if held else _too_late(decision, taken.unit)
-            # Placed pods cannot lack what a gate asks for, so only others are looked at again.
+            # Placed pods cannot lack what a gate asks for, so only others are checked again.
             if decision.placements or not self.queue.is_held_back(taken, now):
                 self._put_into_force(taken, decision, now)
                 self._limit(taken, held, now)
@@ -603,7 +603,7 @@ class Machine:
     def _nominate(self, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             if refusal.nominated_node:
-                # Known at once, so that nobody takes the node before the watch brings the promise.
+                # Known at once, so that no one takes the node before the watch brings the promise.
                 status = msgspec.structs.replace(refusal.pod.status, nominated_node_name=refusal.nominated_node)
                 self.cluster.put_pod(msgspec.structs.replace(refusal.pod, status=status))
 
@@ -694,7 +694,7 @@ class Machine:
 
     def ask(self, key: str, seconds: float, among: Collection[str] | None = None) -> Outcome | None:
         """What `next` would say if this unit were the next one, but for preemption: nothing is put into force. None if it does
-        not wait. among: the only nodes to look at for a lone pod."""
+        not wait. among: the only nodes to consider for a single pod."""
         found = self.queue.unit_of(key)
         if found is None:
             return None
@@ -726,7 +726,7 @@ class Machine:
     def consider_member(
         self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
     ) -> Placement | Failure:
-        """The place of one pod of a group, as if the others did not matter. among: the only nodes to look at."""
+        """The place of one pod of a group, as if the others did not matter. among: the only nodes to consider."""
         settings = self._settings(pod.spec.scheduler_name)
         assert settings is not None, "the pods of another scheduler are asked about"
         return attempt(self.cluster, pod, group, settings, seconds, among)

@@ -124,7 +124,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     groups_below: tuple[GroupOutcome, ...] = ()
     # What is left of a group, no pod of which is tried.
     given_up: tuple[Victim, ...] = ()
-    # Work done, for benchmarks and tests: nodes looked at, search steps of the allocator.
+    # Work done, for benchmarks and tests: nodes visited, search steps of the allocator.
     nodes_evaluated: int = 0
     search_steps: int = 0
 

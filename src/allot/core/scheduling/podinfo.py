@@ -1,4 +1,4 @@
-"""What is worked out once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
+"""What is computed once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
 
 Pods that agree in everything that filters and scores look at share one `Profile`. What claims a pod has is not part of
 it: that is the business of `device_fit`.
@@ -335,7 +335,7 @@ class Profiles:
     __slots__ = ("_encode", "_profiles", "_recent", "made")
 
     def __init__(self) -> None:
-        # Only to tell specs apart, so any faithful text will do for quantities.
+        # Only to tell specs apart, so any faithful text is fine for quantities.
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
         self._profiles: dict[bytes, Profile] = {}
         # Of pods that were asked about of late, by their identity: decisions ask about the same ones again and again.

@@ -80,7 +80,7 @@ class AddedAffinity(msgspec.Struct, frozen=True, kw_only=True):
     preferred: tuple[tuple[int, NodeMatcher], ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node may be had at all."""
+        """Whether a node may be used at all."""
         return self.required is None or matches_if_valid(self.required, name, labels)
 
 
@@ -105,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     system_default_spreads: bool = True
     default_hard_spreads: tuple[Spread, ...] = ()
     added_affinity: AddedAffinity | None = None
-    # Whether a group's topology constraint is looked at (TopologyAwareWorkloadScheduling).
+    # Whether a group's topology constraint is checked (TopologyAwareWorkloadScheduling).
     topology_placements: bool = False
     # Whether pods of lower priority may be asked to go.
     preempts: bool = True

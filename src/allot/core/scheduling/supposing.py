@@ -33,7 +33,7 @@ class Supposing:
         return len(self._undo)
 
     def undo(self, mark: int = 0) -> None:
-        """Take back what was supposed since."""
+        """Revert what was supposed since."""
         while len(self._undo) > mark:
             self._undo.pop()()
 

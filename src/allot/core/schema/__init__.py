@@ -1,7 +1,7 @@
 """What fields objects have: schemas of built-in kinds and of custom resources as one kind of tree.
 
 `Schemas` is made from the OpenAPI definitions of all built-in kinds (reading them is the caller's business) and gives the
-`Schema` of a kind; nodes are built when somebody looks at them. A custom resource's structural schema becomes the same
+`Schema` of a kind; nodes are built when someone looks at them. A custom resource's structural schema becomes the same
 `Schema`. On it stand the checks of strict decoding, pruning and defaulting here, and patching and ownership of fields in
 `core.patching`. Whether values make sense is not known here: that is `core.validation`.
 """

@@ -195,7 +195,7 @@ def _check_items(value: list[Any], schema: Schema, place: _Place, findings: _Fin
 
 
 def _check_any(value: Any, schema: Schema, place: _Place, findings: _Findings, depth: int) -> None:
-    """Nothing is unknown here; duplicates are told all the same."""
+    """Nothing is unknown here; duplicates are still reported."""
     if depth > DEPTH_MAX:
         return _too_deep(findings)
     if isinstance(value, ObjectWithDuplicates):

@@ -33,7 +33,7 @@ _KEY_DEFAULTS: Mapping[str, Mapping[str, str]] = {
 _KEPT_EMPTY: Mapping[str, frozenset[str]] = {"HPAScalingRules": frozenset({"policies"})}
 
 # Optional objects that exist in every object because their Go field is a struct and not a pointer, by the name of the
-# field. Nobody owns such an object as a whole. Exceptions have a pointer there.
+# field. No one owns such an object as a whole. Exceptions have a pointer there.
 _ALWAYS_THERE = frozenset(
     {
         *("metadata", "spec", "status", "template", "strategy", "updateStrategy", "devices", "resources", "source"),

@@ -1,7 +1,7 @@
 """All schemas of an API server: definitions by name, kinds by group, version and kind.
 
 Knows how definitions refer to each other and which kind each one describes. Definitions stay as they were given; nodes are
-made and kept when they are asked for.
+made and kept on demand.
 """
 
 from __future__ import annotations

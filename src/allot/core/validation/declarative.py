@@ -2,7 +2,7 @@
 
 Upstream generates this half of validation from tags on the Go types; here the tags are data (`rules_resource`,
 `rules_scheduling`) and this module interprets them. Knows the checks, their order, where one stops the others, and
-ratcheting: on update a value that did not change is not looked at again. Does not know any kind.
+ratcheting: on update a value that did not change is not checked again. Does not know any kind.
 
 Rules at stage alpha have no effect upstream and are not in the tables.
 """
@@ -40,7 +40,7 @@ NO_MODIFY = "NoModify"
 NO_ADD_ITEM = "NoAddItem"
 NO_REMOVE_ITEM = "NoRemoveItem"
 
-# Nothing in the API nests deeper; a table that recursed for ever would be our bug.
+# Nothing in the API nests deeper; a table that recursed forever would be our bug.
 _DEPTH_MAX = 64
 
 

@@ -71,7 +71,7 @@ def _domain(path: str, domain: str, origin: str, beta: bool) -> Findings:
 
 
 def fully_qualified_name(path: str, value: str, beta: bool) -> Findings:
-    """A domain and a C identifier with a slash between; more slashes are not looked at, as upstream."""
+    """A domain and a C identifier with a slash between; more slashes are not checked, as upstream."""
     origin = "format=k8s-resource-fully-qualified-name"
     found: Findings = []
     match value.split("/"):

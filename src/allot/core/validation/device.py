@@ -76,7 +76,7 @@ def has_list_attribute(device: Device) -> bool:
 
 
 def check_device(device: Device, old: Device | None, path: str, rules: DeviceRules) -> Findings:
-    """One device; capacity and taints that did not change are not looked at again."""
+    """One device; capacity and taints that did not change are not checked again."""
     found = check_label(device.name, child(path, "name"))
     found += _check_sizes(device, path)
     found += check_map(

@@ -22,7 +22,7 @@ class ExpressionRules(msgspec.Struct, frozen=True):
     """Which CEL environment new expressions are compiled in."""
 
     options: EnvironmentOptions
-    # Expressions that were stored before were valid then and are not looked at again.
+    # Expressions that were stored before were valid then and are not checked again.
     stored: bool = False
 
 

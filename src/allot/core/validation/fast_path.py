@@ -40,7 +40,7 @@ _time = re.compile(r"[12]\d{3}-(?:0[1-9]|1[012])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d
 
 _GIVEN_BY_SERVER = frozenset(("uid", "creationTimestamp", "resourceVersion"))
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "generation")
-# What has more is looked at the long way, which compares none with all others.
+# What has more is checked the long way, which compares none with all others.
 _FINALIZERS_MAX = 16
 _CONDITIONS_MAX = 32
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")

@@ -109,7 +109,7 @@ def _encodable(value: Any) -> Any:
 
 
 def render(value: Any) -> str:
-    """A bad value as it appears in an error message; what nobody would read to the end is cut."""
+    """A bad value as it appears in an error message; what no one would read to the end is cut."""
     text = _rendered(value)
     return text if len(text) <= VALUE_TEXT_LENGTH_MAX else text[:VALUE_TEXT_LENGTH_MAX] + "..."
 

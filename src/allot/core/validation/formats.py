@@ -163,7 +163,7 @@ def condition_reason(value: str) -> Messages:
 
 
 def lower_case_uuid(value: str) -> Messages:
-    """A UUID in its usual form; version bits are not looked at."""
+    """A UUID in its usual form; version bits are not checked."""
     return [] if _uuid(value) else [UUID_TEXT]
 
 

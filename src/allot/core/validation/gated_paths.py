@@ -1,4 +1,4 @@
-"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON on their way in, and what is said to whoever wrote it.
+"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON, and the warning to the writer.
 
 The typed kinds drop theirs by `gated_fields`, from which their paths are taken. A gate that `core.features` does not have is one
 of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its fields are dropped as upstream drops them.
@@ -74,7 +74,7 @@ def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str,
 
 
 def first_use(value: Any, path: tuple[str, ...]) -> str:
-    """Where a field is set for the first time, in words for people; empty if it is not."""
+    """Where a field is set for the first time, in words for display; empty if it is not."""
     # On the way of writes: nothing is built unless the field is there.
     for position, name in enumerate(path):
         kind = type(value)

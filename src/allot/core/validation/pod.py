@@ -1,7 +1,7 @@
 """Pod: the rules that device allocation depends on, and what every pod must have.
 
 Knows metadata, containers with their resources and claims, pod-level claims and the scheduling group. Other parts of a
-pod (volumes, probes, security, ...) are kept as they are and not looked at.
+pod (volumes, probes, security, ...) are kept unchanged and not checked.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _without_empty_lists(spec: resource_v1.ResourceSliceSpec) -> resource_v1.Res
 
 
 def _with_taint_time(new: KindT, old: KindT, now: str | None) -> KindT:
-    """In a taint rule a changed effect starts anew, unless the writer gave another time."""
+    """In a taint rule a changed effect starts again, unless the writer gave another time."""
     if not isinstance(new, resource_v1.DeviceTaintRule) or not isinstance(old, resource_v1.DeviceTaintRule):
         return new
     taint, before = new.spec.taint, old.spec.taint

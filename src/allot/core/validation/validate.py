@@ -222,7 +222,7 @@ def _schema(envelope: Envelope) -> Schema:
 def validate_create(
     prepared: Prepared, *, gates: FeatureGates, namespace_labels: Mapping[str, str] | None = None
 ) -> tuple[FieldError, ...]:
-    """Everything wrong with a new object. Without `namespace_labels` admin access is not looked at."""
+    """Everything wrong with a new object. Without `namespace_labels` admin access is not checked."""
     found = _admin_access_on_create(prepared.object, namespace_labels) + _check_create(prepared, gates)
     declarative = check_declarative(_schema(prepared.envelope), gates, prepared.object)
     return merge(found, declarative, gates)
@@ -318,7 +318,7 @@ def _pod_specs(prepared: Prepared, old: Envelope) -> tuple[dict[str, Any], dict[
     if source is not None and before is not None and new.spec == stored.spec:
         spec = source.get("spec")
         if isinstance(spec, dict) and spec == before.get("spec"):
-            # What is equal as it was read is equal as it is stored.
+            # What is equal as it was read is equal as stored.
             return spec, spec
     return prepared.stored["spec"], encode_envelope(old)["spec"]
 

@@ -171,7 +171,7 @@ def _template(metadata: Object, request: str, class_: str, parameters: Object) -
         "requests": [{"name": request, "exactly": {"deviceClassName": class_}}],
         "config": [{"requests": [request], "opaque": {"driver": DRIVER, "parameters": parameters}}],
     }
-    # Claims carry the label as well, so that they can be told apart.
+    # Claims carry the label as well, so that they can be distinguished.
     inner = {"metadata": {"labels": metadata["labels"]}, "spec": {"devices": devices}}
     return {
         "apiVersion": _TEMPLATES.api_version,
@@ -215,7 +215,7 @@ def _daemon_set(uid: str) -> Object:
     pod = {
         "nodeSelector": labels,
         "tolerations": [{"operator": "Exists"}],
-        # It asks nobody anything, so it needs no rights.
+        # It asks no one anything, so it needs no rights.
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],

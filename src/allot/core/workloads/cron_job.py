@@ -1,6 +1,6 @@
 """CronJobs: jobs on a schedule.
 
-The name of a job says for which minute it is, so that one time never makes two jobs, whoever died in between. The status is
+The name of a job says for which minute it is, so that one time never creates two jobs, even after a crash. The status is
 written from the jobs that are there: a new job comes with the annotation that says when it was due, and that is when the cron
 job was last scheduled. The caller shows only caches that have seen what it wrote before (`controllers/cronjob.py`).
 """
@@ -82,7 +82,7 @@ def next_wait_s(cron_job: CronJob, schedule: Schedule, now_s: float) -> float:
     except ScheduleError:
         base = now_s
     upcoming = schedule.next_after(base)
-    # One that is never due again is looked at again when it changes.
+    # One that is never due again is checked again when it changes.
     return _NEVER_S if upcoming is None else upcoming + _DELAY_S - now_s
 
 
@@ -129,7 +129,7 @@ def reconcile_cron_job(
 
 
 class _Sync:
-    """One look at a cron job and its jobs."""
+    """One pass over a cron job and its jobs."""
 
     def __init__(self, cron_job: Whole[CronJob], jobs: Sequence[Whole[Job]], answers: Answers, now_s: float) -> None:
         self._cron_job = cron_job
@@ -290,7 +290,7 @@ class _Sync:
         if question not in self._answers:
             return (question,)
         if self._answers[question] is not None:
-            # Made before; it will be in the cache in a moment. Or somebody else's, and then this time is left out.
+            # Made before; it will be in the cache in a moment. Or someone else's, and then this time is left out.
             return ()
         actions: list[Action] = []
         if self._spec.concurrency_policy == REPLACE and self._status.active:

@@ -145,7 +145,7 @@ def _age(pod: Pod) -> tuple[bool, str, str]:
 
 
 class _Look:
-    """One look at a DaemonSet."""
+    """One pass over a DaemonSet."""
 
     def __init__(self, set_: Whole[DaemonSet], pods: Sequence[Pod], planned: Plan, view: View, now_s: float) -> None:
         self._set = set_

@@ -50,7 +50,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     # Those that it controls, and the orphans of its namespace.
     replica_sets: Sequence[Whole[ReplicaSet]]
-    # The ReplicaSet of a name in its namespace, whoever controls it.
+    # The ReplicaSet of a name in its namespace, of any owner.
     named: Callable[[str], Whole[ReplicaSet] | None]
     # The pods that a ReplicaSet controls, by its uid.
     pods_of: Callable[[str], Iterable[Pod]]
@@ -87,7 +87,7 @@ def _emit(deployment: Whole[Deployment], type_: str, reason: str, note: str) -> 
 
 
 class _Look:
-    """One look at a Deployment."""
+    """One pass over a Deployment."""
 
     def __init__(
         self, deployment: Whole[Deployment], members: Iterable[Whole[ReplicaSet]], view: View, now_s: float
@@ -214,7 +214,7 @@ class _Look:
                 self._new = Draft.of(taken, self._key)
                 self._note_revision()
                 return None
-            # Somebody else's template has the same hash: the next look tries another.
+            # Someone else's template has the same hash: the next look tries another.
             count = (self._status.collision_count or 0) + 1
             return (self._deployment.update_status(msgspec.structs.replace(self._status, collision_count=count)),)
         new = Draft(ObjectMeta(name=name, namespace=owner.namespace), 0, ReplicaSetStatus(), template_key=self._key)

@@ -121,7 +121,7 @@ def _with_progress(
         message = f"{subject} has successfully progressed."
         return with_condition(status, condition(PROGRESSING, "True", NEW_REPLICA_SET_AVAILABLE, message, now_s))
     if _is_progress(before, status):
-        # Told anew each time, so that the deadline counts from the last progress.
+        # Told again each time, so that the deadline counts from the last progress.
         told = condition(PROGRESSING, "True", "ReplicaSetUpdated", f"{subject} is progressing.", now_s)
         current = condition_of(before, PROGRESSING)
         if current is not None and current.status == "True":

@@ -208,7 +208,7 @@ def _fullest_that_takes(slices: Iterable[Object], count: int) -> Object | None:
 
 
 def _keep_one(service: JSON, family: str, changes: _Changes) -> None:
-    """A Service without endpoints has one empty slice, so that one can tell that it was looked at."""
+    """A Service without endpoints has one empty slice, so that one can tell that it was checked."""
     empty = _new_slice(service, [], family)
     if len(changes.delete) == 1:
         (last,) = changes.delete
@@ -250,7 +250,7 @@ def _with(slice_: Object, kept: list[Object], labels: dict[str, str]) -> Object:
 
 
 def _has_labels(slice_: JSON, labels: Mapping[str, str]) -> bool:
-    """Whether the Service's own labels are on the slice; whether it is headless is only looked at when it is made."""
+    """Whether the Service's own labels are on the slice; whether it is headless matters only when it is created."""
     present = slice_["metadata"].get("labels") or {}
     return {key: value for key, value in present.items() if key not in _RESERVED} == {
         key: value for key, value in labels.items() if key not in _RESERVED

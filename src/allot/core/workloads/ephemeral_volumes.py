@@ -17,7 +17,7 @@ WHOLE_PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespa
 
 
 def has_ephemeral_volumes(pod: Pod) -> bool:
-    """Whether a pod needs claims of its own."""
+    """Whether a pod needs its own claims."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 

@@ -24,7 +24,7 @@ Object = Mapping[str, Any]
 SHARES_LABEL = "allot.dev/gpu-shares"
 CLAIM = "gpu-share"
 _PREFIX = "gpu-share-"
-# What a template was made for: when devices of other sizes come, it is made anew.
+# What a template was made for: when devices of other sizes come, it is recreated.
 _DIGEST = "allot.dev/gpu-shares-of"
 _TEMPLATES = resource_of(ResourceClaimTemplate)
 _MEBIBYTE = 2**20

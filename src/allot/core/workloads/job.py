@@ -121,7 +121,7 @@ def reconcile_job(
 
 
 def reconcile_orphan(pod: Pod, job: Job | None, answers: Answers) -> tuple[Action, ...]:
-    """A pod with the finalizer whose job is gone, over, or no longer its owner: nobody will count it, so it may go.
+    """A pod with the finalizer whose job is gone, over, or no longer its owner: no one will count it, so it may go.
 
     job: the one of its controller's name, as far as the cache knows. That it is gone, the server itself has to say.
     """
@@ -159,7 +159,7 @@ class _Managed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sync:
-    """One look at a job and its pods."""
+    """One pass over a job and its pods."""
 
     def __init__(self, job: Whole[Job], pods: Sequence[Pod], now_s: float, backoff: Backoff, pod_group: str) -> None:
         self._job = job
@@ -379,7 +379,7 @@ class _Sync:
         return _Managed(created=created, wait_s=max(min(later), BATCH_S) if later else None)
 
     def _free_indexes(self, count: int) -> list[int]:
-        """The lowest indexes that nobody has, or has had to the end."""
+        """The lowest indexes that no one has, or has had to the end."""
         taken = self._succeeded_indexes | Indexes.of(indexes_of(self._active))
         if self._spec.pod_replacement_policy == REPLACE_FAILED:
             taken |= Indexes.of(indexes_of(pod for pod in self._pods if is_terminating(pod)))
@@ -395,7 +395,7 @@ class _Sync:
 
     def _pod_actions(self, managed: _Managed) -> tuple[Action, ...]:
         if managed.removed:
-            # What is deleted here is neither a success nor a failure: the finalizer goes first, so that nobody counts it.
+            # What is deleted here is neither a success nor a failure: the finalizer goes first, so that no one counts it.
             tracked = map(stop_tracking, filter(is_tracked, managed.removed))
             deletions = (delete_pod(pod, self._job.reference) for pod in managed.removed)
             return (*_together(tracked), *_together(deletions))
@@ -493,7 +493,7 @@ class _Sync:
 
 
 def _with_condition(conditions: tuple[JobCondition, ...], added: JobCondition) -> tuple[JobCondition, ...]:
-    """The conditions with one in place of its predecessor, or at the end."""
+    """The conditions with one instead of its predecessor, or at the end."""
     if any(one.type == added.type for one in conditions):
         return tuple(added if one.type == added.type else one for one in conditions)
     return (*conditions, added)

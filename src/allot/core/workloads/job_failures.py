@@ -208,7 +208,7 @@ def _count(pod: Pod, annotation: str) -> int:
 
 
 def restarts_of(pods: Iterable[Pod]) -> int:
-    """How often containers of pods that still run were started anew."""
+    """How often containers of pods that still run were started again."""
     statuses = (
         status
         for pod in pods

@@ -1,6 +1,6 @@
 """Jobs as groups (gate WorkloadWithJob): a Workload and a PodGroup are created for a job before its first pod.
 
-A job that nobody controls gets both; one whose owner has a Workload and says which template of it is the job's gets a
+A job that no one controls gets both; one whose owner has a Workload and says which template of it is the job's gets a
 PodGroup from that. Only a job that has never run gets them, so that those from before the gate was on stay as they are.
 """
 

@@ -22,7 +22,7 @@ ADDRESSES_MAX = 1000
 
 
 def is_lock(object_: JSON) -> bool:
-    """Whether somebody uses the object to elect a leader; then it belongs to no Service."""
+    """Whether someone uses the object to elect a leader; then it belongs to no Service."""
     return _LEADER in (object_["metadata"].get("annotations") or {})
 
 
@@ -120,7 +120,7 @@ def _truncate(subsets: list[Object]) -> bool:
 
 
 def _canonical(subsets: Iterable[JSON]) -> list[str]:
-    """Subsets in a form in which equal ones are equal, whoever wrote them."""
+    """Subsets in canonical form."""
     return sorted(
         repr(
             [

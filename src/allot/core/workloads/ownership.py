@@ -1,7 +1,7 @@
 """Controller references: which objects an owner has, adopts and releases.
 
 An object belongs to the owner that its one ownerReference with `controller: true` names. Objects that match the owner's
-selector and belong to nobody are adopted, those that it has and that match no more are released. Both are patches guarded
+selector and belong to no one are adopted, those that it has and that match no more are released. Both are patches guarded
 by the object's uid, and before an adoption the server itself is asked whether the owner is still there.
 """
 
@@ -32,7 +32,7 @@ def controller_reference(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def orphans_of(namespace: str) -> str:
-    """The value under which the index has the objects of a namespace that nobody controls."""
+    """The value under which the index has the objects of a namespace that no one controls."""
     return f"orphans/{namespace}"
 
 

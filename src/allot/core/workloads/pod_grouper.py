@@ -31,7 +31,7 @@ Object = Mapping[str, Any]
 Find = Callable[[Resource, str, str], Object | LookUp | None]
 
 POD_GROUPS = Resource(group=KAI, version="v2alpha2", plural="podgroups", kind="PodGroup", namespaced=True)
-# A chain of owners that goes on is one that bites its tail.
+# A chain of owners that continues is one that bites its tail.
 _DEPTH_MAX = 8
 
 

@@ -10,7 +10,7 @@ from allot.core.model.core_v1 import Pod, PodCondition
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether a pod counts as a replica: it has not ended and nobody deletes it."""
+    """Whether a pod counts as a replica: it has not ended and no one deletes it."""
     return not is_terminal(pod) and pod.metadata.deletion_timestamp is None
 
 

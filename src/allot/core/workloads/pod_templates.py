@@ -77,7 +77,7 @@ def _told(owner: Object, type_: str, reason: str, note: str) -> Emit:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value without what Kubernetes does not tell apart: nulls, empty lists and maps, spellings of quantities."""
+    """A JSON value without what Kubernetes does not distinguish: nulls, empty lists and maps, spellings of quantities."""
     if isinstance(value, dict):
         members = {}
         for name, member in value.items():
@@ -121,7 +121,7 @@ def template_key(template: RawJSON, without_label: str = "") -> bytes:
 
 
 def hash_of(data: bytes, collision_count: int | None) -> str:
-    """A short name for a template that is also a label and part of names. Kubernetes hashes a dump of Go structs: nobody
+    """A short name for a template that is also a label and part of names. Kubernetes hashes a dump of Go structs: no one
     compares across implementations, only the alphabet and that it stays the same matter."""
     digest = hashlib.blake2s(data, digest_size=4)
     if collision_count is not None:

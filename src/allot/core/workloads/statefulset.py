@@ -89,7 +89,7 @@ def max_unavailable(set_: StatefulSet) -> int:
 
 
 class _Look:
-    """One look at a StatefulSet."""
+    """One pass over a StatefulSet."""
 
     def __init__(
         self, set_: Whole[StatefulSet], pods: Sequence[Pod], planned: Plan, writer: PodWriter, now_s: float
@@ -138,7 +138,7 @@ class _Look:
     # --- the pods that there should be ---
 
     def _keep_replicas(self, changes: list[Action]) -> bool:
-        """Make what is missing and repair what is wrong; whether pods outside of the range may be looked at."""
+        """Make what is missing and repair what is wrong; whether pods outside of the range may be checked."""
         claims: list[Create] = []
         creations: list[Create] = []
         for index, pod in enumerate(self._replicas):
@@ -162,7 +162,7 @@ class _Look:
     def _create(self, ordinal: int) -> tuple[list[Create], list[Action]]:
         """A pod with its claims, or why it cannot be yet."""
         if self._writer.has_stale_claim(ordinal):
-            # It goes with the pod that was there before, and nobody tells when it has gone.
+            # It goes with the pod that was there before, and no one tells when it has gone.
             return [], [RequeueAfter(seconds=_STALE_CLAIM_S)]
         claims, problems = self._writer.missing_claims(ordinal)
         return (

@@ -210,7 +210,7 @@ class PodWriter:
         )
 
     def has_stale_claim(self, ordinal: int) -> bool:
-        """Whether a claim of a pod that is not there still goes with the pod of that name that was there before."""
+        """Whether a claim of a pod that does not exist still goes with the pod of that name that was there before."""
         if self._policy.when_scaled != _DELETE:
             return False
         name = pod_name(self._set.metadata.name, ordinal)

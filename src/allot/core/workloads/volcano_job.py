@@ -60,7 +60,7 @@ def minimum_of_job(job: VolcanoJob) -> int:
 
 
 def _minimum_of(job: VolcanoJob, tasks: Sequence[VolcanoTask]) -> int:
-    """The same while only some of its tasks have their turn: nobody waits for pods that are not made yet."""
+    """The same while only some of its tasks have their turn: no one waits for pods that are not made yet."""
     if len(tasks) == len(job.spec.tasks):
         return minimum_of_job(job)
     if not job.spec.min_available:
@@ -360,7 +360,7 @@ def _of_task(pod: Pod, pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _end(job: VolcanoJob, tasks: Sequence[VolcanoTask], pods: Sequence[Pod]) -> str:
-    """How a job ends all of whose pods have ended; empty if it goes on. Tasks whose turn has not come by then never have one."""
+    """How a job ends all of whose pods have ended; empty if it continues. Tasks whose turn has not come by then never have one."""
     wanted = sum(task.replicas for task in tasks)
     own = [pod for pod in pods if not _is_surplus(job, pod)]
     if len(own) < wanted or not all(is_terminal(pod) for pod in own):

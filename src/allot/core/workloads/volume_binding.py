@@ -1,7 +1,7 @@
 """Binds volume claims to volumes: by class, size, access and labels, by name, or because one was provisioned for the other.
 
 A binding is four writes: the volume names the claim, is Bound, the claim names the volume, is Bound. It can end after any of
-them and is completed by the next look. What nobody claims any more is Released, and kept or given up by its policy. Claims and
+them and is completed by the next look. What no one claims any more is Released, and kept or given up by its policy. Claims and
 volumes are JSON values, which are written back whole, beside the structs by which they are compared.
 """
 
@@ -322,7 +322,7 @@ def claim_of(volume: PersistentVolume) -> str:
 
 
 def _release(volume: Volume) -> tuple[Action, ...]:
-    """Nobody claims it any more. What was made by a provisioner is deleted by it."""
+    """No one claims it any more. What was made by a provisioner is deleted by it."""
     phase = () if volume.object.status.phase in _RELEASED else _volume_phase(volume.value, "Released")
     policy = volume.value["spec"].get("persistentVolumeReclaimPolicy") or "Retain"
     provisioner = volume.object.metadata.annotations.get(PROVISIONED_BY, "")

@@ -76,6 +76,6 @@ def whole(resource: Resource, type_: type[T], source: Object) -> Whole[T]:
     """An object as the server sent it. DecodeError if it is none of that type."""
     metadata = source.get("metadata") or {}
     if "managedFields" in metadata:
-        # Nobody here asks who set a field, and an update that leaves them out leaves them as they are.
+        # No one here asks who set a field, and an update that leaves them out leaves them as they are.
         source = {**source, "metadata": {key: part for key, part in metadata.items() if key != "managedFields"}}
     return Whole(resource, decode_served(source, type_), source)

@@ -8,7 +8,7 @@ const OTHERS = ["object", "graph"];
 
 class App {
   constructor() {
-    this.store = new Store((changed, now) => this.changed(changed, now), (text) => this.banner(text));
+    this.store = new Store((changed, now) => this.changed(changed, now), (text) => this.banner(text), (error) => { this.page?.end?.(); this.page = null; this.trouble = ""; this.banner(""); this.door(error); });
     /** @type {Record<string, string>} */
     this.params = {};
     /** @type {any} */

@@ -8,7 +8,7 @@ export const STATES = { f: "free", p: "partly in use", u: "in use", b: "blocked"
 export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900"];
 // Of how much of its time a device is used: from here on, in words, and the name of its colour.
 export const USES = /** @type {[number, string, string][]} */ ([[0, "below 5 %", "use-0"], [5, "5 to 25 %", "use-1"], [25, "25 to 50 %", "use-2"], [50, "50 to 75 %", "use-3"], [75, "75 % or more", "use-4"]]);
-const HEAD = 26, PAD = 6, SIZES = { s: 6, m: 13, l: 22, x: 34 };
+const HEAD = 26, PAD = 6, BETWEEN = 18, SIZES = { s: 6, m: 13, l: 22, x: 34 };
 
 /** @param {string} text */
 function hash(text) {
@@ -144,24 +144,33 @@ export class Heat {
     this.sections = [];
     for (const card of cards) {
       let section = this.sections[this.sections.length - 1];
-      if (!section || section.name !== card.group) this.sections.push((section = { name: card.group, cards: [], width: 0, height: 0 }));
+      if (!section || section.name !== card.group) this.sections.push((section = { name: card.group, cards: [], width: 0 }));
       section.cards.push(card);
       for (const cells of card.cells) section.width = Math.max(section.width, this.rowWidth(cells));
-      section.height = Math.max(section.height, card.cells.length * (size + gap));
     }
-    let top = 0;
+    // Groups stand side by side as long as they fit, as words do in a text.
+    let left = 0, top = 0, bottom = 0;
     for (const section of this.sections) {
-      section.top = top;
       section.head = this.settings.by ? HEAD : 0;
       const full = width - 2;
       section.cardWidth = Math.min(full, Math.max(section.width + PAD * 2 + 4, zoom === "s" ? 0 : 112));
-      section.cardHeight = section.height + label + (zoom === "s" ? 4 : PAD * 2);
-      section.columns = Math.max(1, Math.floor(full / section.cardWidth));
-      top += section.head + Math.ceil(section.cards.length / section.columns) * section.cardHeight + 4;
-      section.bottom = top;
+      section.columns = Math.max(1, Math.min(section.cards.length, Math.floor(full / section.cardWidth)));
+      section.wide = Math.min(full, Math.max(section.columns * section.cardWidth, section.head ? section.name.length * 7.5 + 70 : 0));
+      if (left && left + section.wide > full) { left = 0; top = bottom; }
+      section.left = left;
+      section.top = top;
+      left += section.wide + BETWEEN;
+      // A line is as high as its highest card: one node with many devices does not stretch the others.
+      section.tops = [section.head];
+      for (let first = 0; first < section.cards.length; first += section.columns) {
+        const rows = Math.max(...section.cards.slice(first, first + section.columns).map((/** @type {any} */ card) => card.cells.length));
+        section.tops.push(section.tops[section.tops.length - 1] + rows * (size + gap) + label + (zoom === "s" ? 4 : PAD * 2));
+      }
+      section.bottom = top + section.tops[section.tops.length - 1] + 4;
+      bottom = Math.max(bottom, section.bottom);
       section.cards.forEach((/** @type {any} */ card, /** @type {number} */ place) => { card.section = section; card.place = place; });
     }
-    this.tall.style.setProperty("height", `${Math.max(40, top)}px`);
+    this.tall.style.setProperty("height", `${Math.max(40, bottom)}px`);
     if (this.cursor && !this.cards.has(this.cursor.card.name)) this.cursor = null;
     this.draw();
   }
@@ -220,23 +229,30 @@ export class Heat {
     if (section.head) {
       context.fillStyle = styles.text;
       context.font = "600 13px system-ui, sans-serif";
-      context.fillText(`${section.name} · ${section.cards.length} node${section.cards.length === 1 ? "" : "s"}`, 2, section.top + 18);
+      context.fillText(`${section.name} · ${section.cards.length} node${section.cards.length === 1 ? "" : "s"}`, section.left + 2, section.top + 18, section.wide);
     }
-    const from = Math.max(0, Math.floor((top - section.top - section.head) / section.cardHeight)) * section.columns;
-    const until = Math.min(section.cards.length, (Math.ceil((top + height - section.top - section.head) / section.cardHeight) + 1) * section.columns);
-    for (let place = from; place < until; place += 1) this.paintCard(context, section.cards[place]);
+    for (let line = 0; line + 1 < section.tops.length; line += 1) {
+      if (section.top + section.tops[line + 1] < top || section.top + section.tops[line] > top + height) continue;
+      for (const card of section.cards.slice(line * section.columns, (line + 1) * section.columns)) this.paintCard(context, card);
+    }
   }
 
   /** Where a card is. @param {any} card */
   corner(card) {
     const { section, place } = card;
-    return [2 + (place % section.columns) * section.cardWidth, section.top + section.head + Math.floor(place / section.columns) * section.cardHeight];
+    return [section.left + 2 + (place % section.columns) * section.cardWidth, section.top + section.tops[Math.floor(place / section.columns)]];
+  }
+
+  /** @param {any} card */
+  height({ section, place }) {
+    const line = Math.floor(place / section.columns);
+    return section.tops[line + 1] - section.tops[line];
   }
 
   /** @param {CanvasRenderingContext2D} context @param {any} card */
   paintCard(context, card) {
     const { size, gap, label, zoom } = this.metrics, styles = /** @type {any} */ (this.styles);
-    const [left, top] = this.corner(card), { cardWidth, cardHeight } = card.section;
+    const [left, top] = this.corner(card), { cardWidth } = card.section, cardHeight = this.height(card);
     if (zoom !== "s") {
       context.strokeStyle = card.row.closed ? styles.warn : styles.line;
       context.lineWidth = 1;
@@ -304,9 +320,9 @@ export class Heat {
     if (!this.metrics) return null;
     const box = this.element.getBoundingClientRect(), { size, gap, label, zoom } = this.metrics;
     const x = event.clientX - box.left - this.element.clientLeft, y = event.clientY - box.top - this.element.clientTop + this.element.scrollTop;
-    const section = this.sections.find((each) => y >= each.top && y < each.bottom);
+    const section = this.sections.find((each) => y >= each.top && y < each.bottom && x >= each.left && x < each.left + each.wide);
     if (!section) return null;
-    const column = Math.floor((x - 2) / section.cardWidth), line = Math.floor((y - section.top - section.head) / section.cardHeight);
+    const column = Math.floor((x - section.left - 2) / section.cardWidth), line = section.tops.findIndex((/** @type {number} */ each) => section.top + each > y) - 1;
     const card = column < section.columns && line >= 0 ? section.cards[line * section.columns + column] : null;
     if (!card) return null;
     const [left, top] = this.corner(card);
@@ -319,6 +335,13 @@ export class Heat {
       at += size + gap;
     }
     return null;
+  }
+
+  /** Show which device is open. @param {string} node @param {string} name */
+  mark(node, name) {
+    const card = this.cards.get(node);
+    card?.cells.forEach((/** @type {Found[]} */ cells, /** @type {number} */ row) => cells.forEach((found, place) => { if (found.name === name) this.cursor = { card, row, place }; }));
+    this.draw();
   }
 
   cell() {
@@ -347,7 +370,7 @@ export class Heat {
     else this.move(event.key);
     const { card } = this.cursor, [, top] = this.corner(card);
     if (top < this.element.scrollTop) this.element.scrollTop = top;
-    else if (top + card.section.cardHeight > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = top + card.section.cardHeight - this.element.clientHeight;
+    else if (top + this.height(card) > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = top + this.height(card) - this.element.clientHeight;
     say(described(card.name, this.cell()).text);
     this.draw();
   }

@@ -35,8 +35,8 @@ export async function ask(question, params, show) {
 }
 
 export class Store {
-  /** @param {(changed: Map<string, Set<string>>, now: any) => void} told @param {(text: string) => void} troubled */
-  constructor(told, troubled) {
+  /** @param {(changed: Map<string, Set<string>>, now: any) => void} told @param {(text: string) => void} troubled @param {(error: Refused) => void} out */
+  constructor(told, troubled, out) {
     /** @type {Record<string, Map<string, any>>} */
     this.tables = {};
     /** @type {Record<string, number>} */
@@ -47,6 +47,7 @@ export class Store {
     this.now = {};
     this.told = told;
     this.troubled = troubled;
+    this.out = out;
     /** @type {EventSource | null} */
     this.stream = null;
     document.addEventListener("visibilitychange", () => this.follow());
@@ -99,7 +100,12 @@ export class Store {
     stream.onerror = () => {
       this.troubled("The dashboard does not answer. Trying again …");
       // A browser gives up where the answer was no; whether it still is, is asked again.
-      if (stream.readyState === EventSource.CLOSED) setTimeout(() => { if (this.stream === stream) this.follow(true); }, 3000);
+      if (stream.readyState === EventSource.CLOSED) setTimeout(async () => {
+        // The session may have ended meanwhile: then only another link helps.
+        const error = await get("about").then(() => null, (/** @type {Refused} */ found) => found);
+        if (this.stream !== stream) return;
+        if (error?.status === 401) { this.stream = null; this.live = false; this.out(error); } else this.follow(true);
+      }, 3000);
     };
   }
 

@@ -83,7 +83,7 @@ export class List {
     const focused = document.activeElement?.closest?.("tr[data-key]")?.getAttribute("data-key");
     const spacer = (/** @type {number} */ count) => (count > 0 ? h("tr", { "aria-hidden": "true", class: "space" }, h("td", { colspan: this.options.columns.length, style: { height: `${count * ROW}px` } })) : null);
     const parts = rows.slice(first, last).map(([key, row], place) => this.row(key, row, first + place));
-    if (!rows.length) parts.push(h("tr", {}, h("td", { colspan: this.options.columns.length, class: "empty" }, this.source.size ? "Nothing matches the filter." : this.options.empty)));
+    if (!rows.length) parts.push(h("tr", {}, h("td", { colspan: this.options.columns.length, class: "empty" }, h("span", {}, this.source.size ? "Nothing matches the filter." : this.options.empty))));
     this.body.replaceChildren(...[spacer(first), ...parts, spacer(rows.length - last)].filter(Boolean));
     if (focused) this.body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`)?.focus();
   }

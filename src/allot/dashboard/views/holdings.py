@@ -67,7 +67,7 @@ class Holdings:
             self._ended = self._ended[-SPANS_MAX:]
 
     def rows(self, devices: Collection[str]) -> list[dict[str, Any]]:
-        """The spans of these devices, the latest of each; until is None for what still goes on."""
+        """The spans of these devices, the latest of each; until is None for what still continues."""
         wanted = list(devices)[:ROWS_MAX]
         open_: dict[str, list[tuple[float, None, str]]] = {device: [] for device in wanted}
         for (device, claim), since in self._open.items():

@@ -1,7 +1,7 @@
 """A simulated NVLink fabric for containers: files instead of channel devices, and a daemon that only runs.
 
 The folder of a node's driver holds `claims/<claim>` with the channels that a claim got, `domains/<domain>` which the daemon sees as `/imexd`, `bin` with
-the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if somebody has broken the fabric (`break_fabric`).
+the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if someone has broken the fabric (`break_fabric`).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def describe(fault: Fault) -> str:
 
 
 def is_harmless(fault: Fault) -> bool:
-    """Whether the card can go on being used."""
+    """Whether the card can continue being used."""
     return fault.kind is FaultKind.UNMONITORED or (fault.kind is FaultKind.XID and fault.xid in IGNORED_XIDS)
 
 

@@ -104,7 +104,7 @@ class SimulatedHardware:
             replace_file(path, msgspec.json.encode(states))
 
     def close(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiters."""
         self._is_closed = True
         self._faults_changed.set()
         _FAULT_FILES.forget(self._faults_changed)
@@ -294,7 +294,7 @@ class SimulatedHardware:
         return MpsFolders(pipe=root / "pipe", shm=root / "shm", log=root / "log")
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
-        """Files in the place of the kernel's device files."""
+        """Files instead of the kernel's device files."""
         self._present(gpu.uuid)
         if iommu_fd:
             paths = [f"/dev/vfio/devices/vfio{gpu.minor}", *(["/dev/iommu"] if api_device else [])]

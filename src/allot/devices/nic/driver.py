@@ -30,7 +30,7 @@ from allot.driver import (
 
 
 class NicDriver(Driver):
-    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is somebody's alone. sysfs: where to
+    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is someone's alone. sysfs: where to
     write what containers find below `/sys/class/net` of simulated interfaces; not all runtimes can mount something there."""
 
     name = DRIVER_NAME

@@ -53,7 +53,7 @@ def merge(edits: Iterable[ContainerEdits]) -> Merged:
         nodes |= {node.path: node for node in each.device_nodes}
         interfaces |= {device.host_interface_name: device for device in each.net_devices}
         hooks += each.hooks
-        # 0 is root's group, which nobody gets this way.
+        # 0 is root's group, which no container gets this way.
         gids |= dict.fromkeys(gid for gid in each.additional_gids if gid)
         rdt = each.intel_rdt or rdt
     return Merged(

@@ -26,7 +26,7 @@ _ERRORS_TOLD_MAX = 3
 
 
 class Unresolvable(Exception):
-    """CDI devices that nobody knows, or that two files claim."""
+    """CDI devices that are unknown, or that two files claim."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class CdiRegistry:
-    """Devices by their qualified names. Folders with lower priority come first; one that is not there is empty."""
+    """Devices by their qualified names. Directories with lower priority come first; a missing one is empty."""
 
     def __init__(self, folders: Sequence[Path] = FOLDERS) -> None:
         self._folders = tuple(folders)
@@ -71,7 +71,7 @@ class CdiRegistry:
         return tuple(sorted(self._devices))
 
     def resolve(self, names: Sequence[str]) -> Merged:
-        """What a container gets with devices, in the order asked for; Unresolvable. Files are looked at anew."""
+        """A container's edits for devices, in the requested order; Unresolvable. Files are checked again."""
         self.refresh()
         found: list[tuple[Spec, Device]] = []
         missing: list[str] = []
@@ -175,7 +175,7 @@ def _decode(path: Path) -> Any:
 
 
 def complete(node: DeviceNode) -> DeviceNode:
-    """A device node with what the file of the host says; OSError if it is not there or is no device."""
+    """A device node with what the file of the host says; OSError if it does not exist or is not a device."""
     if node.type and (node.major or node.type == "p"):
         return node
     status = Path(node.source).stat()

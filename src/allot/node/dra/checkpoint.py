@@ -229,7 +229,7 @@ class StateFile:
     async def write(self) -> None:
         """Return when the state as of now is on the disk; OSError if that fails. It is written even if the caller gives up."""
         if self._next is None:
-            # Not in a task group: nobody owns it, all who wait for it hear what became of it.
+            # Not in a task group: it has no owner, and all waiters get its result.
             self._next = asyncio.get_running_loop().create_task(self._write_after(self._writing))
             self._next.add_done_callback(_look_at)
         await asyncio.shield(self._next)
@@ -249,7 +249,7 @@ class StateFile:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Who waited has heard of a failure; if nobody did, that is not reported a second time."""
+    """Waiters have received a failure; without waiters, it is not reported again."""
     if not task.cancelled():
         task.exception()
 

@@ -133,7 +133,7 @@ class ClaimPreparer:
             look_s=periods.look_s,
         )
         self._has_new_driver = False
-        # By pod; a lock that nobody holds or waits for goes by itself.
+        # By pod; an unused lock is dropped automatically.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: asyncio.TaskGroup | None = None
         self._plugin_tasks: dict[Plugin, list[asyncio.Task[None]]] = {}
@@ -152,13 +152,13 @@ class ClaimPreparer:
                 await self._prepare(pod)
 
     async def unprepare(self, pod: Pod) -> None:
-        """Give back what a pod had, after its containers have ended and before that is told; PrepareFailed. Can be repeated."""
+        """Unprepare a pod's claims, after its containers have ended and before that is reported; PrepareFailed. Can be repeated."""
         with self._operation("unprepare", "UnprepareResources"):
             async with self._alone(pod.metadata.uid):
                 await self._unprepare(pod.metadata.uid, claim_keys_of(self._records, pod))
 
     def _alone(self, pod_uid: str) -> asyncio.Lock:
-        """One thing at a time for a pod: a claim that was given back twice could be gone under its next user."""
+        """One operation at a time for a pod: unpreparing a claim twice could take it from its next user."""
         lock = self._locks.get(pod_uid)
         if lock is None:
             lock = self._locks[pod_uid] = asyncio.Lock()
@@ -205,7 +205,7 @@ class ClaimPreparer:
             yield await self._changes.get()
 
     async def run(self) -> None:
-        """Until cancelled: drivers come and go, what pods left behind is given back, slices without a driver are deleted."""
+        """Until cancelled: registers drivers, unprepares leftover claims, and deletes slices without a driver."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -263,7 +263,7 @@ class ClaimPreparer:
     def _known(self, key: str) -> ClaimRecord:
         record = self._records.get(key)
         if record is None:
-            # Given back in the meantime, because the pod was taken for gone.
+            # Unprepared meanwhile, because the pod seemed to be gone.
             raise Refused(f"internal error: unable to get claim info for ResourceClaim {key}")
         return record
 
@@ -299,7 +299,7 @@ class ClaimPreparer:
             await self._clock.sleep(self._periods.look_s)
 
     async def reconcile(self) -> None:
-        """Give back what pods have left that are gone without a word: force-deleted, or while no agent ran."""
+        """Unprepare claims of pods that disappeared: force-deleted, or deleted while no agent ran."""
         active = self._active_pods()
         if active is None:
             return
@@ -336,7 +336,7 @@ class ClaimPreparer:
         self._written = max(self._written, version)
 
     async def _in_parallel(self, plan: Plan, run: Callable[[str, Sequence[ClaimRecord]], Awaitable[None]]) -> None:
-        """All drivers at once. What one did stays done if another fails; the first failure by name is told."""
+        """All drivers at once. Successful ones stay if another fails; the first failure by name is reported."""
         if len(plan.batches) == 1:
             for driver, batch in plan.batches.items():
                 await run(driver, batch)

@@ -72,7 +72,7 @@ class HealthBook:
         return container_health(self._records(), self._health, pod, now, with_message=self._with_message)
 
     async def run(self) -> None:
-        """Tell of devices of which nothing has been heard for too long, until cancelled."""
+        """Report devices without a recent health report, until cancelled."""
         before = self._clock.seconds()
         while True:
             await self._clock.sleep(self._look_s)
@@ -112,7 +112,7 @@ class HealthBook:
             await self._write()
 
     def _ended(self, driver: str) -> None:
-        """What a driver said is worth nothing when it is gone, unless another instance of it goes on."""
+        """A driver's reports are void when it is gone, unless another instance continues."""
         self._streams[driver] -= 1
         if not self._streams[driver]:
             del self._streams[driver]

@@ -140,7 +140,7 @@ class Plugin:
             raise
 
     async def watch_connection(self, changed: Callable[[], None]) -> None:
-        """Keep connected, and tell of each change, until cancelled."""
+        """Stay connected, and report each change, until cancelled."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             is_connected = state == grpc.ChannelConnectivity.READY
@@ -196,7 +196,7 @@ class Plugin:
 async def call(
     channel: grpc.aio.Channel, method: str, request: Message, answer: type[Answer], timeout_s: float
 ) -> Answer:
-    """One call that fails at once if nobody is there; CallFailed."""
+    """One call that fails at once without a connection; CallFailed."""
     try:
         # Parsed here and not by gRPC, which turns garbage into no answer at all.
         send: Any = channel.unary_unary(method)
@@ -253,7 +253,7 @@ def _report(item: Any) -> HealthReport:
 
 
 class Plugins:
-    """All instances of all drivers, in the order in which they registered. changed is told which driver is concerned."""
+    """All instances of all drivers, in the order in which they registered. changed receives the affected driver."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._plugins: dict[str, list[Plugin]] = {}
@@ -280,7 +280,7 @@ class Plugins:
         return plugin
 
     def choose(self, driver: str) -> Plugin:
-        """The newest instance that is connected, else the newest; NotUsable if there is none. Ask anew for each call."""
+        """The newest instance that is connected, else the newest; NotUsable if there is none. Look it up for each call."""
         if not driver:
             raise NotUsable("DRA driver name is empty")
         present = self._plugins.get(driver)

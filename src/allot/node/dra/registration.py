@@ -33,12 +33,12 @@ PAUSE_MAX_S = 122.0
 FOLDER_DEPTH_MAX = 8
 _SERVICE = "/pluginregistration.Registration"
 
-# What tells a socket from another one that is made later at the same path. Numbers of inodes are used again, hence the time.
+# The identity of a socket, to detect another one at the same path. Inode numbers are reused, hence the time.
 Identity = tuple[int, int, int]
 
 
 class Handler(Protocol):
-    """Whoever takes on plugins of one type. NotUsable refuses one."""
+    """A handler of plugins of one type. NotUsable refuses one."""
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Whether it can be used at all."""
@@ -88,7 +88,7 @@ def plan_registrations(
     failing: Mapping[str, Failing],
     now: float,
 ) -> Steps:
-    """Compare what is there with what is registered. A socket that was made anew has not failed yet."""
+    """Compare existing sockets with registered ones. A recreated socket has not failed yet."""
     unregister = tuple(path for path, plugin in sorted(actual.items()) if desired.get(path) != plugin.identity)
     register = []
     for path, identity in sorted(desired.items()):
@@ -184,7 +184,7 @@ class Registry:
                 await self._clock.sleep(self._period_s)
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
-        """Look once; registrations go on in tasks, one at a time for each socket."""
+        """Check once; registrations run in tasks, one at a time for each socket."""
         desired = find_sockets(self._folder)
         for path in self._failing.keys() - desired.keys():
             del self._failing[path]

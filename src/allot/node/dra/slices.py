@@ -63,7 +63,7 @@ class SliceWiper:
         if driver:
             selector += f",spec.driver={driver}"
         backoff = Backoff(self._clock, self._ids, first_s=PAUSE_FIRST_S, max_s=PAUSE_MAX_S, jitter=0.2)
-        # A driver that came back while the server was away has published anew.
+        # A driver that came back while the server was away has published again.
         while driver not in self._usable:
             try:
                 await self._slices.delete_collection(field_selector=selector)

@@ -60,7 +60,7 @@ class Mounts:
         self.open_mounts: set[int] = set()
 
     def attach(self, source: int, target: str, *, read_only: bool) -> None:
-        """Mount a place. Nobody sees it before it is as it should be."""
+        """Mount a place. It is not visible before it is complete."""
         is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
         place = self._place(target, is_folder)
         try:
@@ -158,7 +158,7 @@ class MachineMounts(Mounts):
 
 
 class SandboxMounts(Mounts):
-    """Below a root that nobody is in yet. spare: a folder of the sandbox's own layer; users: whose ids count in the container."""
+    """Below a root that no one is in yet. spare: a folder of the sandbox's own layer; users: whose ids count in the container."""
 
     def __init__(self, root: int, proc: int, spare: int, users: int) -> None:
         super().__init__(root, proc)
@@ -175,7 +175,7 @@ class SandboxMounts(Mounts):
                 try:
                     shift_owners(copy, self._users)
                 except OSError:
-                    pass  # not every file system can; what is for everybody is for the container too
+                    pass  # not every file system can; what is for everyone is for the container too
             place_mount(copy, place)
             return mount_id(copy)
         finally:

@@ -53,7 +53,7 @@ class ContainerRoot:
         self._owner = owner
 
     def make(self) -> int:
-        """Make it; the root, in which nobody is yet."""
+        """Make it; the root, in which no one is yet."""
         # Before anything is mounted, and in the pod's own view: its volumes may be mounts of the pod.
         sources = open_sources([each for each in self._spec["mounts"] if not each.get("memory")])
         self._layer = self._make_layer()
@@ -220,7 +220,7 @@ class ContainerRoot:
                 self._make_file(upper, path[len(folder) + 1 :], text)
 
     def _make_upper(self, upper: int, folder: str, path: str) -> None:
-        """A folder on top of one of the machine, with the same rights; never on top of one that is not for everybody."""
+        """A folder on top of one of the machine, with the same rights; never on top of one that is not for everyone."""
         handle, here = os.dup(upper), folder
         try:
             for part in filter(None, path[len(folder) :].split("/")):
@@ -261,7 +261,7 @@ class ContainerRoot:
                 os.close(handle)
 
     def _hide(self, mounts: SandboxMounts) -> None:
-        """Empty folders and files over what is nobody's business, and programs that lie in between; the outermost first."""
+        """Empty folders and files over what is no one's business, and programs that lie in between; the outermost first."""
         kinds = {**dict.fromkeys(self._view["shown"], True), **dict.fromkeys(self._view["masked"], False)}
         for number, path in enumerate(sorted(kinds, key=lambda one: one.count("/"))):
             if kinds[path]:

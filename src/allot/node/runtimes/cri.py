@@ -1,6 +1,6 @@
 """The runtime `cri`: containers in containerd, CRI-O or any other runtime with the container runtime interface v1 and CDI.
 
-Keeps nothing of its own: all that is known is asked of the runtime, so that an agent that was restarted finds everything. What is
+Keeps no state: the runtime knows everything, so that a restarted agent finds everything. What is
 remembered in between only saves calls: the details of a container do not change as long as its state does not.
 """
 
@@ -97,7 +97,7 @@ class CriRuntime:
         await self._calls.close()
 
     async def status(self) -> RuntimeStatus:
-        """What the runtime says of itself; not ready if it does not answer."""
+        """The runtime's own status; not ready if it does not answer."""
         try:
             await self._greet()
             answer = await self._calls.runtime("Status", pb.StatusRequest(), pb.StatusResponse, "RuntimeUnavailable")
@@ -203,7 +203,7 @@ class CriRuntime:
         return None if answer is None else answer.status
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Stop all that is in it and give back its network."""
+        """Stop everything in it and release its network."""
         await self._calls.runtime_if_there(
             "StopPodSandbox",
             pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id),
@@ -234,7 +234,7 @@ class CriRuntime:
         if spec.user.user is None and (spec.user.group is not None or spec.user.non_root):
             image = await self._image(spec.image_id or spec.image)
             if image is not None:
-                # An image that names nobody runs as root.
+                # An image without a user runs as root.
                 image_user = (None, image.username) if image.username else (image.uid.value, "")
             if spec.user.non_root:
                 messages.check_non_root(spec, image_user)
@@ -260,7 +260,7 @@ class CriRuntime:
         return answer.container_id
 
     def _whole(self, spec: ContainerSpec, position: int, mount: Mount) -> Mount:
-        """A mount of a part of a volume as a mount of something that nobody can put a link into."""
+        """A subPath mount as a mount of a place that is safe against links."""
         folder = self._options.pods / checked_name(spec.pod.uid, f"pod {spec.pod.namespace}/{spec.pod.name}: uid")
         place = bind_subpath(folder, spec.name, position, mount)
         return msgspec.structs.replace(mount, host_path=place, sub_path="")

@@ -1,4 +1,4 @@
-"""What changes in a container runtime: what it tells by itself, and what lists show beyond that."""
+"""Changes in a container runtime: from its events, and from lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def listed(calls: CriCalls) -> tuple[Sequence[pb.PodSandbox], Sequence[pb.
 
 
 class CriEvents:
-    """Follows a runtime. poll_s: between lists if it tells nothing by itself; relist_s: if it does."""
+    """Follows a runtime. poll_s: between lists without events; relist_s: with events."""
 
     def __init__(
         self, calls: CriCalls, clock: Clock, *, poll_s: float, relist_s: float, owner: Callable[[str], str]
@@ -40,7 +40,7 @@ class CriEvents:
         self._owner = owner
 
     async def changes(self) -> AsyncIterator[str]:
-        """Pods of which something has changed: what the runtime tells, and what lists show beyond that."""
+        """Changed pods: from the runtime's events, and from lists."""
         seen: dict[str, tuple[str, int]] = {}
         tells = True
         while True:
@@ -68,7 +68,7 @@ class CriEvents:
     async def _told(
         self, stream: grpc.aio.UnaryStreamCall[pb.GetEventsRequest, pb.ContainerEventResponse]
     ) -> AsyncIterator[str]:
-        """Pods that the runtime tells about, until it is time for a list."""
+        """Pods from the runtime's events, until the next list is due."""
         until = self._clock.monotonic() + self._relist_s
         next_event: asyncio.Task[object] | None = None
         try:

@@ -133,7 +133,7 @@ def container_config(
 
 
 def check_non_root(spec: ContainerSpec, image_user: tuple[int | None, str]) -> None:
-    """RuntimeFailure if a container that must not be root would be, or nobody can tell. image_user: as above."""
+    """RuntimeFailure if a container that must not be root would be, or no one can tell. image_user: as above."""
     number, name = image_user
     if number != 0 and not name:
         return

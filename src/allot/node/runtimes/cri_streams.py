@@ -115,7 +115,7 @@ class CriStreams:
         """What it says."""
         while (said := await self._said.get()) is not None:
             yield said
-        # A port that nobody listens on is told when it is over.
+        # A port that no one listens on is told when it is over.
         if self._what == "PortForwardError":
             await self._settled()
             if self._problem:

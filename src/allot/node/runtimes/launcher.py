@@ -43,7 +43,7 @@ REQUEST_BYTES_MAX = 1024 * 1024
 def main() -> None:
     """Until the agent closes its side. The argument: the socket."""
     asked = socket.socket(fileno=int(sys.argv[2]))
-    # Nobody waits for what is started here.
+    # No one waits for what is started here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
@@ -106,7 +106,7 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
 
 
 def _set(setting: str, value: str) -> None:
-    """A setting of the kernel, in namespaces of our own: the agent has looked at its name."""
+    """A setting of the kernel, in namespaces of our own: the agent has checked its name."""
     path = "/proc/sys/" + setting.translate(str.maketrans("./", "/."))
     try:
         with open(path, "w", encoding="ascii") as file:

@@ -56,7 +56,7 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_view(path: str, masked: Iterable[Path]) -> MachineView:
-    """This machine. path: where commands are looked for; masked: what nobody sees."""
+    """This machine. path: where commands are looked for; masked: what no one sees."""
     homes = _homes()
     hidden = _hidden(masked) | homes
     layers = tuple(each for each in _SYSTEM if os.path.isdir(each) and not os.path.islink(each))
@@ -162,7 +162,7 @@ def _is_for_everybody(path: str) -> bool:
 
 
 def gives_ids() -> bool:
-    """Whether ids of this machine that nobody else has can be given to containers: root can."""
+    """Whether ids of this machine that no one else has can be given to containers: root can."""
     if os.geteuid() != 0:
         return False
     last = IDS_FIRST + 2 * IDS_COUNT

@@ -30,7 +30,7 @@ class PlaceholderFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     devices: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """For people."""
+        """The readable answer."""
         lines = [
             self.placeholder,
             f"pod: {self.namespace}/{self.pod}",
@@ -57,7 +57,7 @@ async def answer_once(connection: socket.socket, facts: PlaceholderFacts) -> Non
             while left > 0 and (piece := await reader.read(64 * 1024)):
                 left -= len(piece)
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # whoever came did not want to know
+        pass  # the client has gone
     finally:
         writer.close()
 

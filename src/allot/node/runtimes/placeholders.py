@@ -18,7 +18,7 @@ _EXIT_CODE_MAX = 255
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What becomes of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
+    """The fate of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
 
     run_seconds: float | None = None
     exit_code: int = 0
@@ -78,7 +78,7 @@ class Placeholder:
         self.ends_at = math.inf
         self.exit_code = course.exit_code
         self.log: Path | None = None
-        # The container in which programs run, once somebody has run one.
+        # The container in which programs run, created for the first one.
         self.body = ""
 
     def is_running(self, now: float) -> bool:

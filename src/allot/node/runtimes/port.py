@@ -1,8 +1,8 @@
 """The agent's port to container runtimes, in the words of the container runtime interface.
 
 A sandbox is what the containers of a pod share; a runtime without sandboxes keeps them as names. Calls are idempotent:
-stopping or removing what is not there succeeds. A runtime remembers what it runs over a restart of the agent, so that `list`
-tells all that there is to know.
+stopping or removing a missing one succeeds. A runtime remembers what it runs over a restart of the agent, so that `list`
+shows everything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True):
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: looking
-    for it and mounting it must be one step. image: the id of an image whose content it is, in place of host_path."""
+    for it and mounting it must be one step. image: the id of an image whose content it is, instead of host_path."""
 
     host_path: str
     container_path: str
@@ -77,12 +77,12 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """As whom a container runs, and what it may do."""
+    """The user of a container, and its privileges."""
 
     user: int | None = None
     group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
-    # Whether an image that runs as root, or as nobody knows whom, must not run.
+    # Whether an image that runs as root, or as an unknown user, must not run.
     non_root: bool = False
     privileged: bool = False
     read_only_root: bool = False
@@ -207,7 +207,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Isolation(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether containers see only what is theirs, and if not, why. runs: whether they run all the same."""
+    """Whether containers are sandboxed, and if not, why. runs: whether they run without a sandbox."""
 
     is_on: bool
     runs: bool = True
@@ -225,9 +225,9 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     # Without, containers are made of what the machine has.
     pulls_images: bool = True
-    # None: somebody else's business.
+    # None: not managed by the runtime.
     isolation: Isolation | None = None
-    # Whether pods have addresses of their own; None as above.
+    # Whether pods have their own addresses; None as above.
     network: Isolation | None = None
     # The runtime handlers that can make read-only what is mounted below a mount; empty: the one without a name.
     recursive_read_only: frozenset[str] = frozenset()
@@ -244,7 +244,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Streams(Protocol):
-    """A program in a container that somebody talks to."""
+    """An interactive program in a container."""
 
     async def write(self, data: bytes) -> None:
         """To its standard input; empty closes it."""
@@ -260,7 +260,7 @@ class Streams(Protocol):
         """Wait for its end (exec); 0 for attach. RuntimeFailure if the program turns out not to be there."""
 
     async def close(self) -> None:
-        """Nobody talks to it any more; a program started by exec is ended."""
+        """Disconnect; a program started by exec is ended."""
 
 
 class Runtime(Protocol):
@@ -270,7 +270,7 @@ class Runtime(Protocol):
         """Make ready and find what an earlier agent left running."""
 
     async def close(self) -> None:
-        """Let go; containers run on."""
+        """Close; containers keep running."""
 
     async def status(self) -> RuntimeStatus:
         """How it is."""
@@ -308,7 +308,7 @@ class Runtime(Protocol):
         """Everything that is there."""
 
     def changes(self) -> AsyncIterator[str]:
-        """The uid of a pod each time something of it changed; the agent then lists. May tell too much, never too little."""
+        """The uid of a pod each time something of it changed; the agent then lists. May report too much, never too little."""
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
         """Run a program in a container: exit code and output (probes, hooks)."""

@@ -1,10 +1,10 @@
 """The runtime `process`: containers are processes of this machine.
 
 Images are not pulled: a command runs if this machine has it. Containers run in a sandbox: they see the machine's programs
-(`machine_view`), a layer of their own to write to (`container_root`), their volumes and devices, and no process but their own; they are
-nobody on this machine. Where the kernel allows no sandbox they do not run, unless the agent was told to run them on the machine itself.
+(`machine_view`), their own writable layer (`container_root`), their volumes and devices, and only their own processes; they are
+the user `nobody` on this machine. Without sandbox support in the kernel they do not run, unless the agent may run them on the machine itself.
 A shim beside each container (`shim`) keeps it running when the agent ends, and everything that is known is in files, so that the next
-agent goes on with it.
+agent continues with it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class ProcessRuntime:
     ) -> None:
         """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have. host_commands:
         whether containers run on the machine itself. masked: what they never see of it otherwise. network: where pods have
-        addresses of their own; without, they share the machine's. no_network: why that is, if it should be otherwise."""
+        their own addresses; without, they share the machine's. no_network: why that is, if it should be otherwise."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock
@@ -240,7 +240,7 @@ class ProcessRuntime:
                 _log.warning("pod %s/%s: %s", file.spec.pod.namespace, file.spec.pod.name, error)
 
     async def _adopt(self, held: _Held) -> None:
-        """Go on with a container of an earlier agent."""
+        """Continue with a container of an earlier agent."""
         held.ran = _read(held.folder / "run.json", _Ran)
         held.ended = _read(held.folder / "exit.json", _Ended)
         if held.ended is not None:
@@ -256,7 +256,7 @@ class ProcessRuntime:
             await self._clock.sleep(0.02)
         held.ended = _read(held.folder / "exit.json", _Ended)
         if held.ended is None and held.ran is not None:
-            # Its shim was killed, or the machine started anew.
+            # Its shim was killed, or the machine rebooted.
             _kill(held.ran)
             held.ended = _Ended(
                 code=137,
@@ -302,7 +302,7 @@ class ProcessRuntime:
             ).id
             await self._launch(await self._create(sandbox, ContainerSpec(pod=pod, name="probe", command=("true",))))
         except RuntimeFailure as error:
-            # A machine without that command has a sandbox all the same.
+            # A machine without that command still has a sandbox.
             if not str(error).startswith("exec: "):
                 return _refused(str(error))
         finally:
@@ -428,7 +428,7 @@ class ProcessRuntime:
     def _start_file(
         self, sandbox: _SandboxFile, spec: ContainerSpec, edits: Edits, folder: Path, group: Group
     ) -> dict[str, Any]:
-        """What the shim is told."""
+        """The shim's configuration."""
         environment = {**self._environment, "HOSTNAME": sandbox.spec.hostname, **spec.environment, **edits.environment}
         mounts = [
             {
@@ -507,7 +507,7 @@ class ProcessRuntime:
         try:
             await self._run_hooks(held, AFTER_START, "running")
         except RuntimeFailure as error:
-            # As OCI has it: what fails after the start is told and changes nothing.
+            # As in OCI: failures after the start are reported and change nothing.
             _log.warning("container %s: %s", held.file.spec.name, error)
 
     async def _launch(self, held: _Held) -> None:
@@ -563,7 +563,7 @@ class ProcessRuntime:
 
     def _ended(self, held: _Held) -> None:
         held.gone.set()
-        # The trial of a sandbox is nobody's pod.
+        # The trial of a sandbox is no one's pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
 
@@ -766,7 +766,7 @@ def _home(user: int) -> str:
 
 
 def _make_work(folder: Path, user: int | None) -> None:
-    """Where a container is if it does not say: a folder for nobody else."""
+    """Where a container is if it does not say: a folder for no one else."""
     folder.mkdir(mode=0o700)
     if user is not None and os.geteuid() == 0:
         os.chown(folder, user, -1)

@@ -1,7 +1,7 @@
 """CDI devices for processes: what a device adds to a container, as far as a process can have it, and the hooks of its life.
 
 Device nodes are the machine's own, so they are looked for and shown under another path if the device wants that; they are not
-made. Hooks are programs on this machine that are told about the container as an OCI runtime would tell them.
+created. Hooks are programs on this machine that get the container's state as from an OCI runtime.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_group(container_id: str, resources: Resources) -> Group:
-    """Groups with a container's limits; an empty one if it has none or they cannot be had."""
+    """Groups with a container's limits; an empty one if it has none or they are not available."""
     settings = _settings(resources)
     if not settings:
         return Group()
@@ -41,7 +41,7 @@ def remove_group(group: Group) -> None:
         try:
             Path(folder).rmdir()
         except OSError:
-            continue  # somebody is still in it, or it is gone
+            continue  # still in use, or gone
 
 
 class LimitsRefused(Exception):

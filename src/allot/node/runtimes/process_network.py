@@ -1,4 +1,4 @@
-"""The network of sandboxes of the process runtime: an address of their own where the cluster has a pod network, the machine's otherwise."""
+"""The network of sandboxes of the process runtime: their own address if the cluster has a pod network, the machine's otherwise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SandboxNetwork:
         self._way_out = find_way_out() if network is not None else ""
 
     def status(self) -> Isolation | None:
-        """What the node says about it; None if nobody asked for one."""
+        """The node's condition about it; None if none was requested."""
         if self._network is not None:
             outside = f"the world outside by {Path(self._way_out).name}" if self._way_out else "nothing else"
             text = f"each pod has its own address, and reaches other pods, Services and {outside}"
@@ -47,7 +47,7 @@ class SandboxNetwork:
         return Isolation(is_on=False, reason="NoPodNetwork", message=text)
 
     def has_own(self, spec: SandboxSpec) -> bool:
-        """Whether a sandbox gets a network of its own."""
+        """Whether a sandbox gets its own network."""
         return self._network is not None and not spec.host_network
 
     async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], spec: SandboxSpec) -> tuple[int, str]:
@@ -76,7 +76,7 @@ class SandboxNetwork:
         return pid, address
 
     async def _lead_out(self, launcher: Launcher, holder: int) -> None:
-        """Without a way out a pod is of use all the same."""
+        """A pod is useful even without external connectivity."""
         if not self._way_out:
             return
         try:
@@ -85,7 +85,7 @@ class SandboxNetwork:
             _log.warning("a pod has no way out of the pod network: %s: %s", self._way_out, error)
 
     async def open_host_ports(self, spec: SandboxSpec, ips: tuple[str, ...]) -> None:
-        """Ports of the node that lead to a pod, over TCP. RuntimeFailure if one cannot be had."""
+        """Ports of the node that lead to a pod, over TCP. RuntimeFailure if one is not available."""
         if self._network is None or not any(map(is_of_pod, ips)):
             return
         for each in spec.host_ports:

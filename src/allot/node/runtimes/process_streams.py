@@ -30,7 +30,7 @@ class AttachedStreams:
 
     @classmethod
     async def open(cls, folder: Path) -> AttachedStreams:
-        """Connect to the shim of a folder; OSError if it is not there."""
+        """Connect to the shim of a folder; OSError if it does not exist."""
         # The path of a socket may have 107 characters only; this way the folder's does not count.
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
@@ -74,7 +74,7 @@ class AttachedStreams:
         return 0
 
     async def close(self) -> None:
-        """Leave; the container goes on."""
+        """Detach; the container keeps running."""
         self._writer.close()
 
 
@@ -280,7 +280,7 @@ class PortStreams:
 
 
 async def connect_port(host: str, port: int) -> PortStreams:
-    """A connection; RuntimeFailure if nobody answers."""
+    """A connection; RuntimeFailure without an answer."""
     try:
         async with asyncio.timeout(_CONNECT_S):
             return PortStreams(*await asyncio.open_connection(host, port))

@@ -1,4 +1,4 @@
-"""A small program beside each container of the process runtime: starts it, keeps its log, tells how it ended.
+"""A small program beside each container of the process runtime: starts it, keeps its log, reports how it ended.
 
 Forked by the `launcher`, so that it starts in milliseconds, and on its own from then on, so that containers outlive the agent. Holds a
 lock on its folder as long as it lives; everything that it knows is in files there. The second use (`exec FOLDER ...`) turns a process
@@ -141,7 +141,7 @@ def _enter_directory(spec: dict[str, Any], *, is_user: bool) -> None:
 
 
 def _become_user(spec: dict[str, Any]) -> None:
-    """Whoever the container runs as."""
+    """The user of the container."""
     user: Any = spec.get("user")
     group: Any = spec.get("group")
     groups = spec.get("groups")
@@ -186,7 +186,7 @@ def _join_groups(spec: dict[str, Any]) -> None:
 
 
 def _settle(spec: dict[str, Any]) -> None:
-    """What has to happen before we are somebody else."""
+    """Steps before changing the user."""
     _join_groups(spec)
     if spec.get("processors"):
         try:
@@ -276,7 +276,7 @@ class _Log:
 
 
 class _Client:
-    """Somebody who is attached."""
+    """An attached client."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -327,7 +327,7 @@ class _Child:
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as file:
             file.write("0")
         _become_user(spec)
-        # What comes before there is somebody to pass it on to waits.
+        # Signals wait until there is a process to forward them to.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         main = os.fork()
         if main == 0:
@@ -374,7 +374,7 @@ class _Child:
         os._exit(code if code >= 0 else 128 - code)
 
     def _take_streams(self, terminal: str) -> None:
-        """Pipes, or a terminal whose other side goes to whoever asked."""
+        """Pipes, or a terminal whose other side goes to the client."""
         if self._terminal is not None:
             master = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             slave = open_peer(master)
@@ -388,7 +388,7 @@ class _Child:
 
 
 def _end_on_signal(inside: int) -> None:
-    """A program that nobody talks to any more is ended, and waited for: as long as nobody has done that, its container cannot end."""
+    """A program that no one talks to any more is ended, and waited for: as long as no one has done that, its container cannot end."""
 
     def end(_number: int, _frame: object) -> None:
         for kill in (os.killpg, os.kill):
@@ -425,7 +425,7 @@ def open_peer(master: int) -> int:
 
 
 def _look_after(main: int, status: int) -> NoReturn:
-    """As the first process of a sandbox: pass on signals, take in orphans, tell how the container ended, and end all with it."""
+    """The first process of a sandbox: forwards signals, reaps orphans, reports how the container ended, and ends everything with it."""
 
     def pass_on(number: int, _frame: object) -> None:
         try:
@@ -533,7 +533,7 @@ class _Shim:
         return users
 
     def _receive_terminal(self, terminal: socket.socket) -> None:
-        """The other side of the container's terminal, from whoever is in its place."""
+        """The other side of the container's terminal, from its process."""
         _, handles, _, _ = socket.recv_fds(terminal, 1, 1)
         if handles:
             self.input = handles[0]
@@ -671,7 +671,7 @@ class _Shim:
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # a terminal that nobody has open any more
+            data = b""  # a terminal that is no longer open
         kind = self.outputs[handle]
         if not data:
             self.poll.unregister(handle)

@@ -2,16 +2,16 @@
 
 A container whose command this machine has runs in a sandbox (`process`), with what stands in for its image (`stand_ins`). What this machine has not got, and everything where it allows
 no sandbox, becomes a placeholder: an entry in memory that starts at once, says in its log and in an event what it stands for, and ends
-when it is stopped. Two annotations of a pod make all its containers placeholders and say what becomes of them:
+when it is stopped. Two annotations of a pod make all its containers placeholders and define their fate:
 
     allot.dev/run-seconds: "2.5"    how long its containers run
     allot.dev/exit-code: "3"        how they end; without run-seconds at once
 
-Placeholders of init containers end at once and well. Placeholders are forgotten when the agent ends; its next start begins them anew.
+Placeholders of init containers succeed at once. Placeholders are forgotten when the agent ends; its next start recreates them.
 
-Whoever runs a program in a placeholder (`kubectl exec`) finds the container's environment, its devices and what they bring: at that
-moment the placeholder gets a body, a process that only waits, in which programs of this machine and of the devices can run. Nobody
-is told of bodies, and they go with their placeholders, or with the agent.
+A program in a placeholder (`kubectl exec`) finds the container's environment, its devices and their edits: at that
+moment the placeholder gets a body, a process that only waits, in which programs of this machine and of the devices can run. Bodies
+are not reported, and end with their placeholders, or with the agent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from allot.process.ids import Ids
 
 NAME = "simulated"
 VERSION = "0.1.0"
-# As many programs of this machine at a time: whoever simulates thousands of nodes wants to keep it.
+# The limit of concurrent programs: simulating thousands of nodes must not overload the machine.
 PROGRAMS_MAX = 100
 _STOPPED = 143
 _PATH = "PATH"
@@ -443,7 +443,7 @@ class SimulatedRuntime:
         return await self._programs.exec(id_, command, tty=tty, stdin=stdin)
 
     async def _body(self, made: Placeholder, command: Sequence[str]) -> str:
-        """Where a program can run in a placeholder; RuntimeFailure if nobody has the program."""
+        """Where a program can run in a placeholder; RuntimeFailure if the program does not exist."""
         brought = self._brought(made.spec)
         if not self._can_start(command[0], made.spec, brought):
             those = (
@@ -473,7 +473,7 @@ class SimulatedRuntime:
             ends_with_agent=True,
             stdin=False,
             tty=False,
-            # Volumes of placeholders are not made, and nobody reads a message of a body.
+            # Volumes of placeholders are not made, and no one reads a message of a body.
             mounts=tuple(
                 each for each in made.spec.mounts if each.host_path != message and Path(each.host_path).exists()
             ),

@@ -27,7 +27,7 @@ _SUBRESOURCES = (
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The client."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Authorization:
         return known[1]
 
     def _refusal(self, request: Request) -> str:
-        """Why nobody is known."""
+        """Why the client is unknown."""
         if request.header("authorization"):
             return "expected a bearer token that the API server knows"
         self._refusals.without_certificate(f"{request.method} {request.path}")

@@ -9,19 +9,19 @@ from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.node")
 
-# Whoever tries in vain tries often.
+# A refused client retries often.
 _TOLD_AGAIN_S = 600.0
 
 
 class Refusals:
-    """Tells each reason now and then."""
+    """Logs each reason occasionally."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._told_at: dict[str, float] = {}
 
     def without_certificate(self, what: str) -> None:
-        """Somebody showed nothing. what: the request."""
+        """A client without credentials. what: the request."""
         self._tell(
             "a client showed neither a certificate nor a token",
             "start it with --kubelet-client-certificate and --kubelet-client-key, and name the authority of that certificate "
@@ -29,7 +29,7 @@ class Refusals:
         )
 
     def unknown_authority(self, error: ssl.SSLCertVerificationError) -> None:
-        """Somebody showed a certificate that does not count."""
+        """A client with an invalid certificate."""
         self._tell(
             f"a client's certificate does not count ({error.verify_message})",
             "name the authority of its --kubelet-client-certificate here, with --client-ca-file",

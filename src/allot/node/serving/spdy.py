@@ -1,7 +1,7 @@
 """The server's side of SPDY/3.1, as far as kubectl uses it: streams in both directions over one connection.
 
 Streams are opened by the client. There is no flow control: clients of Kubernetes do not use it. What arrives for a stream that
-nobody reads stops the reading of the whole connection, so memory stays bounded.
+no one reads stops the reading of the whole connection, so memory stays bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages to JSON values, by the table.
 
 The value is what Go's JSON encoder would have written for the same object: a field without pointer that is zero is left out
-where JSON says omitempty, and a list that is not there is null where it does not. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
+where JSON says omitempty, and a list that does not exist is null where it does not. Stricter than protobuf readers are: a field that the table does not know would be lost, so unless
 it is empty the body is refused, as it is for fields of the wrong wire type and for single fields that come twice.
 """
 

@@ -43,9 +43,9 @@ class Field(NamedTuple):
     type_: str
     repeated: bool = False
     map_: bool = False
-    # JSON has the fields of the message in place of the message.
+    # JSON has the fields of the message instead of the message.
     inline: bool = False
-    # A value without pointer, sent also if nobody set it.
+    # A value without pointer, sent also if no one set it.
     omitted_if_zero: bool = False
 
 

@@ -158,6 +158,10 @@ def test_a_tree_that_is_not_complete_is_told_so() -> None:
     found = Explainer(cluster).group("default", "a")
     assert found.reason is Reason.GROUP_INCOMPLETE
     assert "CompositePodGroup default/job has too few groups" in found.cause
+    short = snapshot(node("n"), device_class(), composite(2), part("a", 1), part("b", 2), parts("a", 1), parts("b", 1))
+    found = Explainer(short).group("default", "a")
+    assert "starts its groups together, and PodGroup b has 1 of 2 pods" in found.cause
+    assert [change.text for change in found.changes] == ["create 1 more pod of PodGroup b"]
     missing = snapshot(node("n"), device_class(), part("a", 1), parts("a", 1))
     assert "CompositePodGroup default/job, which does not exist" in Explainer(missing).group("default", "a").cause
 

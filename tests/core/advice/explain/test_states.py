@@ -337,6 +337,16 @@ ASKED = {
     "registry limits pulls": Asked(
         "pod/app", (waiting("ErrImagePull", "429 Too Many Requests: toomanyrequests"),), "toomanyrequests", "mirror"
     ),
+    "pull secret of another namespace": Asked(
+        "pod/app",
+        (
+            (made := waiting("ImagePullBackOff", "pull access denied, 403 Forbidden")),
+            event(made, "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (regcred)"),
+            thing("v1", "Secret", "regcred", "tools"),
+        ),
+        r"its imagePullSecret regcred does not exist in namespace default \(there is one in namespace tools\)",
+        "copy Secret tools/regcred to namespace default",
+    ),
     "pull secret that is not there": Asked(
         "pod/app",
         (

@@ -129,7 +129,7 @@ def convert_gangs(objects: Sequence[Object], *, wanted: bool) -> None:
         else:
             found.book.warning(
                 ("apiVersion",),
-                f"{found.api_version} PodGroup belongs to {dialect.scheduler}, and needs its CRD and its scheduler",
+                f"{found.api_version} PodGroup is a group of {dialect.scheduler}, and needs its CRD and its scheduler",
                 rule=RULE,
                 hint="--gangs converts it to a PodGroup of scheduling.k8s.io, which Kubernetes' own scheduler and allot's support",
             )

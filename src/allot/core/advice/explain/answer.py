@@ -28,7 +28,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import APIStruct
 from allot.core.model.scheduling_v1 import PodGroup
-from allot.core.scheduling import DIALECTS
+from allot.core.scheduling import DIALECTS, minimum_of
 
 _WITH_GANG = "waits with its gang: "
 _PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
@@ -40,6 +40,15 @@ def _of_many(line: str) -> str:
         if line.startswith(one):
             return many + line.removeprefix(one)
     return line
+
+
+def _of_member(cause: str, group: PodGroup, pod: core_v1.Pod) -> str:
+    """Why a gang waits, said of one of its pods. A scheduler that makes a group for each pod names it after the pod: then the
+    pod stands for it."""
+    name, of_group = full_name(pod), full_name(group)
+    if minimum_of(group) <= 1 and pod.metadata.name in group.metadata.name:
+        return cause.replace(f"gang {of_group}", name).replace(of_group, name)
+    return f"{name} {_WITH_GANG}{cause}"
 
 
 class NotFound(Exception):
@@ -77,7 +86,7 @@ class Explainer:
         waits = not pod.spec.node_name and pod.status.phase not in FINISHED
         if group is not None and waits and before_scheduling(what_if, pod) is None:
             found = explain_gang(what_if, group, briefly=briefly)
-            found = replace(found, kind="Pod", name=name, cause=f"{namespace}/{name} {_WITH_GANG}{found.cause}")
+            found = replace(found, kind="Pod", name=name, cause=_of_member(found.cause, group, pod))
         else:
             found = explain_pod(what_if, pod, briefly=briefly)
         if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):

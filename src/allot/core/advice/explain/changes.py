@@ -36,6 +36,7 @@ def helpful(
     found: list[Change] = []
     tried: set[bytes] = set()
     helped: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
         key = msgspec.json.encode(candidate.patches)
         if (
@@ -46,6 +47,10 @@ def helpful(
             continue
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
+        if is_large and attempts.get(candidate.rank, 0) >= _PER_RANK_MAX:
+            # Few can be tried: not all of one kind.
+            continue
+        attempts[candidate.rank] = attempts.get(candidate.rank, 0) + 1
         tried.add(key)
         if any(
             set(map(msgspec.json.encode, less.patches)) < set(map(msgspec.json.encode, candidate.patches))

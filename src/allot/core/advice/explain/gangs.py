@@ -307,8 +307,7 @@ def _left_out(
     """As few nodes as would be enough, beside those of the domain that has most room, if they had its label."""
     nodes = what_if.cluster.nodes
     bare = [name for name, info in nodes.items() if key not in info.labels]
-    needed = minimum_of(group) - done.placed
-    if not done.among or not 0 < needed <= len(bare) or len(bare) > _BARE_MAX:
+    if not done.among or done.placed >= minimum_of(group) or len(bare) > _BARE_MAX:
         return []
     # What stands together is often named alike.
     like = nodes[done.among[0]].name
@@ -325,7 +324,7 @@ def _left_out(
 
 
 def _labelled(what_if: WhatIfCluster, key: str, names: Sequence[str], among: Sequence[str]) -> Iterator[Candidate]:
-    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are nobody's to set."""
+    """Nodes get the label of a domain, which is right if that is where they are. Labels that clouds set are no one's to set."""
     if is_given(key):
         return
     value = what_if.cluster.nodes[among[0]].labels[key]

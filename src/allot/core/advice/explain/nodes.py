@@ -236,7 +236,7 @@ def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
 
 
 def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Profile) -> list[Check]:
-    """Taints of unready nodes, of nodes short of a resource, and those set by somebody."""
+    """Taints of unready nodes, of nodes short of a resource, and those set by someone."""
     checks = []
     away = [taint for taint in taints if taint.key in NOT_READY]
     if away:

@@ -116,7 +116,7 @@ class _Trial:
     def _fits(self, claims: Sequence[api.ResourceClaim]) -> bool:
         """Whether a node fits the claims, or proving that none does takes too long."""
         own = set(self._inventory.nodes())
-        # The others have no devices of their own but may reach network-attached ones.
+        # The others have no their own devices but may reach network-attached ones.
         worth = [name for name in self._inventory.nodes_worth_trying(claims) if name in self._nodes]
         others = [name for name in self._nodes if name not in own]
         for count, name in enumerate((*worth, *others)):

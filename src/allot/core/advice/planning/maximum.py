@@ -88,7 +88,7 @@ def _bounded(what_if: WhatIfCluster, copy: Copy, manifest: Manifest, found: Fill
     return Maximum(copies=copies, is_exact=not reason, reason=reason)
 
 
-# --- pods that are alike ---
+# --- pods that are equal ---
 
 
 def _shapes(

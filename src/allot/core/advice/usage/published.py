@@ -63,7 +63,7 @@ class PublishedPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def published_pools(what_if: WhatIfCluster, reach: Reach | None = None) -> tuple[PublishedPool, ...]:
-    """All pools, in order of their names. reach: what can be got at by whoever asks."""
+    """All pools, in order of their names. reach: what the caller's pods can reach."""
     reach = reach or anybodys_reach(what_if)
     by_pool: dict[PoolID, list[api.ResourceSlice]] = {}
     for slice_ in what_if.all(api.ResourceSlice):
@@ -139,7 +139,7 @@ def keeping_off(entry: DeviceEntry) -> tuple[api.DeviceTaint, ...]:
     return tuple(taint for taint in entry.taints if taint.effect in _KEEPS_OFF)
 
 
-# --- what can be had of it ---
+# --- availability ---
 
 
 def device_state(pool: PublishedPool, entry: DeviceEntry) -> State:
@@ -204,7 +204,7 @@ class Unit(msgspec.Struct, frozen=True):
         return (entry for entry in everyone if entry.state.allocated)
 
     def state(self) -> State:
-        """What can be had of it."""
+        """Its availability."""
         if not self.counter_set:
             return device_state(self.pool, self.entries[0])
         in_use = any(True for _ in self.users())

@@ -1,6 +1,6 @@
-"""Which devices somebody can get at: those on nodes that take their pods, without taints that they do not tolerate.
+"""Which devices someone can get at: those on nodes that take their pods, without taints that they do not tolerate.
 
-Without somebody in mind these are the nodes that take any pod at all: neither cordoned nor out of order. Where nothing is known of
+Without someone in mind these are the nodes that take any pod at all: neither cordoned nor out of order. Where nothing is known of
 nodes, every device counts as reachable.
 """
 
@@ -68,7 +68,7 @@ def anybodys_reach(what_if: WhatIfCluster) -> Reach:
 
 
 def closed_because(info: NodeInfo) -> str:
-    """Why a node takes no pods, whoever asks; empty if it does."""
+    """Why a node accepts no pods at all; empty if it does."""
     if info.unschedulable:
         return "cordoned"
     for taint in info.taints:

@@ -1,7 +1,7 @@
 """How the slow parser reads tokens, reports errors and continues: ANTLR's error strategy, as in upstream's parser.
 
 To give upstream's messages one must make upstream's mistakes: drop a token if the next one fits, pretend a missing one
-was there, or skip to something that any unfinished rule can go on with. Each place in the grammar has a name and a set
+was there, or skip to something that any unfinished rule can continue with. Each place in the grammar has a name and a set
 of tokens that can come there; the grammar itself is in `grammar`.
 """
 
@@ -55,7 +55,7 @@ class Abandoned(Exception):
 
 
 class RuleFailed(Exception):
-    """A rule cannot go on at the current token; caught where the rule ends."""
+    """A rule cannot continue at the current token; caught where the rule ends."""
 
     def __init__(self, message: str, offending: Token) -> None:
         super().__init__(message)
@@ -214,7 +214,7 @@ class Recovery:
         )
 
     def rule_failed(self, error: RuleFailed) -> None:
-        """Reports what stopped a rule and skips to where one of the unfinished rules can go on."""
+        """Reports what stopped a rule and skips to where one of the unfinished rules can continue."""
         if not self._recovering:
             self._recovering = True
             self.report.syntax_error(error.offending.start, str(error))
@@ -266,7 +266,7 @@ class Recovery:
             self.report.syntax_error(token.start, message)
 
     def _recovery_set(self) -> set[str]:
-        """What any of the unfinished rules can go on with once the rule it called ends."""
+        """What any of the unfinished rules can continue with once the rule it called ends."""
         result: set[str] = set()
         for call in self.calls:
             result |= self.sets[f"{call}>"]

@@ -1,7 +1,7 @@
 """CEL's grammar, rule by rule, read the way upstream's generated parser reads it.
 
 Used only for text that the fast parser refuses. Each rule is a generator that yields the rules it calls; `parse_tree`
-runs them with a stack of its own, so nesting costs no Python frames. Every place where a token is taken, a way is
+runs them with its own stack, so nesting costs no Python frames. Every place where a token is taken, a way is
 chosen or a rule is called has a name, under which `grammar_places` lists the tokens that can come there.
 """
 
@@ -51,7 +51,7 @@ _Arguments = ParamSpec("_Arguments")
 def _rule(
     body: Callable[Concatenate[_Grammar, Tree, _Arguments], Rule],
 ) -> Callable[Concatenate[_Grammar, str, _Arguments], Rule]:
-    """A rule that reports what stops it and lets its caller go on with what was read so far."""
+    """A rule that reports what stops it and lets its caller continue with what was read so far."""
     name = body.__name__
 
     def run(self: _Grammar, call: str, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Rule:
@@ -435,7 +435,7 @@ _PRIMARIES: dict[str, Callable[[_Grammar, Tree], Generator[Rule, Any, None]]] = 
 
 
 def parse_tree(source: str, issues: Issues) -> Tree:
-    """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to go on."""
+    """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to continue."""
     tree: Tree = run(_Grammar(source, issues).start())
     return tree
 

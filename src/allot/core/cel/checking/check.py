@@ -1,6 +1,6 @@
 """The type checker: finds the type of every node, what names refer to and which overloads a call may mean.
 
-Works with a stack of its own instead of recursion, since expressions nest deeper than Python. Names that turn out to
+Works with its own stack instead of recursion, since expressions nest deeper than Python. Names that turn out to
 be qualified (`a.b` a variable, `optional.of` a function) are replaced in the tree by what they refer to, as cel-go
 does. All errors of an expression are reported at once.
 """

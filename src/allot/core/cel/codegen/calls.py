@@ -167,7 +167,7 @@ def _string_test(emitter: Emitter, function: str, codes: list[Code]) -> Code | N
     if part.cls is not str:
         return None
     if part.raises:
-        # The text comes first, and is looked at only after both were evaluated.
+        # The text comes first, and is checked only after both were evaluated.
         text = Code(emitter.named(text), text.cls, False)
         part = Code(emitter.named(part), part.cls, False)
     name, test = text.text, ""

@@ -1,7 +1,7 @@
 """The workshop of the code generator: lines, blocks, names and constants of the function being written.
 
 Knows Python's syntax, not CEL's meaning. Expressions are pieces of text with what is known about their value; they are
-evaluated where they are placed, so whoever places several must keep them in order (`ordered`, `in_order`).
+evaluated where they are placed, so callers that place several must keep them in order (`ordered`, `in_order`).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Emitter:
         return code
 
     def optional(self, node: Node) -> Code | None:
-        """An optional's value or MISSING, when that can be had without making an optional."""
+        """An optional's value or MISSING, if that works without creating an optional."""
         code = self._visitors[Optional](self, node)
         return code if isinstance(code, Code) else None
 

@@ -1,6 +1,6 @@
 """Code for comprehensions: the loops that the standard macros expand into, recognised by their shape.
 
-Errors in a loop follow the expansion: `all` and `exists` keep the first and go on, since a later element may decide;
+Errors in a loop follow the expansion: `all` and `exists` keep the first and continue, since a later element may decide;
 filters keep the last, since each step starts over from the condition.
 """
 

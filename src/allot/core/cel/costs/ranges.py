@@ -1,7 +1,7 @@
 """Ranges of sizes and costs, in the unsigned 64-bit arithmetic of upstream's estimator.
 
 A range holds the least and the most that may happen. Sums and products stop at `INFINITE` instead of wrapping around, so
-that "unknown" stays unknown whatever is added to it. The few places where upstream wraps around all the same say so.
+that "unknown" stays unknown whatever is added to it. The few places where upstream wraps around nevertheless say so.
 """
 
 from __future__ import annotations

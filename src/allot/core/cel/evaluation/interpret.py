@@ -73,7 +73,7 @@ _QUALIFIER_CLASSES: Final[frozenset[type]] = frozenset((str, int, UInt, bool, fl
 _EQUAL_PRICE: Final = call_price("_==_", "equals")
 _NOT_EQUAL_PRICE: Final = call_price("_!=_", "not_equals")
 # Functions whose price does not depend on the size of what they make, and what that may be; a list to which elements
-# are added in place is not made anew.
+# are added in place is not recreated.
 _MAKERS: Final = frozenset(("_+_", "format", "flatten", "replace"))
 _MADE: Final[frozenset[type]] = frozenset((str, list, ConcatList))
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
@@ -405,7 +405,7 @@ def _unbound(node: Call, values: list[Value]) -> CelError:
 
 
 def qualified(value: Value, key: Value, presence: bool) -> Value:
-    """What a key selects; when asked for presence, MISSING instead of an error for keys that are not there."""
+    """What a key selects; when asked for presence, MISSING instead of an error for keys that do not exist."""
     if is_map(value):
         found = find(value, key)
         if found is not MISSING or presence:

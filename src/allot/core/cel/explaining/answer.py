@@ -84,7 +84,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def value_text(value: Value, depth: int = 0) -> str:
-    """A value for people: texts in quotes, the rest as Kubernetes writes it."""
+    """A value for display: texts in quotes, the rest as Kubernetes writes it."""
     if value.__class__ is str:
         return _short(quoted(value))
     if value is None:

@@ -2,7 +2,7 @@
 
 Descends through logic, conditionals, cel.bind and loops to the comparison or test that made the difference, evaluating
 parts of the plan on the way. The result is data; `sentence` says it in a few words. Slow compared with an evaluation:
-for people who ask, not for the search.
+for display who ask, not for the search.
 """
 
 from __future__ import annotations

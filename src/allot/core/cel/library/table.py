@@ -165,7 +165,7 @@ def _guard(declared: CelType) -> _Guard | None:
 
 
 def _list_guard(element: _Guard | None) -> _Guard:
-    """Only the first element is looked at."""
+    """Only the first element is checked."""
     if element is None:
         return is_list
     return lambda value: is_list(value) and (not value or element(value[0]))

@@ -1,7 +1,7 @@
 """Tokens of CEL source text.
 
 One compiled pattern recognises every token, so scanning is linear. `scan` is the fast way for well-formed text and
-gives up (returns None) at the first character that starts no token; `next_token` goes on from any offset and says
+gives up (returns None) at the first character that starts no token; `next_token` continues from any offset and says
 which characters upstream's lexer would complain about. Literals are decoded here too. Knows no grammar.
 """
 
@@ -98,7 +98,7 @@ def scan(source: str) -> tuple[list[str], list[str], list[int]] | None:
 
 
 def next_token(source: str, position: int) -> tuple[Token | Unrecognized, int]:
-    """The token at or after position, or what could not be recognized there, and where to go on."""
+    """The token at or after position, or what could not be recognized there, and where to continue."""
     match = _TOKEN.match(source, position)
     assert match is not None, "the pattern matches anywhere"
     group = match.lastindex

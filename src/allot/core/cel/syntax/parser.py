@@ -71,7 +71,7 @@ def _without_surrogates(source: str) -> str:
 
 
 class _Stuck(Exception):
-    """The fast parser does not go on; not an error message."""
+    """The fast parser does not continue; not an error message."""
 
 
 class _Pending:

@@ -1,7 +1,7 @@
 """The source text of a part of an expression, for messages that show it.
 
 Literals are repeated as they were written and macros as they were called; spacing and parentheses are normalized.
-Beyond a certain depth an ellipsis stands for the rest: the text is for people.
+Beyond a certain depth an ellipsis stands for the rest: the text is for display.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class ClaimFit:
         self._left_over: api.ResourceClaim | None = None
         self._variants: dict[tuple[str, ...], Variant] = {}
         self._results: dict[str, _Result] = {}
-        # Fits with equal keys have equal answers on every node as long as nothing changes; None: ask anew.
+        # Fits with equal keys have equal answers on every node as long as nothing changes; None: ask again.
         self.key: Hashable | None = None
         # Whether every node must be asked exactly: its rank matters, or an error on it is the answer for all.
         self.needs_exact = False
@@ -120,7 +120,7 @@ class ClaimFit:
         wanted: Wanted | None,
         now: float,
     ) -> ClaimFit | Status:
-        """The fit, or why no node will do (PreFilter)."""
+        """The fit, or why no node fits (PreFilter)."""
         fit = ClaimFit(claims, pod, found, wanted)
         group = claims.pod_group_of(pod)
         new: list[api.ResourceClaim] = []
@@ -362,7 +362,7 @@ class ClaimFit:
         return statuses
 
     def _shares_mapped(self, held: Held) -> bool:
-        """Whether somebody else uses a claim whose devices stand for node resources."""
+        """Whether someone else uses a claim whose devices stand for node resources."""
         if not node_allocatable.is_mapped(self._claims.inventory, held.allocation):
             return False
         if held.pending:
@@ -456,7 +456,7 @@ class ClaimFit:
             new = NewClaim(claim=variant.claims[-1], allocation=result.allocations[-1], mappings=variant.mappings)
         return tuple(steps), new, result.node_allocatable
 
-    # --- when no node will do ---
+    # --- when no node fits ---
 
     @property
     def held(self) -> Sequence[Held]:

@@ -76,7 +76,7 @@ class ClaimRecord:
         self._choose()
 
     def vacate(self) -> api.ResourceClaim | None:
-        """What if nobody used the claim, so that it could be allocated again: answers what `restore` needs."""
+        """What if no one used the claim, so that it could be allocated again: answers what `restore` needs."""
         claim = self.current
         if claim is not None:
             self.current = msgspec.structs.replace(claim, status=api.ResourceClaimStatus())

@@ -1,7 +1,7 @@
 """Allocated claims by the uids of those who use them.
 
 Only preemption asks, and then once for every pod that finds no room: going through all claims each time took a third of the
-processor when thousands of pods waited. Changes are noted as they happen, which is cheap, and worked in when somebody asks.
+processor when thousands of pods waited. Changes are noted as they happen, which is cheap, and worked in when someone asks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ClaimUsers:
                 self._noted = None
 
     def only(self, uids: Mapping[str, None]) -> tuple[ClaimID, ...]:
-        """Allocated claims that are used, and by nobody but these, in order."""
+        """Allocated claims that are used, and by no one but these, in order."""
         self._catch_up()
         candidates = {id_ for uid in self._claims.keys() & uids.keys() for id_ in self._claims[uid]}
         return tuple(sorted(id_ for id_ in candidates if all(uid in uids for uid in self._users[id_])))

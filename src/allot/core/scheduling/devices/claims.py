@@ -261,7 +261,7 @@ class Claims:
     def fit(
         self, pod: core_v1.Pod, group: scheduling.PodGroup | None = None, now: float = 0.0
     ) -> ClaimFit | Status | None:
-        """What a pod needs of devices, to be asked of nodes. A status: no node will do. None: it needs none.
+        """What a pod needs of devices, to be asked of nodes. A status: no node fits. None: it needs none.
 
         group: the one that the pod is decided with, in case it is not known yet. now: seconds since 1970.
         """
@@ -329,7 +329,7 @@ class Claims:
 
     def _awaited(self, claim: str, controller: str) -> str:
         waiting = f"resource claim {claim}: waiting for controller {controller} to allocate it"
-        # Also true where nobody has told which gates the cluster has.
+        # Also true where no one has told which gates the cluster has.
         return waiting if self._has_controllers else f"{waiting}, which needs feature gate {GATE}"
 
     def awaited(self, pod: core_v1.Pod) -> dict[str, api.ResourceClaim]:

@@ -1,6 +1,6 @@
 """The port between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
 
-The decision knows nothing of claims but this. `Devices` is the state, fed change by change by whoever feeds the cluster;
+The decision knows nothing of claims but this. `Devices` is the state, fed change by change like the cluster;
 a `DeviceFit` is one pod's view of it, asked of one node after the other.
 """
 
@@ -94,7 +94,7 @@ class Devices(Protocol):
     def without(
         self, pods: Sequence[core_v1.Pod], leftovers: Leftover = (), *, anew: bool = False
     ) -> AbstractContextManager[None]:
-        """What if these pods were gone, and these claims released: inside, devices that nobody else uses are free. anew: the
+        """What if these pods were gone, and these claims released: inside, devices that no one else uses are free. anew: the
         claims can be allocated again."""
 
     def leftovers(self, departed: Mapping[str, None]) -> Leftover:

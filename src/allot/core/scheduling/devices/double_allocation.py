@@ -101,7 +101,7 @@ def _by_time(holders: Iterable[ClaimID], claim_of: ClaimOf) -> tuple[ClaimID, ..
 
 
 def _moment(id_: ClaimID, claim: api.ResourceClaim | None) -> tuple[bool, str, int, str, ClaimID]:
-    """When a claim was allocated. What is only decided comes last: it can still be taken back without a write."""
+    """When a claim was allocated. What is only decided comes last: it can still be reverted without a write."""
     if claim is None or claim.status.allocation is None:
         return True, "", 0, "", id_
     metadata = claim.metadata

@@ -32,7 +32,7 @@ def next_offer(
 ) -> Negotiation:
     """What to offer. claims: those that wait, by their names in the pod; best: nodes that would do without some, the best first.
 
-    A node that is known to be unsuitable stays in the offer, so that controllers go on telling; otherwise it would look as new. With one claim
+    A node that is known to be unsuitable stays in the offer, so that controllers continue telling; otherwise it would look as new. With one claim
     a node is selected at once: its controller says so if it does not suit. With several, only when all controllers were heard.
     """
     known = known or Negotiation()

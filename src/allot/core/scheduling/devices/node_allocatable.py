@@ -25,7 +25,7 @@ _ONE = 10**9
 
 
 class AccountingError(Exception):
-    """What an allocation accounts for cannot be worked out. The message is upstream's."""
+    """What an allocation accounts for cannot be computed. The message is upstream's."""
 
 
 class Shortage(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ from allot.core.quantity import Quantity
 
 # How long coscheduling's pods wait for each other where their group does not say.
 _WAITING_S = 60.0
-# KAI's priority of groups that name no class, or one that is not there.
+# KAI's priority of groups that name no class, or one that does not exist.
 KAI_PRIORITY = 50
 
 
@@ -62,7 +62,7 @@ class ForeignGroup(PodGroup, frozen=True, kw_only=True):
     part: str = ""
     parent: str | None = None
     near: Near | None = None
-    # How long it may be tried in vain before that is told once more; 0: it may wait for ever.
+    # How long it may be tried in vain before that is told once more; 0: it may wait forever.
     timeout_s: float = 0.0
     # What all nodes together must have free before it is tried.
     min_resources: Mapping[str, Quantity] = EMPTY

@@ -78,7 +78,7 @@ def value_in(labels: Mapping[str, str], key: str) -> str | None:
 
 
 def no_placement(domains: Collection[str], first: str) -> str:
-    """That no domain will do, in upstream's words. first: why the first one will not."""
+    """That no domain fits, in upstream's words. first: why the first one will not."""
     return f"0/{len(domains)} placements are available, first placement status: {first}"
 
 

@@ -9,7 +9,7 @@ import msgspec
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling.groups.dialects import group_key, parent_key
 
-# The API allows fewer levels; a chain that goes on is one that bites its tail.
+# The API allows fewer levels; a chain that continues is one that bites its tail.
 _DEPTH_MAX = 16
 AnyGroup = PodGroup | CompositePodGroup
 

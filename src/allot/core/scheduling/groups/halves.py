@@ -77,7 +77,7 @@ class Halves:
 
     def look(self, root: str, now: float) -> bool:
         """Members of a group have come or gone, or it has changed itself. root: the key of its root. Whether it has become one that has
-        too little, so that somebody has to look at it later."""
+        too little, so that someone has to look at it later."""
         if not self._is_by_half(root):
             self._since.pop(root, None)
             return False
@@ -140,7 +140,7 @@ def _split(root: str) -> tuple[str, str]:
 
 def grace_s(tree: Tree) -> float | None:
     """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
-    long; None: for ever."""
+    long; None: forever."""
     group = next((leaf for _, leaf in tree.leaves()), None)
     if not isinstance(group, ForeignGroup):
         return STALE_AFTER_S
@@ -150,7 +150,7 @@ def grace_s(tree: Tree) -> float | None:
 
 
 def tree_of(unit: Unit) -> Tree | None:
-    """The group of a unit; None if it is a lone pod."""
+    """The group of a unit; None if it is a single pod."""
     if unit.tree is not None or unit.group is None:
         return unit.tree
     return Tree(key_of(unit.group), unit.group)

@@ -10,7 +10,7 @@ one search of the allocator for all their claims.
 3. Nodes that depend on each other (`_Sequences`): affinity, spreading, claims that pods share. Pods are placed one after the other with
    going back; a situation that has failed is not tried again.
 
-The work is bounded in steps; running out of them is an answer of its own. All of it leaves no trace in the cluster.
+The work is bounded in steps; running out of them is a separate answer. All of it leaves no trace in the cluster.
 """
 
 from __future__ import annotations

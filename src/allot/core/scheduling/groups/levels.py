@@ -21,11 +21,11 @@ _ANYWHERE = (ANYWHERE,)
 
 
 class NoSuchLevel(Exception):
-    """A group asks for a topology or a level that is not there."""
+    """A group asks for a topology or a level that does not exist."""
 
 
 def levels_of(cluster: Cluster, group: AnyGroup, settings: Settings) -> tuple[str, ...]:
-    """What is tried for a group, in this order. NoSuchLevel if nobody knows what it asks for."""
+    """What is tried for a group, in this order. NoSuchLevel if no one knows what it asks for."""
     if isinstance(group, AnyForeign):
         return _foreign_levels(cluster, group.near) if group.near is not None else _ANYWHERE
     constraints = group.spec.scheduling_constraints

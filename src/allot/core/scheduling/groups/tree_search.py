@@ -1,7 +1,7 @@
 """The pods of a group of groups as one search, where groups may be bound to a domain inside that of the group above.
 
 Groups that are bound get their domains one after the other, from the root down; what counts of free resources and devices cannot reach with
-the domains chosen so far is not looked at further. With all domains chosen, the pods are one joint search, in which those of a group have only
+the domains chosen so far is not explored further. With all domains chosen, the pods are one joint search, in which those of a group have only
 the nodes of its domain. All of it shares one bound of steps.
 """
 

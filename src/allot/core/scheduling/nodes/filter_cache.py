@@ -28,7 +28,7 @@ class Entry:
     __slots__ = ("image", "node", "score", "static", "status", "unwelcome", "wishes")
 
     def __init__(self) -> None:
-        # The node object that the static part was worked out for.
+        # The node object that the static part was computed for.
         self.node: object = None
         self.static: Status | None = None
         self.status: Status | None = None
@@ -78,7 +78,7 @@ class FilterCache:
         return entry
 
     def _changed(self) -> set[str] | None:
-        """The nodes that have to be looked at again; None: all."""
+        """The nodes that have to be checked again; None: all."""
         cluster = self._cluster
         changed = cluster.changes.since(self._position) if self._position >= 0 else None
         self._position = cluster.changes.position
@@ -131,7 +131,7 @@ class FilterCache:
 
 
 def static_refusal(profile: Profile, info: NodeInfo, settings: Settings) -> Status | None:
-    """Why a node will not do, as far as only the node object decides that."""
+    """Why a node does not fit, as far as only the node object decides that."""
     disabled = settings.disabled_filters
     if profile.node_names is not None and info.name not in profile.node_names:
         return node_affinity.NOT_NAMED
@@ -147,7 +147,7 @@ def static_refusal(profile: Profile, info: NodeInfo, settings: Settings) -> Stat
 
 
 def local_refusal(cluster: Cluster, profile: Profile, info: NodeInfo, settings: Settings) -> Status | None:
-    """Why a node will not do with the pods that are on it, beyond `static_refusal`."""
+    """Why a node does not fit with the pods that are on it, beyond `static_refusal`."""
     disabled = settings.disabled_filters
     if profile.host_ports and node_ports.NAME not in disabled:
         status = node_ports.refusal(profile, info)

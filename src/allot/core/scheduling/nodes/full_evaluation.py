@@ -26,7 +26,7 @@ _FEW = 16
 
 
 class FullEvaluation:
-    """All filters of one pod, ready to be asked of many nodes."""
+    """All filters of one pod, ready to be checked on many nodes."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FullEvaluation:
         )
 
     def placement(self, info: NodeInfo) -> Placement:
-        """The pod on a node that will do."""
+        """The pod on a node that fits."""
         return placement_of(self._cluster, self._pod, self._profile, info, self._fit)
 
     def refusal(self, info: NodeInfo) -> Status | None:
@@ -184,7 +184,7 @@ def _choice(fit: DeviceFit | None, evaluation: FullEvaluation, nodes: Iterable[N
 def placement_of(
     cluster: Cluster, pod: core_v1.Pod, profile: Profile, info: NodeInfo, fit: DeviceFit | None
 ) -> Placement:
-    """The pod on a node that will do."""
+    """The pod on a node that fits."""
     volumes = cluster.volumes.steps(profile, info) if profile.volume_claims else ()
     if fit is None:
         return Placement(pod=pod, node=info.name, volumes=volumes)
@@ -205,9 +205,9 @@ def placement_of(
 def promised_refusal(
     cluster: Cluster, pod: core_v1.Pod, profile: Profile, info: NodeInfo, settings: Settings
 ) -> Status | None:
-    """Why a node will not do if pods that are at least as important, and were promised it, were there already.
+    """Why a node does not fit if pods that are at least as important, and were promised it, were there already.
 
-    What is kept for a pod is its own: nobody's hope for the same node is in its way, only what is kept for others. Otherwise two pods could
+    What is kept for a pod is its own: no one's hope for the same node is in its way, only what is kept for others. Otherwise two pods could
     wait for each other, and who makes room for one of them would do so in vain, again and again."""
     key, priority = pod_key(pod), pod.spec.priority or 0
     is_kept = key in cluster.kept
@@ -233,7 +233,7 @@ def promised_refusal(
 def _promised_devices(
     cluster: Cluster, pod: core_v1.Pod, others: Sequence[core_v1.Pod], info: NodeInfo
 ) -> Status | None:
-    """As above, for devices: what pods left for others is not for whoever comes first."""
+    """As above, for devices: what pods left for others is reserved for these."""
     devices = cluster.devices
     if devices is None:
         return None
@@ -266,7 +266,7 @@ def _promised_devices(
 
 
 def pre_refusal(cluster: Cluster, profile: Profile, pod: core_v1.Pod, settings: Settings) -> Status | None:
-    """Why no node will do, as far as that can be seen before any is looked at."""
+    """Why no node fits, as far as that can be seen before any is checked."""
     if profile.node_names is not None and node_affinity.NAME not in settings.disabled_filters:
         status = node_affinity.pre_refusal(profile)
         if status is not None:

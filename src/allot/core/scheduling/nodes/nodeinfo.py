@@ -1,6 +1,6 @@
 """A node and what is on it, in the numbers that filters and scores compare.
 
-Changed in place by `Cluster` alone; everybody else only reads it.
+Changed in place by `Cluster` alone; everyone else only reads it.
 """
 
 from __future__ import annotations

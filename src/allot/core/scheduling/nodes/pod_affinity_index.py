@@ -1,7 +1,7 @@
 """Which pods are near which others: counts by selector and by node label, kept change by change.
 
 Two directions. What new pods say about pods that exist: `near` and `on_nodes` count, for a term or selector, the pods
-that match, by the value of a node label or by node; such a count is made when it is first asked for. And what existing
+that match, by the value of a node label or by node; such a count is made on first use. And what existing
 pods say about new ones: their terms are collected, equal ones once, with the places where they apply.
 """
 
@@ -89,7 +89,7 @@ class PodAffinityIndex:
             self._note_terms(profile, labels, 1)
 
     def remove(self, key: str) -> None:
-        """A pod is not there any more."""
+        """A pod no longer exists."""
         pod, labels = self._pods.pop(key)
         self._count(pod, labels, -1)
         profile = pod.profile

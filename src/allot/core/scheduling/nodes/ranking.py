@@ -1,7 +1,7 @@
 """The nodes that a kind of pod can have, in the order in which they are to be tried; kept for equal pods.
 
 A `Ranking` adds the devices to what a `FilterCache` knows. Scores that are relative to the best node (TaintToleration,
-NodeAffinity, prioritized lists) are worked out anew for all nodes only when the best one changes. What depends on pods of
+NodeAffinity, prioritized lists) are computed again for all nodes only when the best one changes. What depends on pods of
 other nodes (affinity, spreading) is added by `topology_ranking`.
 
 Order among equal scores: the node with the fewest pods first, then by name. So equal nodes fill evenly, and the same cluster
@@ -35,7 +35,7 @@ class Ranking:
     """The nodes that a kind of pod can have, best first; and why it cannot have the others."""
 
     def __init__(self, cluster: Cluster, filter_cache: FilterCache, among: Collection[str] | None = None) -> None:
-        """among: the only nodes that are looked at."""
+        """among: the only nodes to consider."""
         self._cluster = cluster
         self._among = among
         self.filter_cache = filter_cache
@@ -116,12 +116,12 @@ class Ranking:
         self._enter(self._item(info, fit))
 
     def _enter(self, item: Item) -> None:
-        """A node can be had."""
+        """A node is available."""
         self._live[item[2]] = item
         heappush(self._heap, item)
 
     def _leave(self, name: str) -> Item | None:
-        """A node cannot be had, or is about to be asked again."""
+        """A node is not available, or is about to be checked again."""
         return self._live.pop(name, None)
 
     def _item(self, info: NodeInfo, fit: DeviceFit | None) -> Item:

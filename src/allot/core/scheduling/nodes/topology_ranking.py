@@ -1,7 +1,7 @@
 """Rankings for pods that depend on pods of other nodes: affinity and spreading.
 
-Nodes that are alike in all that matters for that form a group: the same values of the node labels that are asked about, the
-same number of matching pods. Filters and scores are worked out once per group and decision; within a group the order is
+Nodes that are equal in all that matters for that form a group: the same values of the node labels that are asked about, the
+same number of matching pods. Filters and scores are computed once per group and decision; within a group the order is
 that of the ranking. So a decision costs the number of groups, not of nodes, and a change costs the nodes that changed.
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class _NodeGroup:
-    """Nodes that are alike."""
+    """Equal nodes."""
 
     __slots__ = ("heap", "live", "members")
 
     def __init__(self) -> None:
         # All of them; one stands for all.
         self.members: dict[str, None] = {}
-        # How many of them can be had as far as the ranking knows, and these in order; left-overs are skipped.
+        # How many of them are available as far as the ranking knows, and these in order; left-overs are skipped.
         self.live = 0
         self.heap: list[Item] = []
 
@@ -52,7 +52,7 @@ class TopologyRanking(Ranking):
         self._version = -1
         self._filter = inter_pod_affinity.Filter(profile, cluster.affinity_index)
         self._wishes = inter_pod_affinity.Score(profile, cluster.affinity_index, filter_cache.settings)
-        # Worked out when a decision first asks, thrown away when anything changes: the groups that were asked, and by
+        # Computed when a decision first needs it, dropped when anything changes: the groups that were asked, and by
         # their numbers what they said.
         self._asked: list[_NodeGroup] = []
         self._refused: dict[int, Status] = {}

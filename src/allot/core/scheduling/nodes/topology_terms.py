@@ -1,6 +1,6 @@
 """Rules between one pod and the pods of all nodes: spreading, and affinity to and from other pods.
 
-Nodes are given with how often they count: one node may stand for many that are alike in all that matters here.
+Nodes are given with how often they count: one node may stand for many that are equal in all that matters here.
 """
 
 from __future__ import annotations

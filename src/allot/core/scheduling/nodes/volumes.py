@@ -134,7 +134,7 @@ class Volumes:
     # --- decisions ---
 
     def steps(self, profile: Profile, node: NodeInfo) -> tuple[VolumeStep, ...]:
-        """What has to be bound or made before a pod has its volumes on a node that will do."""
+        """What has to be bound or made before a pod has its volumes on a node that fits."""
         return self._bindings([claim for claim in self._claims_of(profile) if not is_bound(claim)], node) or ()
 
     def assume(self, placement: Placement) -> None:
@@ -184,7 +184,7 @@ class Volumes:
     # --- all nodes ---
 
     def pre_refusal(self, profile: Profile, pod: core_v1.Pod) -> Status | None:
-        """Why no node will do."""
+        """Why no node fits."""
         for volume in pod.spec.volumes:
             source = volume.persistent_volume_claim
             if source is not None and f"{profile.namespace}/{source.claim_name}" not in self._claims:

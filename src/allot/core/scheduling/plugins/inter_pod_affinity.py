@@ -23,14 +23,14 @@ _UNWANTED = Status(
 
 
 class Filter:
-    """The rules of one pod, and those of existing pods about it, ready to be asked of many nodes."""
+    """The rules of one pod, and those of existing pods about it, ready to be checked on many nodes."""
 
     def __init__(self, profile: Profile, affinity_index: PodAffinityIndex) -> None:
         self.near = [
             (term.topology_key, affinity_index.near(profile.affinity_terms)[term.topology_key])
             for term in profile.affinity_terms
         ]
-        # Nobody to be near to yet: the first pod of a kind that wants to be with its kind may go anywhere.
+        # No one to be near to yet: the first pod of a kind that wants to be with its kind may go anywhere.
         nobody = not any(domains for _, domains in self.near)
         self._is_first = nobody and bool(self.near) and affinity_index.matches_itself(profile)
         self.away = [

@@ -23,7 +23,7 @@ NOT_NAMED = Status(
 
 
 def pre_refusal(profile: Profile) -> Status | None:
-    """Why no node will do, if that can be seen from the pod alone."""
+    """Why no node fits, if that can be seen from the pod alone."""
     return _CONFLICT if profile.node_names is not None and not profile.node_names else None
 
 

@@ -26,7 +26,7 @@ def is_counted(spread: Spread, profile: Profile, node: NodeInfo) -> bool:
 
 
 class Filter:
-    """The hard constraints of one pod, ready to be asked of many nodes."""
+    """The hard constraints of one pod, ready to be checked on many nodes."""
 
     def __init__(
         self,

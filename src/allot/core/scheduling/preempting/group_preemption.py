@@ -1,9 +1,9 @@
 """Preemption for a group: which pods must leave so that enough of its pods get nodes and devices at once.
 
 The group as a whole preempts, anywhere in the cluster. Pods that are going anyway count as gone first. Where there are few who could go, all
-sets of them are compared (`victims`). Where there are many, the pods that fit beside everybody stay where they fit, and the lowest priority is
+sets of them are compared (`victims`). Where there are many, the pods that fit beside everyone stay where they fit, and the lowest priority is
 found up to which all have to be gone for the rest; if that leads nowhere, the same without keeping any place. Then who is on a node that a
-pod of the group takes from others can be of help, and nobody else: few of these are compared, of many all are taken and given back one by
+pod of the group takes from others can be of help, and no one else: few of these are compared, of many all are taken and given back one by
 one, the most important first, as long as the group's pods keep their nodes. Changes nothing.
 """
 
@@ -50,7 +50,7 @@ class GroupPreempted(msgspec.Struct, frozen=True, kw_only=True):
 
 def preempt_group(task: Task, group: PodGroup, place: Place, first: Mapping[int, Placement]) -> GroupPreempted:
     """Victims for a group that found no place, if there are any. group: what the pods are to others; place: tries to find one, as the cluster
-    is then; first: what pods found, by their position, when nobody had to go."""
+    is then; first: what pods found, by their position, when no one had to go."""
     policies = {pod.spec.preemption_policy for pod in task.unit.pods}
     if PREEMPT_NEVER in ({group.spec.preemption_policy} if group.spec.preemption_policy is not None else policies):
         return GroupPreempted(message=_NEVER)
@@ -144,7 +144,7 @@ class _GroupPreemption:
     def _placed_beside(
         self, first: Mapping[int, Placement], residents: Sequence[Resident]
     ) -> dict[int, Placement] | str:
-        """The same, with pods that found a place beside everybody staying there."""
+        """The same, with pods that found a place beside everyone staying there."""
         found = dict(first)
         needed = minimum_of(self._group) - self._cluster.scheduled_count(self._group)
         with self._gone(residents), self._cluster.trying() as tried:

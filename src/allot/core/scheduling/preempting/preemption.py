@@ -1,6 +1,6 @@
 """Preemption: which pods of lower priority must leave so that a pod gets a node and its devices.
 
-Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, nobody else has to go.
+Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, no one else has to go.
 Otherwise every node on which fewer pods or free devices might help is asked for its cheapest victims (`victims`), and the
 cheapest of all nodes is taken. Devices that are not local to a node may be held by pods of other nodes: these can be victims
 too. A claim that is shared gives its devices only if all of its pods go. Changes nothing.
@@ -29,7 +29,7 @@ from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 NAME = "DefaultPreemption"
-# As upstream: of many nodes that might do, a tenth is looked at, but no fewer than this.
+# As upstream: of many nodes that might do, a tenth is checked, but no fewer than this.
 NODES_MIN = 100
 NODES_PART = 10
 _NOT_HELPFUL = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("Preemption is not helpful for scheduling",))
@@ -78,7 +78,7 @@ def may_help(status: Status) -> bool:
 
 
 def _without_victims(failure: Failure) -> dict[Status, int]:
-    """What is said of the nodes if nobody can go. Upstream says of devices that preemption does not help."""
+    """What is said of the nodes if no one can go. Upstream says of devices that preemption does not help."""
     counts: dict[Status, int] = {}
     for refused, count in failure.histogram.items():
         helps = may_help(refused) and refused != CANNOT_ALLOCATE
@@ -140,7 +140,7 @@ class _Preemption:
         ]
         return Preempted(message=_told(counted(told)))
 
-    # --- nobody has to go ---
+    # --- no one has to go ---
 
     def _nobody_can_go(self) -> bool:
         """Whether all pods are at least as important, and none is leaving: the usual case, and not worth a look at nodes."""
@@ -158,7 +158,7 @@ class _Preemption:
                 if self._refusal(node) is None:
                     text = "preemption: not eligible due to terminating pod on the nominated node."
                     said = f"pods that are terminating make room on node {node.name}, so no other pod has to leave"
-                    # Nobody was asked to go for this pod, so nothing is promised that was not promised before.
+                    # No one was asked to go for this pod, so nothing is promised that was not promised before.
                     if node.name == promised:
                         return Preempted(message=text, explanation=said, node=promised)
                     return Preempted(explanation=said)

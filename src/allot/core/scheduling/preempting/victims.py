@@ -14,9 +14,9 @@ import msgspec
 
 from allot.core.scheduling.podinfo import PodInfo
 
-# Up to this many residents all sets are compared; a set is only tried out if nothing known so far decides it.
+# Up to this many residents all sets are compared; a set is only tried if nothing known so far decides it.
 EXACT_MAX = 12
-# With more, how many small sets are tried out before the set that was found is taken.
+# With more, how many small sets are tried before the set that was found is taken.
 IMPROVEMENTS_MAX = 200
 
 Budget = tuple[str, str]
@@ -145,7 +145,7 @@ class VictimSearch:
         return mask
 
     def _improved(self, mask: int) -> int:
-        """A set that costs less, if one of the small ones does: one pod that gives much in place of several."""
+        """A set that costs less, if one of the small ones does: one pod that gives much instead of several."""
         best, cost = mask, self._cost(mask)
         usable = [bit for bit, resident in enumerate(self._residents) if resident.priority <= cost[1]]
         tried = 0

@@ -35,7 +35,7 @@ class Closed(msgspec.Struct, frozen=True):
     pod: Pod | None = None
 
     def patience_s(self, grace_s: float) -> float:
-        """How long this may last before somebody should be told. grace_s: for what users make themselves."""
+        """How long this may last before someone should be told. grace_s: for what users make themselves."""
         if self.status.plugin == SCHEDULING_GATES:
             # They are there on purpose.
             return inf
@@ -53,7 +53,7 @@ class Gates:
         self._awaits_group = awaits_group
 
     def closed(self, unit: Unit, group: str) -> Closed | None:
-        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a lone pod."""
+        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a single pod."""
         for pod in unit.pods:
             if pod.spec.scheduling_gates:
                 return Closed(_scheduling_gates(pod), pod)

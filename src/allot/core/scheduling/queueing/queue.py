@@ -1,4 +1,4 @@
-"""The order in which units (lone pods and pod groups) are tried, and how long they wait after a refusal.
+"""The order in which units (single pods and pod groups) are tried, and how long they wait after a refusal.
 
 A unit is in one place. Active: to be tried. Back-off: may be tried
 again, but not before its time. Unschedulable: refused, waiting for an event that can help one of the plugins that refused it
@@ -7,7 +7,7 @@ at again when its own pods, its claims or its group change. Pods whose placement
 unit but wait nowhere.
 
 Knows nothing of clocks: every method is told the time. Nothing happens between `pop` and `decided`: `Machine.next` calls both.
-Which of the active units is first, the order says (`queue_order`). Groups wait for events like lone pods do; kube-scheduler tries a group
+Which of the active units is first, the order says (`queue_order`). Groups wait for events like single pods do; kube-scheduler tries a group
 again after each back-off, whether or not anything has changed.
 """
 
@@ -103,7 +103,7 @@ class Queue:
         self._error_backoff = Heap()
         # In the order of arrival, so that the first has waited longest.
         self._unschedulable: dict[str, float] = {}
-        # Those of them that may not wait for ever.
+        # Those of them that may not wait forever.
         self._limited: dict[str, None] = {}
         self._refused_by: dict[str, dict[str, None]] = {}
         self._using: dict[str, dict[str, None]] = {}
@@ -155,7 +155,7 @@ class Queue:
         self.put_tree(group, now)
 
     def put_tree(self, group: AnyGroup, now: float) -> None:
-        """A group, perhaps one of groups, is new or changed: who waits for it is looked at again, in the unit of its root."""
+        """A group, perhaps one of groups, is new or changed: who waits for it is checked again, in the unit of its root."""
         self._forest.put(group)
         name = key_of_any(group)
         self._move_to_root(name, now)
@@ -258,7 +258,7 @@ class Queue:
     def pop(self, now: float, *, early: bool = False) -> Attempt | None:
         """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
         kube-scheduler; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
-        of a lone pod that is seen when it is refused (`is_held_back`)."""
+        of a single pod that is seen when it is refused (`is_held_back`)."""
         self._expire(now)
         while True:
             waiting = self._active.first()
@@ -290,7 +290,7 @@ class Queue:
         """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
         Whether a unit is tried does not depend on what happened first."""
         waiting = self._waiting[attempt.key]
-        # A group was looked at when it was taken.
+        # A group was checked when it was taken.
         if waiting.group_name or not self._is_gated(waiting, now):
             return False
         for member in waiting.members.values():
@@ -343,7 +343,7 @@ class Queue:
 
     def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> bool:
         """The placement of a pod could not be written: it is tried again after a back-off, or after this pause if only
-        somebody else was quicker. Whether it still waits."""
+        another writer was faster. Whether it still waits."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return False
@@ -557,7 +557,7 @@ class Queue:
     def _is_gated(self, waiting: Waiting, now: float) -> bool:
         """Whether a gate is closed; the unit is gated then."""
         if waiting.place not in (Place.ACTIVE, Place.GATED):
-            # While it is there, each change is looked at as it comes; but others may take what a group needs before it is taken.
+            # While it is there, each change is checked as it comes; but others may take what a group needs before it is taken.
             waiting.ask_all()
         closed = self._closed(waiting)
         if closed is None:

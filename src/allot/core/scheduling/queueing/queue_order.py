@@ -32,7 +32,7 @@ class QueueOrder(Protocol):
         """A pod counts on a node from now on: bound, or by a decision that is not written yet."""
 
     def left(self, pod: PodInfo) -> None:
-        """A pod counts on its node no longer: it has ended, is gone, or its placement was taken back."""
+        """A pod counts on its node no longer: it has ended, is gone, or its placement was reverted."""
 
 
 class PriorityOrder:

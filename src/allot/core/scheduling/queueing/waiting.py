@@ -12,7 +12,7 @@ from allot.core.scheduling.groups.forest import Tree
 from allot.core.scheduling.plan import Unit
 from allot.core.scheduling.queueing.gates import Closed
 
-# Entries of a heap that are out of date are left in it until they come up; when they are most of it, it is made anew.
+# Entries of a heap that are out of date are left in it until they come up; when they are most of it, it is recreated.
 _STALE_MIN = 1000
 
 
@@ -43,7 +43,7 @@ class Member:
 
 
 class Waiting:
-    """A lone pod, or the pods of a group."""
+    """A single pod, or the pods of a group."""
 
     __slots__ = (
         "deadline",
@@ -68,7 +68,7 @@ class Waiting:
 
     def __init__(self, key: str, group_name: str, now: float) -> None:
         self.key = key
-        # Empty for a lone pod. The group itself may be unknown yet.
+        # Empty for a single pod. The group itself may be unknown yet.
         self.group_name = group_name
         self.group: PodGroup | None = None
         # If it is a group of groups.
@@ -84,7 +84,7 @@ class Waiting:
         self.plugins: dict[str, frozenset[str]] = {}
         self.since = now
         self.ready_at = 0.0
-        # When it will have waited for as long as its group may; None if it may wait for ever.
+        # When it will have waited for as long as its group may; None if it may wait forever.
         self.deadline: float | None = None
         # Those of the members that have scheduling gates; and others that are to be asked whether they have what they need, as something
         # has changed or they lacked something the last time.
@@ -113,7 +113,7 @@ class Waiting:
         return self.members.pop(key, None)
 
     def ask_all(self) -> None:
-        """What members need is to be looked at again for all of them."""
+        """What members need is to be checked again for all of them."""
         self.lacking = {
             key: None
             for key, member in self.members.items()
@@ -130,12 +130,12 @@ class Waiting:
         return max([member.pod.spec.priority or 0 for member in self.members.values()], default=0)
 
     def unordered(self) -> Unit:
-        """The same pods for whoever does not care about their order, which takes time to find."""
+        """The same pods, unordered: sorting takes time."""
         return Unit(pods=tuple([member.pod for member in self.members.values()]), group=self.group, tree=self.tree)
 
     def unit(self) -> Unit:
         """What is decided together, in the order of trying: by priority, then age. It depends on the pods alone, not on when they
-        were seen or how often they were tried, so that whoever has the same pods tries them in the same order."""
+        were seen or how often they were tried, so that the same pods are always tried in the same order."""
         if len(self.members) == 1:
             (member,) = self.members.values()
             return Unit(pods=(member.pod,), group=self.group, tree=self.tree)

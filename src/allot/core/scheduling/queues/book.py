@@ -2,7 +2,7 @@
 
 A pod names its queue by label (or, for dialects that do so, by annotation); pods that name none take no part, and without queues
 nothing is counted. A claim that several pods use is charged once, for the pod that came first. What a pod holds is counted while
-the cluster counts it on a node, also when something is only tried out; who is leaving holds nothing any more.
+the cluster counts it on a node, also when something is only tried; who is leaving holds nothing any more.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class _Charge(msgspec.Struct):
     is_held: bool = False
     # Others leave for it, so that what it asks for counts as held.
     is_reserved: bool = False
-    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried out or kept for it.
+    # What it holds, or is to hold, beyond the least that it asks for, while that is only tried or kept for it.
     extra: Amounts = EMPTY
-    # Of the devices for which it was worked out.
+    # Of the devices for which it was computed.
     epoch: int = 0
 
     @property
@@ -72,7 +72,7 @@ class QueueBook:
         self._pods: dict[str, _Charge] = {}
         # Which pods use a claim, in the order of coming; the first one is charged.
         self._users: dict[ClaimID, dict[str, None]] = {}
-        # Pods whose claims have changed since it was worked out what they are charged for; and how often devices have, on which it depends too.
+        # Pods whose claims have changed since it was computed what they are charged for; and how often devices have, on which it depends too.
         self._stale: dict[str, None] = {}
         self._epoch = 0
         self._reserved: dict[str, None] = {}
@@ -190,7 +190,7 @@ class QueueBook:
         for pod in pods:
             key = pod_key(pod)
             known = self._pods.get(key)
-            # Of a lone pod whose claims are as they were, nothing else can have changed.
+            # Of a single pod whose claims are as they were, nothing else can have changed.
             if (
                 known is None
                 or known.epoch != self._epoch
@@ -226,7 +226,7 @@ class QueueBook:
         return total(found)
 
     def charged(self, pod: Pod) -> Amounts:
-        """What a pod is charged for, as it was last worked out."""
+        """What a pod is charged for, as it was last computed."""
         charge = self._pods.get(pod_key(pod))
         return charge.amounts if charge is not None else EMPTY
 
@@ -237,7 +237,7 @@ class QueueBook:
             self._hold(charge)
 
     def left(self, info: PodInfo) -> None:
-        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried out."""
+        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried."""
         charge = self._pods.get(info.key)
         if charge is not None and charge.is_held:
             charge.is_held = False
@@ -246,7 +246,7 @@ class QueueBook:
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     def tried(self, placement: Placement, cost: Amounts) -> None:
-        """A placement is in force while something is tried out: it counts for what it really takes."""
+        """A placement is in force while something is tried: it counts for what it really takes."""
         charge = self._pods.get(pod_key(placement.pod))
         if charge is not None and charge.is_held and not charge.is_reserved:
             self._set_extra(charge, self._beyond(charge, cost))
@@ -291,7 +291,7 @@ class QueueBook:
         return reserved
 
     def release_all(self) -> None:
-        """Nothing is reserved for anybody."""
+        """Nothing is reserved for anyone."""
         self.release([self._pods[key].pod for key in list(self._reserved)])
 
     def _release(self, charge: _Charge) -> None:
@@ -311,7 +311,7 @@ class QueueBook:
         self._epoch += 1
 
     def settle_total(self) -> None:
-        """What the cluster has is worked out, if that may have changed."""
+        """What the cluster has is computed, if that may have changed."""
         if self._is_total_known:
             return
         self._is_total_known = True

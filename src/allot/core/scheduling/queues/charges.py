@@ -2,7 +2,7 @@
 
 A claim that has its devices is charged for these: a whole device counts as one, a partition as the part of the shared counters
 that it draws, a share as the part of the device's capacity that it consumes. One that waits is charged for the least that it could
-get: the cheapest of its alternatives, one device for `All`. Only resources that some queue counts are looked at.
+get: the cheapest of its alternatives, one device for `All`. Only resources that some queue counts are checked.
 """
 
 from __future__ import annotations

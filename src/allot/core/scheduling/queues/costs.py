@@ -1,7 +1,7 @@
-"""What placements cost in their queues while something is tried out.
+"""The cost of placements in their queues while something is tried.
 
-Of alternatives and devices that differ it is known only then, and limits, rules and whoever keeps a place ask for it one after the
-other: it is worked out once for each placement and handed on.
+For alternatives and different devices it is known only then, and limits, rules and reservations all need it: it is computed
+once for each placement and passed on.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ class Costs:
         return excess(queue, self.of(placement), is_preemptible=job.is_preemptible) is None
 
     def count(self, placement: Placement) -> None:
-        """A placement is in force while something is tried out: it counts for what it really takes."""
+        """A placement is in force while something is tried: it counts for what it really takes."""
         if placement.claims:
             self._book.tried(placement, self.of(placement))

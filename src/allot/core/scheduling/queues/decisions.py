@@ -2,7 +2,7 @@
 
 A unit of a queue is held against its limits, placed like any other, and never preempts by itself. When nothing is left to
 try, a round over all jobs that wait (`rounds`) says who has to move or go for whom; a job that would fit once those that are
-leaving are gone takes from nobody.
+leaving are gone takes from no one.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _NODES_MAX = 16
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
     those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
-    of, for whoever explains it."""
+    of, for explanations."""
 
     refusals: tuple[Refusal, ...] = ()
     promised: tuple[tuple[Pod, str, Amounts], ...] = ()
     refused: Mapping[str, Excess | Nothing] = {}
     started: tuple[Started, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
-    # When time alone may give somebody a right to room, in seconds since 1970; None: it will not.
+    # When time alone may give someone a right to room, in seconds since 1970; None: it will not.
     wake_at_s: float | None = None
 
 
@@ -59,7 +59,7 @@ class QueueDecisions:
         self._cluster = cluster
         self._book = book
         self._alike = _Alike(cluster)
-        # Pods of groups that were told that they make nobody leave yet, by key, and until when.
+        # Pods of groups that were told that they make no one leave yet, by key, and until when.
         self.delayed: dict[str, tuple[Pod, float]] = {}
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
@@ -73,7 +73,7 @@ class QueueDecisions:
         )
 
     def costly(self, placement: Placement) -> Status | None:
-        """Why a lone pod may not be where it would fit: its devices are more than its queue may have."""
+        """Why a single pod may not be where it would fit: its devices are more than its queue may have."""
         name = self._book.queue_of(placement.pod)
         if not name or not placement.claims:
             return None
@@ -161,7 +161,7 @@ class QueueDecisions:
         return msgspec.structs.replace(decision, refusals=(*decision.refusals, *_refused(kept_out, over).refusals))
 
     def _keeping(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        """As `decide.decide`, but nobody gets devices that are kept for others where there are other devices for it too."""
+        """As `decide.decide`, but no one gets devices that are kept for others where there are other devices for it too."""
         found = decide(self._cluster, unit, settings, now)
         robbed: dict[str, None] = {}
         for _ in range(_NODES_MAX):
@@ -200,7 +200,7 @@ class QueueDecisions:
         return found
 
     def _is_among_equals(self, pod: Pod, node: str, now: float) -> bool:
-        """Whether a node is kept for a lone pod and for others that ask for the same: who of them comes first makes no difference."""
+        """Whether a node is kept for a single pod and for others that ask for the same: who of them comes first makes no difference."""
         cluster = self._cluster
         if pod_key(pod) not in cluster.kept or cluster.promised_to(pod) != node or cluster.devices is None:
             return False
@@ -357,7 +357,7 @@ class QueueDecisions:
 
 
 class _Alike:
-    """Refusals of lone pods, kept while nothing changes: where thousands of equal pods wait, each is refused in the same words."""
+    """Refusals of single pods, kept while nothing changes: where thousands of equal pods wait, each is refused in the same words."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -381,7 +381,7 @@ class _Alike:
             found = decide(unit, settings, now)
             if key is not None and found.refusals and not found.refusals[0].clean_ups:
                 self._known[key] = found.refusals[0]
-            # What was tried out has left no trace.
+            # What was tried has left no trace.
             self._state = self._now_is()
             return found
         explanation = known.explanation

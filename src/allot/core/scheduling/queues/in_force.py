@@ -42,5 +42,5 @@ class InForce:
         self._stack.enter_context(self._cluster.without(pods, anew=True))
 
     def keep(self, trial: ExitStack) -> None:
-        """What was tried out stays as it is."""
+        """What was tried stays as it is."""
         self._stack.enter_context(trial)

@@ -1,6 +1,6 @@
 """Jobs as queues see them: pods that start together and may grow and shrink above their minimum, in parts if they have any.
 
-A job is a lone pod or a group of pods. It names its queue; what it needs first is its minimum, in every part that has to be
+A job is a single pod or a group of pods. It names its queue; what it needs first is its minimum, in every part that has to be
 there, and then one pod after the other. What it loses first is a pod above the minimum, then a part that need not be there, then
 everything.
 """
@@ -132,7 +132,7 @@ class Job:
         self.group: PodGroup | None = None
         # Of a tree of groups: the group of each part.
         self.groups: Mapping[str, PodGroup] = {}
-        # Some of it is being written, so that nobody should touch it now.
+        # Some of it is being written, so that no one should touch it now.
         self.is_fixed = False
         # Its pods come back if they are evicted.
         self.is_movable = True
@@ -142,7 +142,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """namespace/name of its pod or group, for people."""
+        """namespace/name of its pod or group, for display."""
         namespace, _, key = self.key.partition("/")
         return f"{namespace}/{key.split(':')[1]}" if ":" in key else self.key
 

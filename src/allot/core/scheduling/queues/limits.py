@@ -38,13 +38,13 @@ def excess(queue: QueueShares, request: Amounts, *, is_preemptible: bool) -> Exc
 
 
 def too_early(at_s: float) -> str:
-    """Why a job makes nobody leave yet, whatever its queue may have. at_s: from when on it does, in seconds since 1970."""
+    """Why a job makes no one leave yet, whatever its queue may have. at_s: from when on it does, in seconds since 1970."""
     when = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"Workload is within its preemption delay window and may not trigger evictions before {when}"
 
 
 def over_limit(queue: QueueShares, request: Amounts) -> Excess | None:
-    """More than a limit allows, whoever holds it."""
+    """More than a limit allows."""
     for level in queue.path():
         for resource, share in level.shares.items():
             amount = request.get(resource, 0)
@@ -98,7 +98,7 @@ def _unit(resource: str) -> tuple[str, str, int]:
 
 
 def unit_of(resource: str) -> tuple[str, int]:
-    """What a resource is counted in, for people, and how many of ours make one."""
+    """What a resource is counted in, for display, and how many of ours make one."""
     _, unit, size = _unit(resource)
     return unit, size
 
@@ -113,7 +113,7 @@ def number(amount: int, size: int = 1) -> str:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """Amounts for people: `8 GPUs, 1 core`."""
+    """Amounts for display: `8 GPUs, 1 core`."""
     parts = []
     for resource in sorted(amounts):
         _, unit, size = _unit(resource)

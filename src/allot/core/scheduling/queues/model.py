@@ -38,7 +38,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     # How long a pod may run before it can be made to leave; None: as the parent says.
     preempt_min_runtime_s: float | None = None
     reclaim_min_runtime_s: float | None = None
-    # Whether others may take back what it has beyond its share.
+    # Whether others may revert what it has beyond its share.
     is_reclaimable: bool = True
     # Why nothing new starts in it; empty if it is open.
     closed: str = ""
@@ -55,7 +55,7 @@ class Share(msgspec.Struct):
     # allocated and pending
     request: int = 0
     allocated: int = 0
-    # The part of `allocated` that nobody can be asked to give back.
+    # The part of `allocated` that no one can be asked to give back.
     allocated_firmly: int = 0
     fair_share: int = 0
     # Of the cluster in the past, 0 to 1.

@@ -34,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def rank(candidate: Candidate, there: Amounts) -> Rank:
-    """What comes first is served first; equals are told apart by `_precedes`."""
+    """What comes first is served first; equals are distinguished by `_precedes`."""
     queue, request = candidate.queue, candidate.request
     lost = candidate.lost
     is_over = bool(queue.shares)
@@ -101,7 +101,7 @@ class Standing(NamedTuple):
 
 
 class Standings:
-    """Who is served next, or last, kept while queues and their jobs change: what has not changed is not looked at again.
+    """Who is served next, or last, kept while queues and their jobs change: what has not changed is not checked again.
 
     candidate: a leaf with the job that stands for it; None if it has none. A queue with others below is stood for by the one of them
     that comes first."""
@@ -113,7 +113,7 @@ class Standings:
         self._candidate = candidate
         self._is_reversed = is_reversed
         self._epoch = -1
-        # By queue: the version that it was worked out for.
+        # By queue: the version that it was computed for.
         self._known: dict[str, tuple[int, Standing | None]] = {}
 
     def touch(self, queue: QueueShares) -> None:

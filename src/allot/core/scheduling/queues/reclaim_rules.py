@@ -39,7 +39,7 @@ def may_try(reclaimer: Reclaimer) -> str:
 
 
 def is_worth_trying(request: Amounts, theirs: QueueShares, *, is_deserved: bool) -> bool:
-    """Whether anything of a queue can be taken at all: before anything is tried out. theirs: the queue at the level where the paths part;
+    """Whether anything of a queue can be taken at all: before anything is tried. theirs: the queue at the level where the paths part;
     is_deserved: the taker stays within what it deserves there."""
     if not is_deserved:
         return any(exceeds(share.allocated, share.allocatable) for share in theirs.shares.values())

@@ -76,7 +76,7 @@ class Room:
         return Decision(refusals=found.refusals) if found.refusals else None
 
     def _keep(self, promised: Sequence[tuple[Pod, str, Amounts]]) -> None:
-        """What others leave for a pod is for nobody else: neither its node nor its part of the queue."""
+        """What others leave for a pod is for no one else: neither its node nor its part of the queue."""
         for pod, node, _ in promised:
             self._cluster.kept.add(pod_key(pod))
             status = msgspec.structs.replace(pod.status, nominated_node_name=node)
@@ -89,7 +89,7 @@ class Room:
         return [delayed.pop(key)[0] for key, (_, until_s) in list(delayed.items()) if until_s <= seconds]
 
     def failed(self, pod: Pod) -> None:
-        """Those who were asked to go for a pod may not have been reached: they stay until somebody says otherwise."""
+        """Those who were asked to go for a pod may not have been reached: they stay until someone says otherwise."""
         for victim in self._asked.pop(pod_key(pod), ()):
             known = self._cluster.pods.get(pod_key(victim))
             if known is not None and known.pod.metadata.deletion_timestamp == _SOME_TIME:

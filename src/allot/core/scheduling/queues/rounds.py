@@ -2,7 +2,7 @@
 let go of gangs that lost their minimum.
 
 A round works on the cluster that it is given and puts every step into force there, so that the next one sees it; when it is
-closed, all of that is taken back. It writes nothing: what is to be done is in its answers. Jobs that are alike fail alike, and
+closed, all of that is reverted. It writes nothing: what is to be done is in its answers. Jobs that are equal fail alike, and
 are tried once.
 """
 
@@ -107,7 +107,7 @@ class Round:
         self._waiting: list[Job] | None = None
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
-        # When time alone may give somebody a right to room, in seconds since 1970: a minimum run time or a delay ends.
+        # When time alone may give someone a right to room, in seconds since 1970: a minimum run time or a delay ends.
         self.wake_at_s: float | None = None
         # Why jobs wait, by key: the last that was found.
         self.refusals: dict[str, Excess | Nothing] = {}
@@ -162,7 +162,7 @@ class Round:
         return Started(job, tuple(placed.items()), waits=waits)
 
     def _likeness(self, job: Job) -> object:
-        """What is equal for jobs that fit or do not fit alike; None if nobody knows."""
+        """What is equal for jobs that fit or do not fit alike; None if no one knows."""
         known = self._likenesses.get(job.key)
         tasks = job.to_start()
         if known is not None and known[0] == tasks:

@@ -1,4 +1,4 @@
-"""Room for a job that found none: by moving others (consolidation), by taking back what belongs to its queue (reclaim), or by
+"""Room for a job that found none: by moving others (consolidation), by reverting what belongs to its queue (reclaim), or by
 priority within its queue (preempt).
 
 All three look for pods whose going makes room, in sets (`victim_sets`), and try each out on the cluster itself: the pods are gone, the
@@ -61,7 +61,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes nobody leave before, in seconds since 1970."""
+    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes no one leave before, in seconds since 1970."""
 
     reason: str
     is_undecided: bool = False
@@ -90,7 +90,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Way(msgspec.Struct, frozen=True):
-    """How room is made. judge: what stands against a set; nobody: what is said where there are no victims; may_lose: which jobs may lose
+    """How room is made. judge: what stands against a set; no one: what is said where there are no victims; may_lose: which jobs may lose
     something; moves: whether a set of which nothing may be lost is tried too."""
 
     action: str
@@ -101,7 +101,7 @@ class _Way(msgspec.Struct, frozen=True):
 
     @property
     def is_of_moves(self) -> bool:
-        """Whether nobody loses anything."""
+        """Whether no one loses anything."""
         return self.action == CONSOLIDATE
 
 
@@ -109,7 +109,7 @@ _Search = Callable[[Job, Sequence[Task], Iterable[Step], _Way], _Tried | str]
 
 
 class Takeovers:
-    """One look at a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
+    """One pass over a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
 
     What is found is in force when it is answered."""
 
@@ -146,7 +146,7 @@ class Takeovers:
                 self._pending.setdefault(job.queue, []).append(_Turn(job.sort_key(), job))
         for turns in self._pending.values():
             turns.sort(key=_key)
-        # Nodes with pods that take nobody any more: what is held there is not part of what there is.
+        # Nodes with pods that take no one any more: what is held there is not part of what there is.
         nodes = cluster.nodes
         self._closed = frozenset(
             task.node
@@ -154,7 +154,7 @@ class Takeovers:
             for task in job.tasks
             if task.node and ((info := nodes.get(task.node)) is None or info.unschedulable)
         )
-        # Whoever could be helped by moves alone has been.
+        # Jobs that moves alone can help have been helped.
         self.has_consolidated = False
         # More has become free than those needed for whom that was.
         self._has_left_over = False
@@ -176,7 +176,7 @@ class Takeovers:
     # --- the three ways ---
 
     def consolidate(self, job: Job) -> Takeover | Nothing:
-        """Others move so that it fits; nobody has to go."""
+        """Others move so that it fits; no one has to go."""
         if not job.is_preemptible:
             return Nothing("a job that cannot be preempted moves no other job")
         mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
@@ -359,7 +359,7 @@ class Takeovers:
             self.trials += 1
             if self.trials > self._bound():
                 return reason
-            # By right the order of queues decides who is placed first. Where nobody loses anything, the job may be, if those
+            # By right the order of queues decides who is placed first. Where no one loses anything, the job may be, if those
             # that move cannot take what it is promised when they come back.
             yields = way.is_of_moves and all(task.job.priority <= job.priority for task in victims)
             for is_first in (False, True) if yields else (False,):
@@ -420,7 +420,7 @@ class Takeovers:
             self._settled(job)
         return found
 
-    # --- trying out ---
+    # --- trying ---
 
     @contextmanager
     def _try(

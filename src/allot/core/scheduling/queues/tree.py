@@ -1,4 +1,4 @@
-"""The tree of queues at work: what each holds and asks for, sums over subtrees, and fair shares that are worked out when asked.
+"""The tree of queues at work: what each holds and asks for, sums over subtrees, and fair shares that are computed when asked.
 
 Only resources that some queue names are counted, so that without queues there is nothing to count. A charge goes to a queue
 and all its ancestors. Fair shares depend on quotas, on what is asked for and on what there is, not on what is held: placing
@@ -27,7 +27,7 @@ class QueueTree:
         self._nodes: dict[str, QueueShares] = {}
         self._top: list[QueueShares] = []
         self._problems: dict[str, str] = {}
-        # Of the queues themselves, without what is below them, so that the tree can be made anew.
+        # Of the queues themselves, without what is below them, so that the tree can be recreated.
         self._own: dict[str, dict[str, Share]] = {}
         self._there: dict[str, int] = {}
         self._resources: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class QueueTree:
         self.epoch = 0
         # Goes up whenever queues have come, gone or changed.
         self.shape = 0
-        # So often was everything divided anew, for tests of work.
+        # So often was everything divided again, for tests of work.
         self.divisions = 0
 
     def __bool__(self) -> bool:
@@ -77,7 +77,7 @@ class QueueTree:
         return self._there
 
     def _shape(self) -> None:
-        """Make the tree anew after queues have changed."""
+        """Make the tree again after queues have changed."""
         if self._is_shaped:
             return
         self._is_shaped, self._is_shared_out = True, False
@@ -133,7 +133,7 @@ class QueueTree:
             for resource, amount in amounts.items():
                 share = queue.shares.get(resource)
                 if share is not None and amount:
-                    # Who wants more than it gets may want still more: nobody's share depends on it.
+                    # Who wants more than it gets may want still more: no one's share depends on it.
                     if sign < 0 or share.fair_share >= share.requestable:
                         self._is_shared_out = False
                     share.request += amount * sign
@@ -155,12 +155,12 @@ class QueueTree:
         return own
 
     def _path(self, name: str) -> Iterable[QueueShares]:
-        """The queue and those above it; nothing while the tree is to be made anew, as sums are then made too."""
+        """The queue and those above it; nothing while the tree is to be recreated, as sums are then made too."""
         node = self._nodes.get(name) if self._is_shaped else None
         return node.path() if node is not None else ()
 
     def _add(self, name: str, own: Mapping[str, Share]) -> None:
-        """What a queue holds and asks for by itself, when the tree is made anew."""
+        """What a queue holds and asks for by itself, when the tree is recreated."""
         for queue in self._path(name):
             for resource, part in own.items():
                 share = queue.shares.get(resource)

@@ -15,7 +15,7 @@ from allot.core.scheduling.queues.jobs import Task, asked
 from allot.core.scheduling.queues.tree import QueueTree
 from allot.core.scheduling.queues.victims import Step
 
-# Sets of what few jobs lose that are looked at.
+# Sets of what few jobs lose that are checked.
 FEW_MAX = 500
 
 Sets = Callable[[Iterable[Step], Sequence[Task], Sequence[Task], "Lack"], Iterator[Sequence[Task]]]
@@ -79,7 +79,7 @@ def of_one_node(
     tasks: Sequence[Task],  # noqa: ARG001
     lack: Lack,
 ) -> Iterator[Sequence[Task]]:
-    """What could go on the node of the latest step, together with what has to go anyway."""
+    """What could continue the node of the latest step, together with what has to go anyway."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -91,7 +91,7 @@ def of_one_node(
 def of_several_nodes(
     order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task], lack: Lack
 ) -> Iterator[Sequence[Task]]:
-    """What could go on more and more nodes, those first on which least has to go."""
+    """What could continue more and more nodes, those first on which least has to go."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -136,7 +136,7 @@ def _by_room(taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
 
 
 class Remembered:
-    """Steps that are worked out when they are asked for, and once: usually the first few are enough."""
+    """Steps that are computed on demand, and once: usually the first few are enough."""
 
     __slots__ = ("_known", "_rest")
 

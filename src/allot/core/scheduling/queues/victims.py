@@ -1,7 +1,7 @@
 """The order in which jobs give back resources: the reverse of the order in which they are served.
 
 A step is what a job loses at once: a pod above its minimum, a part that need not be there, or all it has. A job that lost a pod
-stands again, so that the next pod may be of another job. Who holds something is kept sorted for a whole round; steps are worked out
+stands again, so that the next pod may be of another job. Who holds something is kept sorted for a whole round; steps are computed
 one by one, as usually the first few are enough.
 """
 

@@ -110,7 +110,7 @@ def _generate_selector(job: Object) -> None:
         return
     template = present(spec, "template")
     metadata = present(template, "metadata")
-    # Labels that somebody else put there stay, and validation reports them.
+    # Labels that someone else put there stay, and validation reports them.
     labels = {JOB_UID_LABEL: uid, _NAME_LABEL: name, "controller-uid": uid, "job-name": name}
     metadata["labels"] = labels | members(metadata, "labels")
     selector = present(spec, "selector")

@@ -1,7 +1,7 @@
 """Certificate signing requests, trust bundles, and pods' certificate requests.
 
 PEM is read here, in one pass over the text; DER is read by `cryptography`, which is as pure as the rest of the core. A request
-has to be signed with the key that it is about, as otherwise anybody could ask for a certificate over somebody else's key.
+has to be signed with the key that it is about, as otherwise anyone could ask for a certificate over someone else's key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from allot.core.validation.fields import (
 from allot.core.validation.formats import Messages
 
 TRUST_BUNDLE_SIZE_MAX = 1024 * 1024
-# A bundle has room for tens of thousands of blocks that are wrong; nobody reads about all of them.
+# A bundle has room for tens of thousands of blocks that are wrong; no one reads about all of them.
 _BAD_ENTRIES_MAX = 100
 _EXPIRATION_SECONDS_MIN = 600
 _SIGNER_NAME_LENGTH_MAX = 571
@@ -292,7 +292,7 @@ def with_times(request: Object, old: Object, now: str) -> Object:
 
 
 def _changed_request(new: Object, old: Object, subresource: str) -> None:
-    """What was asked for never changes; whoever approves decides, and whoever signs reports, but neither the other's."""
+    """The request is immutable; the approver writes only the approval, and the signer only the certificate."""
     new["spec"] = copied(members(old, "spec"))
     before = copied(members(old, "status"))
     if subresource == "approval":

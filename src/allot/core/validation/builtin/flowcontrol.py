@@ -1,6 +1,6 @@
 """Priority and fairness: flow schemas and priority levels.
 
-Two of each have a fixed spec, as a server has to have some way to go on: `exempt` and `catch-all`.
+Two of each have a fixed spec, as a server has to have some way to continue: `exempt` and `catch-all`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The status of a job, as its controller writes it, which may be one of somebody else's (spec.managedBy).
+"""The status of a job, as its controller writes it, which may be one of someone else's (spec.managedBy).
 
 Counters do not fall, a job that is over stays so, and it is over only when nothing is left of it. What a change of the spec
-may have made wrong is looked at only when it is written.
+may have made wrong is checked only when it is written.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _RESIZED = ("containers", "initContainers")
 def _prepare_update(new: Object, old: Object, subresource: str) -> None:
     status = members(old, "status")
     if subresource == "status":
-        # Owners and deletion are not the business of whoever reports how a pod is.
+        # A status update does not change owners and deletion.
         metadata, before = new["metadata"], members(old, "metadata")
         for name in ("ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"):
             if name in before:

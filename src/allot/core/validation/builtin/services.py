@@ -107,7 +107,7 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
         elif text(spec, "clusterIP") == text(before, "clusterIP") and not texts(spec, "clusterIPs"):
             spec["clusterIPs"] = copied(before.get("clusterIPs"))
         elif text(spec, "clusterIP") and texts(spec, "clusterIPs") == texts(before, "clusterIPs"):
-            # Written by somebody who knows clusterIP only.
+            # Written by someone who knows clusterIP only.
             spec["clusterIPs"] = [spec["clusterIP"], *texts(spec, "clusterIPs")[1:]]
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and before.get(name):

@@ -108,7 +108,7 @@ def _count_first_template(daemon_set: Object) -> None:
 
 
 def _count_template(daemon_set: Object, old: Object, _subresource: str) -> None:
-    """The count is the server's: what a client writes there is not looked at."""
+    """The count is the server's: a client's value is ignored."""
     is_same = same(members(daemon_set, "spec").get("template"), members(old, "spec").get("template"))
     _count_templates(daemon_set, _template_generation(old) + (not is_same))
 
@@ -149,7 +149,7 @@ def _check_selector(spec: Object, empty_text: str, *, required_: bool = True) ->
 
 
 def _check_template(spec: Object, who: str) -> Findings:
-    """The template: selected by the selector, and running for ever."""
+    """The template: selected by the selector, and running forever."""
     template = members(spec, "template")
     labels = members(template, "metadata", "labels")
     found: Findings = []

@@ -104,7 +104,7 @@ def questions(hpa: JSON, scale: JSON) -> tuple[Question, ...]:
 
 
 def without_scale(hpa: JSON, error: str, now: float) -> Decision:
-    """The target's scale could not be had."""
+    """The target's scale was not available."""
     conditions = _Conditions(hpa.get("status") or {}, now)
     conditions.set(_ABLE, False, "FailedGetScale", f"{_NO_SCALE}: {error}")
     status = {**(hpa.get("status") or {}), "conditions": conditions.all()}

@@ -193,7 +193,7 @@ def _resource(source: JSON, container: str, kind: str, answer: JSON | Failure, o
 
 
 def _by_utilization(on: Situation, target: int, samples: Samples, container: str, name: str) -> Proposal:
-    """Which pods count is decided before what they request is looked at."""
+    """Which pods count is decided before what they request is checked."""
     counted = dict(samples)
     proposals.group_pods(on.pods, counted, name, on.settings, on.now)
     if not counted:

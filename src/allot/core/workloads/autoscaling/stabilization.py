@@ -71,7 +71,7 @@ class History:
         return Normalized(replicas, able, replicas != stable, limit)
 
     def scaled(self, behavior: JSON | None, before: int, after: int, now: float) -> None:
-        """The number of replicas was changed. Without rates nobody asks."""
+        """The number of replicas was changed. Without rates no one asks."""
         if behavior is None:
             return
         if after > before:

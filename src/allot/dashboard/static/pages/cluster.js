@@ -25,8 +25,8 @@ export class Page {
     this.heat = new Heat({ open: (node, name) => this.open(node, name) });
     this.drawer = h("aside", { class: "drawer", hidden: true, "aria-label": "Device" });
     this.by = h("select", { "aria-label": "Group nodes by", onchange: () => this.choose({ by: this.by.value }) });
-    this.colour = h("select", { "aria-label": "Colour devices by", onchange: () => this.choose({ colour: this.colour.value }) },
-      ...[["state", "Colour: state"], ["namespace", "Colour: namespace"], ["model", "Colour: model"], ["use", "Colour: use"]].map(([value, text]) => h("option", { value }, text)));
+    this.colour = h("select", { "aria-label": "Color devices by", onchange: () => this.choose({ colour: this.colour.value }) },
+      ...[["state", "Color: state"], ["namespace", "Color: namespace"], ["model", "Color: model"], ["use", "Color: use"]].map(([value, text]) => h("option", { value }, text)));
     this.size = h("select", { "aria-label": "Size of devices", onchange: () => this.choose({ size: this.size.value }) },
       ...[["", "Size: fitting"], ["s", "small"], ["m", "middle"], ["l", "large"]].map(([value, text]) => h("option", { value }, text)));
     this.filter = h("input", { type: "search", placeholder: "Filter: words, or CEL: device.…", "aria-label": "Filter nodes by name, model, holder or label, or select devices by a CEL expression", spellcheck: "false", oninput: () => this.choose({ q: this.filter.value }) });
@@ -145,6 +145,7 @@ export class Page {
       tile(idle, idle === 1 ? "claim idle" : "claims idle", href("claims", { s: "idle" }), idle > 0),
       tile(incomplete, incomplete === 1 ? "gang not placed" : "gangs not placed", href("gangs"), incomplete > 0));
     this.empty.hidden = sum.all > 0;
+    this.stage.hidden = this.legend.hidden = sum.all === 0;
   }
 
   drawLegend() {
@@ -156,6 +157,7 @@ export class Page {
         h("span", { class: `swatch ${key}`, "aria-hidden": "true" }), `${text} ${(count || 0).toLocaleString("en")}`);
     });
     if (this.app.params.colour === "use") buttons.push(...USES.map(([, text, name]) => h("span", { class: "key" }, h("span", { class: `swatch ${name}`, "aria-hidden": "true" }), text)), h("span", { class: "key" }, h("span", { class: "swatch unknown", "aria-hidden": "true" }), "not measured"));
+    if (this.cliques && this.app.params.as !== "table") buttons.push(h("span", { class: "key" }, h("span", { class: "swatch rail", "aria-hidden": "true" }), "NVLink domain"));
     const names = [...this.heat.named];
     if (names.length) buttons.push(...names.slice(0, 14).map(([name, colour]) => h("span", { class: "key" }, h("span", { class: "swatch", "aria-hidden": "true", style: { background: colour } }), name)), names.length > 14 ? h("span", { class: "key" }, `and ${names.length - 14} more`) : h("span", {}));
     const text = buttons.map((each) => each.textContent + each.getAttribute("aria-pressed")).join();
@@ -171,6 +173,7 @@ export class Page {
       cliques = cliques || Boolean(row.clique); pools = pools || Boolean(row.group);
       if ((seen += 1) > 500) break;
     }
+    this.cliques = cliques;
     const choices = [["", "Group: none"], ["model", "Group: model"], ...(cliques ? [["clique", "Group: NVLink domain"]] : []), ...(pools ? [["pool", "Group: pool"]] : []), ...[...labels].sort().map((label) => [label, label])];
     const text = JSON.stringify(choices);
     if (text === this.choices) return;
@@ -223,6 +226,7 @@ export class Page {
       cell.k?.length ? h("div", {}, h("h3", {}, "Partitions in use"), h("ul", {}, ...cell.k.map((/** @type {any} */ part) => h("li", {}, `${part.p || part.n}: `, ...part.h.map((/** @type {string} */ claim) => objectLink("ResourceClaim", claim)))))) : "",
       h("p", {}, link("graph", { kind: "Device", name: cell.k ? `${pool.driver}/${pool.pool}/${cell.k[0]?.n || cell.n}` : name }, "What hangs on it"), " · ", link("nodes", { q: node }, "Its node"), " · ", link("timeline", { q: name.split("/").slice(-2).join("/") }, "Its history")), more);
     this.drawer.hidden = false;
+    this.heat.mark(node, name);
     if (!quiet) { heading.focus(); say(`${cell.n} opened`); }
     if (cell.kn) return;
     try {

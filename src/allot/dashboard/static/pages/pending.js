@@ -19,7 +19,7 @@ export class Page {
       columns: [
         { title: "Pods", value: (/** @type {string} */ _key, /** @type {any} */ shape) => (shape.pods.length === 1 ? shape.pods[0] : `${shape.pods[0]} and ${shape.pods.length - 1} more`) },
         { title: "State", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.s, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => badge(shape.row.s, "warn") },
-        { title: "What was said", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.msg || shape.row.why },
+        { title: "Message", size: "broad", value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.msg || shape.row.why },
         { title: "Gang", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.row.gang || "" },
         { title: "Tried", size: "narrow", wide: true, value: (/** @type {string} */ _key, /** @type {any} */ shape) => shape.tries, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => (shape.tries ? [`${shape.tries.toLocaleString("en")} ×`] : "–") },
         { title: "Waits", size: "narrow", value: (/** @type {string} */ _key, /** @type {any} */ shape) => -shape.since, cell: (/** @type {string} */ _key, /** @type {any} */ shape) => ago(shape.since) },
@@ -40,7 +40,7 @@ export class Page {
     }
     for (const shape of shapes.values()) shape.pods.sort();
     this.shapes = shapes;
-    this.summary.textContent = count ? `${plural(count, "pod waits", "pods wait")}, of ${plural(shapes.size, "kind")}. Pods that look the same and were told the same are one row.` : "";
+    this.summary.textContent = count ? `${plural(count, "pod waits", "pods wait")}, in ${plural(shapes.size, "row")}: equal pods with the same message share one.` : "";
     this.list.show(shapes);
     this.go(this.app.params, true);
   }

@@ -62,7 +62,7 @@ export class Page {
     const total = last.slice(1, 5).reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
     const older = past.map(([at, held]) => [at, Math.max(0, total - held), 0, held, 0, 0, 0]);
     let all = this.app.about.span ? samples : [...older, ...samples];
-    if (!all.length || !total) { this.chart.replaceChildren(h("p", { class: "empty" }, "No device was ever seen here. When a driver publishes devices, this shows how many are in use.")); this.drawMarks(); return; }
+    if (!all.length || !total) { this.chart.replaceChildren(h("p", { class: "empty" }, "No device was ever seen here. When a driver publishes devices, this shows how many are in use.")); this.one.hidden = true; this.drawMarks(); return; }
     if (all.length === 1) all = [[all[0][0] - 60, ...all[0].slice(1)], all[0]];
     const [from, to] = this.shown = this.range(all);
     this.whole.hidden = !this.app.params.from;
@@ -116,7 +116,8 @@ export class Page {
   drawHeld() {
     if (!this.holdings || !this.shown) return;
     const { rows, more } = this.holdings, [from, to] = this.shown;
-    if (!rows.length) { this.held.replaceChildren(h("p", { class: "empty" }, this.app.params.q ? "No device has these words." : "No device was ever seen here.")); return; }
+    if (!rows.length) { this.held.replaceChildren(h("p", { class: "empty" }, this.app.params.q ? "No device has these words." : "No device was ever seen here.")); this.one.hidden = true; return; }
+    this.one.hidden = false;
     const left = (/** @type {number} */ at) => `${(Math.max(0, Math.min(1, (at - from) / (to - from))) * 100).toFixed(3)}%`;
     const line = (/** @type {any} */ row) => {
       const spans = row.spans.filter((/** @type {any} */ [start, end]) => start < to && (end ?? to) > from).slice(-SPANS_MAX), name = row.device.split("/").slice(-2).join("/");

@@ -143,7 +143,7 @@ async def _(bench: Bench) -> None:
         raise Skipped("devices of this driver can be shared")
     first = await bench.claim(devices)
     await bench.prepared(first)
-    # The claim's allocation is gone, as after a forced deletion, but nobody has unprepared it yet.
+    # The claim's allocation is gone, as after a forced deletion, but no one has unprepared it yet.
     await bench.release(first)
     second = await bench.claim(devices)
     error = await bench.refused(second, "for a device that is prepared for another one")

@@ -302,7 +302,7 @@ def _forgotten(what_if: WhatIfCluster, pod: core_v1.Pod, requested: str) -> list
 def _given_up(
     quota: observed_v1.ResourceQuota, requested: str, forgotten: Sequence[tuple[api.ResourceClaim, int]]
 ) -> Iterator[Candidate]:
-    """A claim that nobody uses goes, and with it what it counts for, as the quota's controller then says."""
+    """A claim that no one uses goes, and with it what it counts for, as the quota's controller then says."""
     resource = requested.partition("=")[0]
     used = quota.status.used.get(resource)
     for claim, number in forgotten if used is not None else ():
@@ -389,7 +389,10 @@ def _admin_access(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.Resour
     namespace = pod.metadata.namespace
     found = what_if.get(core_v1.Namespace, namespace)
     value = found.metadata.labels.get(api.ADMIN_ACCESS_LABEL) if found is not None else None
-    has = "has no such label" if value is None else f'has it set to "{value}"'
+    labels = found.metadata.labels if found is not None else {}
+    near = next((key for key in labels if key.rpartition("/")[2] == api.ADMIN_ACCESS_LABEL.rpartition("/")[2]), "")
+    has = "has no such label" + (f" (it has {near}, which does not count)" if near else "")
+    has = has if value is None else f'has it set to "{value}"'
     text = (
         f"ResourceClaimTemplate {namespace}/{template.metadata.name} asks for adminAccess, which is only allowed in namespaces "
         f'with the label {api.ADMIN_ACCESS_LABEL}: "true", and namespace {namespace} {has}'

@@ -275,10 +275,17 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     secrets = _PULL_SECRETS.search(lost[0].message) if lost else None
     if secrets is not None and not _ABSENT.search(said):
         names = [each.strip() for each in secrets["names"].split(",")]
-        known = [each for each in what_if.all(observed_v1.Secret) if each.metadata.namespace == pod.metadata.namespace]
-        meant = nearest(names[0], [each.metadata.name for each in known])
+        namespace = pod.metadata.namespace
+        known = [each.metadata for each in what_if.all(observed_v1.Secret)]
+        meant = nearest(names[0], [each.name for each in known if each.namespace == namespace])
+        elsewhere = sorted(each.namespace for each in known if each.name == names[0])
         hint = f' (did you mean "{meant}"?)' if meant is not None else ""
+        if not hint and elsewhere:
+            hint = f" in namespace {namespace} (there is one in namespace {elsewhere[0]})"
         text += f"; its {named('imagePullSecret', names)} {'does' if len(names) == 1 else 'do'} not exist{hint}"
+        if elsewhere and meant is None and len(names) == 1:
+            copy = f"copy Secret {elsewhere[0]}/{names[0]} to namespace {namespace}, if it is for {image}, too"
+            return Diagnosis(reason=Reason.IMAGE, text=text, advice=(copy,))
         create = f"create {named('Secret', [f'{pod.metadata.namespace}/{each}' for each in names])}, with credentials to pull {image}"
         right = (f"name imagePullSecret {meant} instead of {names[0]} in the pod",) if meant is not None else ()
         return Diagnosis(reason=Reason.IMAGE, text=text, advice=(*right, create))

@@ -43,7 +43,7 @@ def behind(what_if: WhatIfCluster, said: str) -> str:
 
 
 class Bound(NamedTuple):
-    """A LimitRange that a pod does not keep to. text: to be read behind a colon."""
+    """A LimitRange that a pod does not keep to. text: phrased to follow a colon."""
 
     text: str
     advice: tuple[str, ...]

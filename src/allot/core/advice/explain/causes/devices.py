@@ -128,7 +128,7 @@ def switched_off(what_if: WhatIfCluster, said: str) -> Diagnosis | None:
 
 
 def _is_met(wanted: Wanted) -> bool:
-    """Whether some node has enough for the request, looked at alone."""
+    """Whether some node has enough for the request alone."""
     found = wanted.found.nodes.values()
     if wanted.leaf.all_devices:
         return any(each.in_class and each.free == each.in_class for each in found)
@@ -155,7 +155,7 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
 
 
 def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
-    """Why one request cannot be met, looked at alone."""
+    """Why one request alone cannot be met."""
     found = wanted.found
     if not found.published:
         return _overshadowing(placing, wanted, _nothing_published(placing, wanted))
@@ -565,7 +565,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
 
 
 def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str) -> Diagnosis:
-    """Devices of several nodes that are published under one name: whoever has one of them has them all."""
+    """Devices of several nodes that are published under one name: holding one of them holds them all."""
     text = (
         f"driver {twin.driver} publishes pool {twin.pool} for {named('node', twin.nodes)} with the same device names, such as "
         f"{twin.device}, and these count as one device: {in_use}"
@@ -1044,7 +1044,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
 
 
 def _taken_elsewhere(placing: Placing, wanted: Wanted, names: Sequence[str]) -> str:
-    """Who holds the devices for a request on other nodes; empty if nobody does."""
+    """Who holds the devices for a request on other nodes; empty if no one does."""
     others = [name for name, found in wanted.found.nodes.items() if found.count(Obstacle.IN_USE) and name not in names]
     who = users_on(placing, wanted, others)
     return f" (on {named('node', others)} in use by {named('pod', who)})" if who else ""

@@ -10,7 +10,6 @@ from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.daemons import lacking_labels, left_out
 from allot.core.advice.explain.events import events_of
-from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
@@ -25,28 +24,6 @@ _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
 _DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
 _WORD = re.compile(r"[^a-z]+")
-_WORD_MIN = 4
-# Parts of driver and condition names that identify nobody.
-_COMMON_WORDS = _DEVICE_WORDS | frozenset(
-    (
-        "",
-        "com",
-        "io",
-        "org",
-        "net",
-        "dev",
-        "k8s",
-        "kubernetes",
-        "example",
-        "driver",
-        "device",
-        "devices",
-        "resource",
-        "ready",
-        "attached",
-        "available",
-    )
-)
 _POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
@@ -140,26 +117,6 @@ def _waiting(pod: core_v1.Pod) -> FailingPod | None:
         f"pod {full_name(pod)}{where} is pending ({one_line(refused.message)})",
         f"make room for the driver's pod {full_name(pod)}{where}: {why}",
     )
-
-
-def failing_controllers(what_if: WhatIfCluster, driver: str, conditions: Sequence[str]) -> list[FailingPod]:
-    """What is wrong with pods that seem to prepare devices of a driver: their names, or those of their namespaces, contain a word of the
-    driver's name or of the conditions that they set."""
-    words = {word for text in (driver, *conditions) for word in _WORD.split(text.lower())} - _COMMON_WORDS
-    words -= {driver.split(".")[-2]} if "." in driver else set()
-    found = failing(what_if, driver, controllers=True)
-    for pod in what_if.all(core_v1.Pod):
-        maker = controller_of(pod)
-        if maker is None or not words & {
-            word for word in _WORD.split(full_name(pod).lower()) if len(word) >= _WORD_MIN
-        }:
-            continue
-        trouble = container_trouble(what_if, pod)
-        if trouble is not None:
-            advice = trouble.advice[0] if trouble.advice else "see its log"
-            fix = f"fix pod {full_name(pod)}, which prepares the devices: {advice}"
-            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", fix))
-    return found
 
 
 def failing_text(found: Sequence[FailingPod]) -> str:

@@ -100,7 +100,7 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     )
     keeper = idle_keeper(what_if, names, f"removes the {'gate' if len(names) == 1 else 'gates'}")
     if keeper is not None:
-        # What it waits for may be half done: by hand only if nobody else does it.
+        # What it waits for may be half done: by hand only if no one else does it.
         again = Candidate(rank=Rank.FIX, text=keeper.advice, patches=(remove,))
         by_hand = f"remove {gates} from the pod by hand, if what it waits for is done"
         text = f"it has {gates}, and {keeper.text}"

@@ -69,7 +69,7 @@ _SCALED = re.compile(r"from (?P<before>\d+) to 0")
 
 
 class Keeper(NamedTuple):
-    """A component that does not run. text: to be read behind a comma or a colon; advice: what makes it run again."""
+    """A component that does not run. text: phrased to follow a comma or a colon; advice: what makes it run again."""
 
     text: str
     advice: str

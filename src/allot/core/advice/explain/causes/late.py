@@ -100,7 +100,7 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
 
 
 def _kept(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> Diagnosis:
-    """A pod whose finalizers nobody removes; its containers may have ended long ago."""
+    """A pod whose finalizers no one removes; its containers may have ended long ago."""
     names = pod.metadata.finalizers
     finalizers, them = named("finalizer", names), "it" if len(names) == 1 else "them"
     text = f"{text}, kept by {finalizers}"

@@ -140,7 +140,7 @@ class Placing:
             weights = {name: weight for name, weight in weights.items() if name in self._allowed}
         best = min(weights.values())
         found = [self.what_if.cluster.nodes[name] for name, weight in weights.items() if weight == best]
-        # Those of the control plane are for nobody, as long as others are as near.
+        # Those of the control plane are for no one, as long as others are as near.
         return [info for info in found if not self._is_reserved(info)] or found
 
     def _is_reserved(self, info: NodeInfo) -> bool:

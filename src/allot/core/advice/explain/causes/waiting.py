@@ -42,8 +42,9 @@ def not_ready(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         f"set {conditions} to True yet{_said_of(claim)}{_since(what_if, claim)}"
     )
     patch = _set_by_driver(what_if, claim, results)
-    failing = driver_pods.failing_controllers(what_if, first.driver, first.binding_conditions)
-    keeper = None if failing else idle_keeper(what_if, first.binding_conditions, "makes the devices ready")
+    failing = driver_pods.failing(what_if, first.driver, controllers=True)
+    names = (*first.binding_conditions, first.driver)
+    keeper = None if failing else idle_keeper(what_if, names, "makes the devices ready")
     text += f": {driver_pods.failing_text(failing)}" if failing else f": {keeper.text}" if keeper is not None else ""
     done = f"see the log of the controller of driver {first.driver}, if {devices} {'does' if len(results) == 1 else 'do'} not become ready soon"
     done = failing[0].advice if failing else keeper.advice if keeper is not None else done

@@ -117,7 +117,7 @@ def device_taint(
         text = f"delete DeviceTaintRule {name}"
         if is_for_all(rule):
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
-        # It can be made again at any time; the pod that somebody else would have to lose cannot.
+        # It can be made again at any time; the pod that someone else would have to lose cannot.
         yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
     yield from _repaired(what_if, wanted)
     taints = _taints(what_if, wanted)

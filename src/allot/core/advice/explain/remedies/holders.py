@@ -211,7 +211,7 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
 
 
 def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper | None:
-    """Claims that no pod uses, and whose users are objects of a component that does not run: nobody else ends their use."""
+    """Claims that no pod uses, and whose users are objects of a component that does not run: no one else ends their use."""
     if not found or any(who.pods or not who.kinds for who in found):
         return None
     return idle_keeper(what_if, [kind for who in found for kind in who.kinds], "releases the claim")

@@ -152,7 +152,7 @@ def _taint(
     tolerations = [*own, *(toleration_of(taint.key, taint.value, taint.effect) for taint in taints)]
     tolerate = _pod_patch(pod, "/spec/tolerations", tolerations, recreate=False)
     remove = patch_of("Node", info.name, _without_taints(info, {taint.key for taint in taints}))
-    # Nodes with devices are tainted for pods that need these; other taints reserve a node for somebody else.
+    # Nodes with devices are tainted for pods that need these; other taints reserve a node for someone else.
     rank = Rank.TOLERATE if all(_is_about_devices(what_if, taint.key) for taint in taints) else Rank.NODE + 1
     return [
         _Part(rank, f"tolerate {shown} in the pod", tolerate),
@@ -515,7 +515,7 @@ class Repelled(NamedTuple):
 
 
 def repelled_by(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Repelled | None:
-    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if nobody does."""
+    """Who near a node keeps a pod away that has no such rule itself, and by which of its terms; None if no one does."""
     if what_if.cluster.profiles.of(pod).anti_affinity_terms:
         return None
     found: list[tuple[core_v1.Pod, int]] = []

@@ -72,7 +72,7 @@ def _rule(found: PodDisruptionBudget) -> str:
 
 
 def _drains(scene: Scene, pods: Sequence[core_v1.Pod]) -> str:
-    """Nodes that somebody empties, and that pods of the budget are still on; nothing if there are none."""
+    """Nodes that someone empties, and that pods of the budget are still on; nothing if there are none."""
     names = sorted(
         {
             pod.spec.node_name

@@ -1,4 +1,4 @@
-"""Nodes and what drivers publish for them: why a node is not ready, and why devices of a slice are given to nobody."""
+"""Nodes and what drivers publish for them: why a node is not ready, and why devices of a slice are given to no one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _pods_on(scene: Scene, node: str) -> list[core_v1.Pod]:
 
 
 def _silent(scene: Scene, found: core_v1.Node, ready: core_v1.NodeCondition) -> Explanation:
-    """A kubelet that does not report: nobody knows whether it, the machine or the network is down."""
+    """A kubelet that does not report: no one knows whether it, the machine or the network is down."""
     name = found.metadata.name
     since = ready.last_transition_time
     ago = ""
@@ -155,7 +155,7 @@ def _devices_text(scene: Scene, node: str) -> str:
 
 
 def explain_slice(scene: Scene, found: api.ResourceSlice, *, briefly: bool) -> Explanation:
-    """Why the devices of a slice are given to nobody, or that they are offered."""
+    """Why the devices of a slice are given to no one, or that they are offered."""
     del briefly
     kind, spec = "ResourceSlice", found.spec
     devices = count(len(spec.devices or ()), "device")

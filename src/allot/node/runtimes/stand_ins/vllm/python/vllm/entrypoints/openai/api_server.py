@@ -20,7 +20,7 @@ from typing import Any
 
 CARDS = Path(os.environ.get("SIMULATED_GPUS", "/run/nvidia-simulated"))
 BODY_BYTES_MAX = 1024 * 1024
-# As long as anybody could want it.
+# As long as anyone could want it.
 HOLD_S = 10**9
 
 
@@ -77,7 +77,7 @@ def take_memory(found: list[Card], share: float) -> None:
 
 
 def device_text(options: argparse.Namespace) -> str:
-    """Take what there is; what the server runs on, for people."""
+    """Take what there is; what the server runs on, for display."""
     found = cards()
     size = options.tensor_parallel_size
     if found:
