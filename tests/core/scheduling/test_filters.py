@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from allot.core.model.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from allot.core.scheduling.nodes.full_evaluation import fits
-from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
+from allot.core.scheduling.settings import DEFAULT_SETTINGS, AddedAffinity, Settings
 from allot.core.scheduling.status import Status, Verdict
+from allot.core.selectors import NodeMatcher, node_matcher
 
 from .cluster_world import HOSTNAME, ZONE, cluster, node, place, pod, refused, said
 
@@ -56,6 +58,24 @@ def test_node_selector_and_required_affinity_must_hold() -> None:
     assert status_of(labeled, asked=pod(affinity=required_nodes("disk", "In", "hdd"))) == expected
     assert status_of(labeled, asked=pod(affinity=required_nodes("disk", "In", "ssd"))) is None
     assert status_of(labeled, asked=pod(affinity=required_nodes("disk", "Bogus", "ssd"))) == expected
+
+
+def test_what_a_profile_asks_of_nodes_counts_besides_what_the_pod_asks() -> None:
+    def matcher(key: str, value: str) -> NodeMatcher:
+        wanted = NodeSelectorRequirement(key=key, operator="In", values=(value,))
+        return node_matcher(NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),)))
+
+    added = AddedAffinity(required=matcher("team", "ml"), preferred=((10, matcher("disk", "ssd")),))
+    settings = Settings(added_affinity=added)
+    ours = node("n1", labels={"team": "ml"})
+    expected = refusal("NodeAffinity", UNRESOLVABLE, "node(s) didn't match scheduler-enforced node affinity")
+    assert status_of(node("n1"), asked=pod(), settings=settings) == expected
+    assert status_of(ours, asked=pod(), settings=settings) is None
+    own = refusal("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
+    assert status_of(ours, asked=pod(nodeSelector={"disk": "ssd"}), settings=settings) == own
+    # What it prefers decides among those that will do.
+    liked = node("n2", labels={"team": "ml", "disk": "ssd"})
+    assert place(cluster(ours, liked, node("n3", labels={"disk": "ssd"})), pod(), settings) == "n2"
 
 
 def required_nodes(key: str, operator: str, *values: str, field: str = "matchExpressions") -> dict[str, Any]:
