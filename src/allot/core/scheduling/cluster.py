@@ -269,7 +269,7 @@ class Cluster:
 
     def promised_to(self, pod: core_v1.Pod) -> str:
         """The node that a pod which waits has been promised; empty if none."""
-        return self._nominations.get(pod_key(pod), "")
+        return self._nominations.get(pod_key(pod), "") if self._nominations else ""
 
     # --- decisions ---
 

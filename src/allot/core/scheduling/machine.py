@@ -523,8 +523,8 @@ class Machine:
 
     def _limit(self, taken: Attempt, held: Sequence[PodInfo], now: float) -> None:
         """A group that holds too little is tried again before it may do so no longer."""
-        tree = tree_of(taken.unit)
-        grace = grace_s(tree) if held and tree is not None else None
+        tree = tree_of(taken.unit) if held else None
+        grace = grace_s(tree) if tree is not None else None
         if grace is not None:
             self.queue.limit(taken.key, now + grace)
 

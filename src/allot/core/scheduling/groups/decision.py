@@ -194,11 +194,12 @@ def _problem(cluster: Cluster, unit: Unit, group: PodGroup) -> str:
     policy = first.preemption_policy or PREEMPT_LOWER_PRIORITY
     priority = group.spec.priority or 0
     rule = "all pods in a single pod group should have the same"
-    for pod in (*unit.pods, *(member.pod for member in cluster.members(group))):
-        spec = pod.spec
+    is_foreign = isinstance(group, ForeignGroup)
+    # A group may be decided pod by pod, and each time all of its members are looked at: as lists, which take least.
+    for spec in [pod.spec for pod in unit.pods] + [member.pod.spec for member in cluster.members(group)]:
         if spec.scheduler_name != first.scheduler_name:
             return f'{rule} .spec.schedulerName set, got: "{spec.scheduler_name}" and "{first.scheduler_name}"'
-        if not isinstance(group, ForeignGroup) and (spec.priority or 0) != priority:
+        if not is_foreign and (spec.priority or 0) != priority:
             return f"{rule} priority as the pod group's priority, got {spec.priority or 0} and {priority}"
         own = spec.preemption_policy or PREEMPT_LOWER_PRIORITY
         if own != policy:

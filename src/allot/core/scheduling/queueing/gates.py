@@ -80,7 +80,7 @@ class Gates:
         return _scheduling_gates(pod) if pod.spec.scheduling_gates else self._claims.gate(pod)
 
     def _quorum(self, unit: Unit, group: str) -> Status | None:
-        dialect = dialect_of(group)
+        dialect = dialect_of(group) if ":" in group else None
         if dialect is not None:
             return self._foreign_quorum(unit, dialect)
         if unit.tree is not None or ":" in group:
