@@ -128,7 +128,7 @@ def _deletion_warnings(served: Served, options: DeleteOptions) -> tuple[str, ...
 
 
 def _says_what_becomes(options: DeleteOptions) -> bool:
-    """Whether somebody chose what becomes of dependents."""
+    """Whether someone chose what becomes of dependents."""
     return options.orphan_dependents is not None or bool(options.propagation_policy)
 
 
@@ -152,7 +152,7 @@ def marked_for_deletion(served: Served, object_: Object, options: DeleteOptions,
 
 
 def _finalizers(present: list[str], options: DeleteOptions, *, orphans: bool) -> list[str]:
-    """What tells the garbage collector how to treat dependents. orphans: they are kept unless somebody says otherwise."""
+    """What tells the garbage collector how to treat dependents. orphans: they are kept unless someone says otherwise."""
     if not _says_what_becomes(options):
         is_said = ORPHAN in present or FOREGROUND in present
         return [*present, ORPHAN] if orphans and not is_said else present

@@ -195,7 +195,7 @@ def _problem(cluster: Cluster, unit: Unit, group: PodGroup) -> str:
     priority = group.spec.priority or 0
     rule = "all pods in a single pod group should have the same"
     is_foreign = isinstance(group, ForeignGroup)
-    # A group may be decided pod by pod, and each time all of its members are looked at: as lists, which take least.
+    # A group may be decided pod by pod, and each time all of its members are checked: as lists, which take least.
     for spec in [pod.spec for pod in unit.pods] + [member.pod.spec for member in cluster.members(group)]:
         if spec.scheduler_name != first.scheduler_name:
             return f'{rule} .spec.schedulerName set, got: "{spec.scheduler_name}" and "{first.scheduler_name}"'
