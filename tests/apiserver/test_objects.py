@@ -583,3 +583,30 @@ async def test_the_data_of_a_revision_is_the_text_that_go_would_write(any_server
             answer.json.get("data"),
             *(i["data"] for i in answer.json.get("items", ())),
         )
+
+
+async def test_discovery_tells_the_storage_version_as_kube_apiserver_does(server: LiveServer) -> None:
+    async def hashes(path: str) -> dict[str, str]:
+        return {each["name"]: each.get("storageVersionHash", "") for each in (await server.get(path)).json["resources"]}
+
+    core, apps, events = [await hashes(path) for path in ("/api/v1", "/apis/apps/v1", "/apis/events.k8s.io/v1")]
+    assert (core["pods"], apps["deployments"]) == ("xPOwRZ+Yhw8=", "8aSe+NMegvE=")
+    assert events["events"] == core["events"] != ""
+    assert core["bindings"] == core["pods/status"] == ""
+
+
+async def test_pods_of_jobs_and_replication_controllers_stay_unless_somebody_says_otherwise(server: LiveServer) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    job = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    kinds = {
+        "/apis/batch/v1/namespaces/default/jobs": {"template": job},
+        "/api/v1/namespaces/default/replicationcontrollers": {"selector": {"a": "b"}, "template": template},
+    }
+    for path, spec in kinds.items():
+        for name, options, finalizers in (("x", None, ["orphan"]), ("y", {"propagationPolicy": "Background"}, [])):
+            answer = await server.post(path, {"metadata": {"name": name}, "spec": spec})
+            assert answer.status == 201, answer.json
+            answer = await server.delete(f"{path}/{name}", options)
+            assert answer.json.get("metadata", {}).get("finalizers", []) == finalizers
+            warns = "child pods are preserved by default" in answer.headers.get("Warning", "")
+            assert warns is (path.endswith("/jobs") and options is None)

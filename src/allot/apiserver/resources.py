@@ -57,7 +57,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = {}
     # Fields besides metadata.name and metadata.namespace that fieldSelector may use -> how to read them. They read
-    # objects in the storage version.
+    # objects in the storage version, those of custom resources in the version of the row.
     selectable_fields: Mapping[str, Callable[[Object], str]] = {}
     # The folder of keys under /registry. The plural unless given; kube-apiserver's names differ for a few kinds, and
     # custom resources are in <group>/<plural>.
@@ -71,6 +71,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
+    # Whether dependents are kept by a deletion that does not specify what happens to them.
+    orphans_dependents: bool = False
     # A warning for every client of this version.
     warning: str = ""
 

@@ -20,7 +20,6 @@ from allot.apiserver.objects.options import DeleteOptions, delete_options, list_
 from allot.apiserver.objects.selection import selection
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiList, ApiObject, ApiRequest
-from allot.apiserver.resources import Strategy
 from allot.apiserver.server_context import ServerContext
 from allot.process.clock import rfc3339
 from allot.store.port import Entry, KeyNotFound, RevisionConflict
@@ -30,6 +29,10 @@ Object = dict[str, Any]
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _ATTEMPTS = 5
+_JOB_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 
 
 def read_options(request: ApiRequest) -> DeleteOptions:
@@ -76,7 +79,8 @@ async def delete_object(
             continue
         except KeyNotFound:
             raise not_found(resource.group, resource.plural, request.name) from None
-        return await _answer(served, left, options, removed=removed, warnings=tuple(admission.warnings))
+        warnings = (*_deletion_warnings(served, options), *admission.warnings)
+        return await _answer(served, left, options, removed=removed, warnings=warnings)
     raise conflict(resource.group, resource.plural, request.name, MODIFIED)
 
 
@@ -102,7 +106,7 @@ async def _delete_once(
     context: ServerContext, served: Served, entry: Entry, options: DeleteOptions
 ) -> tuple[Entry, bool]:
     """What is left of the object, and whether it was removed."""
-    marked = marked_for_deletion(served.strategy, entry.object, options, int(context.clock.seconds()))
+    marked = marked_for_deletion(served, entry.object, options, int(context.clock.seconds()))
     if not is_gone(served, marked):
         if marked is entry.object:
             return entry, False
@@ -117,10 +121,22 @@ async def _delete_once(
     return deleted, True
 
 
-def marked_for_deletion(strategy: Strategy, object_: Object, options: DeleteOptions, now: int) -> Object:
+def _deletion_warnings(served: Served, options: DeleteOptions) -> tuple[str, ...]:
+    if served.resource.kind != "Job" or not served.resource.orphans_dependents or _says_what_becomes(options):
+        return ()
+    return (_JOB_WARNING,)
+
+
+def _says_what_becomes(options: DeleteOptions) -> bool:
+    """Whether somebody chose what becomes of dependents."""
+    return options.orphan_dependents is not None or bool(options.propagation_policy)
+
+
+def marked_for_deletion(served: Served, object_: Object, options: DeleteOptions, now: int) -> Object:
     """The object with what a deletion writes into it; the same object if there is nothing more to write."""
+    strategy = served.strategy
     metadata = dict(object_["metadata"])
-    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    finalizers = _finalizers(metadata.get("finalizers") or [], options, orphans=served.resource.orphans_dependents)
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
@@ -135,14 +151,15 @@ def marked_for_deletion(strategy: Strategy, object_: Object, options: DeleteOpti
     return object_ if marked == object_ else marked
 
 
-def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
-    """What tells the garbage collector how to treat dependents."""
+def _finalizers(present: list[str], options: DeleteOptions, *, orphans: bool) -> list[str]:
+    """What tells the garbage collector how to treat dependents. orphans: they are kept unless somebody says otherwise."""
+    if not _says_what_becomes(options):
+        is_said = ORPHAN in present or FOREGROUND in present
+        return [*present, ORPHAN] if orphans and not is_said else present
     if options.orphan_dependents is not None:
         wanted = ORPHAN if options.orphan_dependents else ""
-    elif options.propagation_policy:
-        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation_policy, "")
     else:
-        return present
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation_policy or "", "")
     kept = [finalizer for finalizer in present if finalizer not in (ORPHAN, FOREGROUND)]
     return [*kept, wanted] if wanted else kept
 

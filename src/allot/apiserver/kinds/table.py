@@ -46,6 +46,7 @@ class _Row(msgspec.Struct, frozen=True):
     unconditional: bool = True
     upsert: bool = False
     returns_deleted: bool = False
+    orphans: bool = False
 
 
 _CLUSTER = False
@@ -105,7 +106,7 @@ _ROWS: tuple[_Row, ...] = (
          returns_deleted=True),
     _Row("", "PodTemplate", "podtemplates", returns_deleted=True),
     _Row("", "ReplicationController", "replicationcontrollers", short=("rc",), categories=_IN_ALL,
-         selectable=fields.REPLICAS, subresources=_SCALED, folder="controllers"),
+         selectable=fields.REPLICAS, subresources=_SCALED, folder="controllers", orphans=True),
     _Row("", "ResourceQuota", "resourcequotas", short=("quota",), subresources=_WITH_STATUS, returns_deleted=True),
     _Row("", "Secret", "secrets", selectable=fields.SECRET),
     _Row("", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=_TOKEN, returns_deleted=True),
@@ -135,7 +136,7 @@ _ROWS: tuple[_Row, ...] = (
     _Row("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", versions=("v2", "v1"), short=("hpa",),
          categories=_IN_ALL, subresources=_WITH_STATUS),
     _Row("batch", "CronJob", "cronjobs", short=("cj",), categories=_IN_ALL, subresources=_WITH_STATUS),
-    _Row("batch", "Job", "jobs", categories=_IN_ALL, selectable=fields.JOB, subresources=_WITH_STATUS),
+    _Row("batch", "Job", "jobs", categories=_IN_ALL, selectable=fields.JOB, subresources=_WITH_STATUS, orphans=True),
     # certificates.k8s.io
     _Row(_CERTIFICATES, "CertificateSigningRequest", "certificatesigningrequests", _CLUSTER, short=("csr",),
          selectable=fields.SIGNING_REQUEST, subresources=_APPROVED),
@@ -240,6 +241,7 @@ def _expanded(row: _Row, version: str) -> Resource:
         unconditional_update=row.unconditional and not strict,
         create_on_update=row.upsert,
         returns_deleted=row.returns_deleted and not strict,
+        orphans_dependents=row.orphans,
         warning=_warning(api_version, row.kind),
     )
 

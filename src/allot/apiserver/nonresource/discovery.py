@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Protocol
 
 from allot.apiserver.registry import Registry, Served
-from allot.apiserver.resources import Subresource
+from allot.apiserver.resources import Resource, Subresource
 
 Object = dict[str, Any]
 
@@ -181,7 +183,16 @@ def _resource(row: Served) -> Object:
         told["shortNames"] = list(resource.short_names)
     if resource.categories:
         told["categories"] = list(resource.categories)
+    if resource.stored:
+        told["storageVersionHash"] = _storage_version_hash(resource)
     return told
+
+
+def _storage_version_hash(resource: Resource) -> str:
+    """Changes with the version in which objects are stored; the same as kube-apiserver's for the same version."""
+    group = resource.group if resource.storage_group is None else resource.storage_group
+    digest = sha256(f"{group}/{resource.storage_version}/{resource.kind}".encode()).digest()
+    return b64encode(digest[:8]).decode()
 
 
 def _subresource(row: Served, subresource: Subresource) -> Object:

@@ -55,8 +55,11 @@ def paths(resource: Resource, name: str, version: int, *, custom: bool = False) 
         rows.append((f"{root}/{resource.plural}", ("list",), resource.verbs, ()))
     for path, verbs, allowed, inside in rows:
         operations = {_OPERATIONS[verb][0]: writer.operation(verb) for verb in verbs if verb in allowed}
-        if operations:
-            found[path] = {**operations, "parameters": [writer.parameter(each, "path") for each in inside]}
+        if not operations:
+            continue
+        # Not an empty list: readers that write down what they read leave it out, and see a difference.
+        shared = {"parameters": [writer.parameter(each, "path") for each in inside]} if inside else {}
+        found[path] = {**operations, **shared}
     return found
 
 
