@@ -105,6 +105,12 @@ async def test_an_apply_creates_and_owns(any_server: LiveServer) -> None:
     assert again.json["metadata"]["resourceVersion"] == answer.json["metadata"]["resourceVersion"]
 
 
+async def test_what_an_apply_owns_is_told_in_the_order_of_names(server: LiveServer) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "1", "a": "2"}}
+    answer = await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)
+    assert '"fieldsV1":{"f:data":{"f:a":{},"f:b":{}}}' in answer.raw.decode()
+
+
 async def test_an_apply_may_look_like_json_and_be_yaml(server: LiveServer) -> None:
     body = b'{apiVersion: v1, "kind": "ConfigMap", "metadata": {"name": "a",}, "data": {"a": "1",},}'
     answer = await server.patch(f"{MAPS}/a?fieldManager=me", body, APPLY)

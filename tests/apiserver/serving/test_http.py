@@ -147,6 +147,14 @@ async def test_openapi_describes_every_kind(server: LiveServer) -> None:
     assert "io.k8s.api.core.v1.Pod" in swagger["definitions"]
 
 
+@pytest.mark.parametrize("path", ["/", "/version", "/api/v1/nodes"])
+async def test_a_time_limit_that_is_none_is_refused_everywhere(server: LiveServer, path: str) -> None:
+    refused = await server.get(f"{path}?timeout=soon")
+    assert refused.status == 400
+    assert refused.json["message"] == ('invalid timeout specified in the request URL - time: invalid duration "soon"')
+    assert (await server.get(f"{path}?timeout=3m")).status == 200
+
+
 async def test_health_version_and_metrics(server: LiveServer) -> None:
     for path in ("/livez", "/readyz", "/healthz"):
         assert (await server.get(path)).raw == b"ok"

@@ -122,13 +122,13 @@ async def _delete_once(
 
 
 def _deletion_warnings(served: Served, options: DeleteOptions) -> tuple[str, ...]:
-    if served.resource.kind != "Job" or not served.resource.orphans_dependents or _says_what_becomes(options):
+    if served.resource.kind != "Job" or not served.resource.orphans_dependents or _specifies_dependents(options):
         return ()
     return (_JOB_WARNING,)
 
 
-def _says_what_becomes(options: DeleteOptions) -> bool:
-    """Whether someone chose what becomes of dependents."""
+def _specifies_dependents(options: DeleteOptions) -> bool:
+    """Whether the options specify what happens to dependents."""
     return options.orphan_dependents is not None or bool(options.propagation_policy)
 
 
@@ -152,8 +152,8 @@ def marked_for_deletion(served: Served, object_: Object, options: DeleteOptions,
 
 
 def _finalizers(present: list[str], options: DeleteOptions, *, orphans: bool) -> list[str]:
-    """What tells the garbage collector how to treat dependents. orphans: they are kept unless someone says otherwise."""
-    if not _says_what_becomes(options):
+    """What tells the garbage collector how to treat dependents. orphans: keep them by default."""
+    if not _specifies_dependents(options):
         is_said = ORPHAN in present or FOREGROUND in present
         return [*present, ORPHAN] if orphans and not is_said else present
     if options.orphan_dependents is not None:

@@ -219,6 +219,7 @@ class _Exchange:
         self._pretty = wants_pretty(query.get("pretty"), head.get("user-agent"))
         with self._seat(user, found, segments):
             if isinstance(request, PathRequest):
+                _check_time_limit(query)
                 return await self._endpoint_answer(await self._http._endpoints.handle(request), request.accept)
             return await self._object(request)
 
@@ -276,9 +277,7 @@ class _Exchange:
         include = query.get("includeObject", "")
         if include not in ("", "None", "Metadata", "Object"):
             raise bad_request(f'unrecognized includeObject value: "{include}"')
-        if "timeout" in query and _time_limit(query) is None:
-            text = f'time: invalid duration "{query["timeout"][:50]}"'
-            raise bad_request(f"invalid timeout specified in the request URL - {text}")
+        _check_time_limit(query)
         if not head.has_body:
             return b""
         if head.get("content-encoding").lower() == "gzip":
@@ -500,6 +499,12 @@ async def _ping(socket: WebSocket, clock: Clock) -> None:
     while True:
         await clock.sleep(_PING_EVERY_S)
         await socket.ping()
+
+
+def _check_time_limit(query: Mapping[str, str]) -> None:
+    if "timeout" in query and _time_limit(query) is None:
+        text = f'time: invalid duration "{query["timeout"][:50]}"'
+        raise bad_request(f"invalid timeout specified in the request URL - {text}")
 
 
 def _time_limit(query: Mapping[str, str]) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from allot.core.patching.elements import items_by_element
 from allot.core.patching.extent import added, added_object, is_implied, whole
-from allot.core.patching.fieldset import LEAF, SELF, Tree, union
+from allot.core.patching.fieldset import LEAF, SELF, Tree, ordered, union
 from allot.core.schema import Schema, Shape
 
 # Looked up once instead of for every value.
@@ -43,13 +43,15 @@ def _configured(value: Any, schema: Schema) -> Tree:
                 tree[element] = {SELF: LEAF, **below} if below else LEAF
             elif below:
                 tree[element] = below
-        return tree
+        return ordered(tree)
     if isinstance(value, list) and shape in (_LIST_MAP, _LIST_SET):
         assert schema.items is not None
-        return {
-            element: {SELF: LEAF, **below} if (below := _item_fields(items, schema.items)) else LEAF
-            for element, items in items_by_element(value, schema).items()
-        }
+        return ordered(
+            {
+                element: {SELF: LEAF, **below} if (below := _item_fields(items, schema.items)) else LEAF
+                for element, items in items_by_element(value, schema).items()
+            }
+        )
     return LEAF
 
 
