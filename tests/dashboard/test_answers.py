@@ -295,6 +295,24 @@ async def test_an_analyst_that_dies_is_replaced(moving: tuple[Moving, Visitor]) 
     assert followed.analysis.pid not in (0, before)
 
 
+async def test_a_dashboard_ends_when_its_analyst_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that was ending by itself. Who still waits for an answer is told that there will be none."""
+    monkeypatch.setattr(analysis, "IDLE_S", 0.0)
+    snapshot = Snapshot((read_object(scene.node(0)),), 1794911400.0)
+    found = Moving(Model(snapshot), SystemClock(), "moving", "").analysis
+    await found.ask("capacity", {})
+    process = found._process
+    assert process is not None
+    while found.pid:
+        await asyncio.sleep(0)
+    await found.close()
+    assert process.returncode is not None
+    waiting = asyncio.ensure_future(found.ask("queues", {}))
+    await asyncio.sleep(0)
+    await found.close()
+    assert b"another moment is shown now" in (await waiting).data
+
+
 async def test_an_analyst_that_nobody_needs_ends(
     moving: tuple[Moving, Visitor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from allot.driver import Driver, Options, Plugin, running
 from allot.driver.conformance.kubelet import ClaimRef, DriverConnection, find_sockets, registered
 from allot.process.ids import SystemIds
 from allot.store.memory import MemoryStore
+from waiting import WAIT_S
 
 NODE = "n1"
 _ids = SystemIds()
@@ -46,7 +47,7 @@ async def started(
     """A driver that runs and is registered."""
     async with running(driver, client, options(directory, **fields)) as plugin:
         await find_sockets(plugin.registration_path.parent)
-        async with registered(plugin.registration_path) as kubelet:
+        async with registered(plugin.registration_path, timeout_s=WAIT_S) as kubelet:
             yield plugin, kubelet
 
 

@@ -499,7 +499,7 @@ async def test_a_driver_is_ready_while_the_kubelet_knows_it_and_the_server_its_d
             return (await told()).startswith("the API server is not reached: ")
 
         assert await told() == "the kubelet has not registered the driver"
-        await ends.enter_async_context(registered(plugin.registration_path))
+        await ends.enter_async_context(registered(plugin.registration_path, timeout_s=WAIT_S))
         await until(is_ready, "it is ready")
         await server_ends.aclose()
         await until(is_cut_off, "it is no longer ready")

@@ -1077,6 +1077,8 @@ def _not_admitted_by_a_queue_manager(scene: Scene) -> Expected:
 @fault()
 def _no_such_scheduler(scene: Scene) -> Expected:
     scene.pod["spec"]["schedulerName"] = "kai-scheduler"
+    # Who has refused the pod is there.
+    scene.pod["status"].pop("conditions", None)
     return Expected(reason=Reason.NO_SUCH_SCHEDULER, names=("kai-scheduler",), remedy="default-scheduler")
 
 

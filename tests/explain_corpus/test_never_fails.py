@@ -17,7 +17,7 @@ import yaml
 from allot.core.advice.explain.answer import Explainer, NotFound
 from allot.core.advice.explain.report import Explanation
 from allot.core.advice.explain.text import lines
-from allot.core.advice.explain.workloads.answer import WORKLOADS
+from allot.core.advice.explain.workloads.answer import ASKED, WORKLOADS
 from allot.core.advice.snapshot import NotInSnapshots, Snapshot, read_object
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
@@ -84,7 +84,10 @@ def answers(snapshot: Snapshot) -> Iterator[Explanation]:
         (core_v1.Pod, explainer.pod),
         (api.ResourceClaim, explainer.claim),
         (PodGroup, explainer.group),
-        *((kind.type, lambda *key, word=kind.words[0]: explainer.workload(word, *key)) for kind in WORKLOADS),
+        *(
+            (kind.type, lambda *key, word=kind.words[0]: explainer.workload(word, *key))
+            for kind in (*WORKLOADS, *ASKED)
+        ),
     ]
     for type_, ask in asked:
         waiting_first = sorted(snapshot.of(type_), key=lambda each: bool(getattr(each.spec, "node_name", "")))  # type: ignore[attr-defined]

@@ -212,7 +212,7 @@ class Autoscaler:
         self._unready = seen
 
     def _came(self, state: GroupState, seen: Mapping[str, _Seen]) -> None:
-        """Everything requested has registered."""
+        """End the backoff of a pool once everything requested has registered."""
         if any(each.group == state.name for each in self._unready.values()) and not any(
             each.group == state.name for each in seen.values()
         ):

@@ -61,6 +61,7 @@ class Analysis:
         self._asking: dict[Key, asyncio.Task[Answer]] = {}
         self._turn = asyncio.Lock()
         self._resting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[int | None] | None = None
 
     @property
     def pid(self) -> int:
@@ -119,7 +120,8 @@ class Analysis:
     async def _end_when_idle(self) -> None:
         await self._clock.sleep(IDLE_S)
         # Once started, the shutdown completes even if a question arrives, which then starts another analyst.
-        await asyncio.shield(self._end())
+        self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
 
     async def _asked(self, key: Key) -> Answer:
         async with self._turn:
@@ -190,6 +192,8 @@ class Analysis:
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._stay()
+        if self._ending is not None:
+            await self._ending
         await self._end()
 
 

@@ -224,7 +224,7 @@ class Model:
         return max(found) if found else None
 
     def _mark_health(self, key: str) -> None:
-        """Mark the devices of a pod, which may arrive before or after it."""
+        """Update the complaints about a pod's devices, which may arrive before or after it."""
         namespace, _, name = key.partition("/")
         pod = self.what_if.get(Pod, name, namespace)
         claims = (self.what_if.claims.claim(*id_) for id_ in self._claims_of.get(key, ()))

@@ -199,7 +199,7 @@ async def driver_world(
     options = Options(node_name=NODE, kubelet_root=folder / "k", cdi_directory=folder / "cdi", repair_delay_s=0.1)
     async with running(GpuDriver(hardware, gates), client, options) as plugin:
         socket = (await find_sockets(folder / "k" / "plugins_registry"))[0]
-        async with registered(socket) as kubelet:
+        async with registered(socket, timeout_s=WAIT_S) as kubelet:
             yield World(client, plugin, kubelet, folder / "cdi", folder / "containers")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -68,7 +70,10 @@ def server(cards: Path, *options: str, **environment: str) -> Iterator[tuple[sub
     command = [sys.executable, str(SERVER), *options]
     programs = Path(__file__).parents[3] / "src/allot/devices/gpu/container_programs"
     own = {"PATH": f"{programs}:/usr/bin:/bin", "SIMULATED_GPUS": str(cards), **environment}
-    with subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    # As a container it would be alone: what holds the memory ends with it.
+    with subprocess.Popen(
+        command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         said = []
         for line in process.stdout:
@@ -78,7 +83,8 @@ def server(cards: Path, *options: str, **environment: str) -> Iterator[tuple[sub
         try:
             yield process, said
         finally:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def card(folder: Path, name: str, memory_mib: int) -> None:

@@ -1,4 +1,4 @@
-"""Claims and their templates: fields that depend on feature gates, and who may request admin access."""
+"""Claims and their templates: equal specs are processed once, and some writes need more permissions."""
 
 from __future__ import annotations
 

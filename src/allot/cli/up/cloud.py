@@ -75,7 +75,7 @@ class _Machines:
         await self._nodes.add(replace(kind, node=replace(kind.node, provider_id=provider_id)), name)
 
     async def publish(self, name: str) -> None:
-        """Start its drivers."""
+        """Let its drivers publish."""
         await self._nodes.publish(name)
 
     async def stop(self, name: str) -> None:

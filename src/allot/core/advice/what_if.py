@@ -260,7 +260,7 @@ def as_json(object_: APIStruct) -> dict[str, Any]:
 
 
 def _with_groups(gates: FeatureGates, snapshot: Snapshot) -> FeatureGates:
-    """A cluster that has pod groups, or pods that name one, has the feature enabled, and features that imply it."""
+    """A cluster that has pod groups, or pods that name one, has the feature enabled, and the features of their stored fields."""
     groups: list[PodGroup | CompositePodGroup] = [*snapshot.of(PodGroup), *snapshot.of(CompositePodGroup)]
     if not groups and all(pod.spec.scheduling_group is None for pod in snapshot.of(core_v1.Pod)):
         return gates

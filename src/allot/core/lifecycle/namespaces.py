@@ -121,7 +121,7 @@ def pause_s(sweep: Sweep, attempts: int) -> float:
 
 
 def with_conditions(namespace: JSON, sweep: Sweep, now: str) -> dict[str, Any] | None:
-    """The namespace with conditions that tell of a sweep; None if they do already."""
+    """The namespace with conditions about a sweep; None if they are current."""
     status = namespace.get("status") or {}
     before: Sequence[JSON] = status.get("conditions") or ()
     conditions = list(before)
@@ -168,7 +168,7 @@ def _told(sweep: Sweep) -> dict[str, tuple[str, str, str]]:
 
 
 def finalizers(namespace: JSON) -> tuple[str, ...]:
-    """Who has to agree that a namespace goes."""
+    """Finalizers of a namespace."""
     return tuple((namespace.get("spec") or {}).get("finalizers") or ())
 
 

@@ -117,7 +117,7 @@ def needs_silencing(node: Node) -> bool:
 
 
 def silence(node: Node, health: Health, answers: Answers, now: str) -> tuple[Action, ...]:
-    """Say that no one knows how the node is, after a look at its lease as the server has it."""
+    """Set the node's conditions to Unknown, after reading its lease from the server."""
     question = LookUp(resource=LEASES, name=node.metadata.name, namespace=LEASE_NAMESPACE)
     if question not in answers:
         return (question,)
@@ -285,7 +285,7 @@ class Zones:
         self.is_halted = False
 
     def update(self, nodes: Iterable[Node]) -> None:
-        """Look at all nodes."""
+        """Check all nodes."""
         for zone in self._zones.values():
             zone.size, zone.unready = 0, []
         waiting: dict[str, str] = {}

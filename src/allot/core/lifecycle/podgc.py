@@ -77,7 +77,7 @@ def _is_out_of_service(node: Node) -> bool:
 
 
 class Quarantine:
-    """Nodes that pods name and no one has seen: for a while they may still appear."""
+    """Unknown nodes that pods name: for a while they may still appear."""
 
     def __init__(self, seconds: float = QUARANTINE_S) -> None:
         self._seconds = seconds

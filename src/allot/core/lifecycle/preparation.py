@@ -259,7 +259,7 @@ def claim_keys_of(records: Records, pod: Pod) -> tuple[str, ...]:
 
 
 def plan_unprepare(records: Records, pod_uid: str, keys: Iterable[str]) -> Plan:
-    """What to record and whom to call when a pod has ended: only who used a claim last gives it back."""
+    """What to record and which drivers to call when a pod has ended: only the last user of a claim unprepares it."""
     changed: list[ClaimRecord] = []
     claims: list[ClaimRecord] = []
     batches: dict[str, list[ClaimRecord]] = {}

@@ -1,6 +1,6 @@
 """The status of a DeviceTaintRule: the progress of its eviction, or what it would do.
 
-At most every ten seconds, but at once for a new rule or a changed one. A rule without effect (None) is told once what it
+At most every ten seconds, but at once for a new rule or a changed one. A rule without effect (None) shows once what it
 would do with the effect NoExecute.
 """
 

@@ -55,7 +55,7 @@ class Cluster:
         self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
-        # Those of them, by key, for whom the node is kept from everyone, however important.
+        # Those of them, by key, for which the node is reserved against all other pods, whatever their priority.
         self.kept: set[str] = set()
         # So often has a promise been made or broken.
         self.promises = 0
@@ -269,7 +269,7 @@ class Cluster:
 
     def promised_to(self, pod: core_v1.Pod) -> str:
         """The node that a pod which waits has been promised; empty if none."""
-        return self._nominations.get(pod_key(pod), "")
+        return self._nominations.get(pod_key(pod), "") if self._nominations else ""
 
     # --- decisions ---
 
@@ -421,7 +421,7 @@ class Cluster:
         self.affinity_index.put_namespace(name, labels)
 
     def profile(self, pod: core_v1.Pod) -> Profile:
-        """What filters and scores look at in a pod."""
+        """The part of a pod that filters and scores read."""
         return self.profiles.of(pod)
 
 

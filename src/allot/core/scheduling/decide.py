@@ -50,7 +50,7 @@ def decide(cluster: Cluster, unit: Unit, settings: Settings = DEFAULT_SETTINGS, 
 
 
 def refusal_of(cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: Settings, now: float) -> Refusal:
-    """What is told and done about a single pod that got no node: devices are given back first, then preemption is tried."""
+    """The refusal of a single pod and its actions: devices are released first, then preemption is tried."""
     nodes = len(cluster.nodes)
     status = failure.status
     if status is not None and status.verdict is Verdict.ERROR:

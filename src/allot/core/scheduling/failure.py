@@ -13,9 +13,9 @@ from allot.core.scheduling.status import Status
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a pod got no node."""
 
-    # No node was checked (PreFilter), or the attempt as a whole failed.
+    # No node was evaluated (PreFilter), or the attempt as a whole failed.
     status: Status | None = None
-    # Whether it was before any node was checked.
+    # Whether it was before any node was evaluated.
     early: bool = False
     # What each node said.
     refusals: Mapping[str, Status] = {}

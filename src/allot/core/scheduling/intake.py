@@ -34,7 +34,7 @@ class Change(Protocol):
 
     @property
     def new(self) -> Any:
-        """As it is."""
+        """Unchanged."""
 
     @property
     def is_final_state_unknown(self) -> bool:

@@ -140,7 +140,7 @@ class DecisionFailed(Exception):
 
 
 class Machine:
-    """All that is known of a cluster, and who waits."""
+    """Everything known about a cluster, and the waiting units."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Machine:
         self.cluster = Cluster(self.claims, self.membership)
         self.claims.listen(self.cluster.device_changes.add)
         self.gates = Gates(self.claims, self.cluster, self._awaits_group)
-        # Teams' queues: who is in which, and what that costs.
+        # Queues: which pods are in which, and their charges.
         self.book = QueueBook(self.cluster, self.claims)
         self._room = Room(self.cluster, self.book)
         self._halves = Halves(self.cluster, settings)
@@ -255,7 +255,7 @@ class Machine:
                 is_first = not self.book
                 self.book.put_queue(new)
                 if is_first:
-                    # Until now no one was counted.
+                    # Until now nothing was counted.
                     self.book.put_all([*(info.pod for info in self.cluster.pods.values()), *self.queue.pods()])
             self._room.wanted()
             name = change.key
@@ -518,13 +518,13 @@ class Machine:
                 return decision
 
     def _idle(self, now: float, seconds: float) -> Decision | None:
-        """Nothing is left to try: who has to give back what it has, for itself or for others."""
+        """Nothing is left to try: which groups must release what they have, for themselves or for others."""
         return self._halves.given_up(now, self._is_tried) or (self._make_room(now, seconds) if self.book else None)
 
     def _limit(self, taken: Attempt, held: Sequence[PodInfo], now: float) -> None:
         """A group that holds too little is tried again before it may do so no longer."""
-        tree = tree_of(taken.unit)
-        grace = grace_s(tree) if held and tree is not None else None
+        tree = tree_of(taken.unit) if held else None
+        grace = grace_s(tree) if tree is not None else None
         if grace is not None:
             self.queue.limit(taken.key, now + grace)
 
@@ -568,7 +568,7 @@ class Machine:
         return found
 
     def _make_room(self, now: float, seconds: float) -> Decision | None:
-        """Nothing is left to try: who has to go so that queues get what is theirs."""
+        """Nothing is left to try: which pods must leave so that queues get what they are entitled to."""
         if self.in_flight or not self._room.is_due(now):
             return None
         found = self._room.make(self.queue.waiting_pods(), self._settings_of, now, seconds)
@@ -577,7 +577,7 @@ class Machine:
             self.queue.hurry(name_of(refusal.pod))
         for pod in self._room.undelayed(seconds):
             if name_of(pod) not in helped:
-                # It is told again why it waits.
+                # Report again why it waits.
                 self.queue.retry(name_of(pod), now)
         return found
 

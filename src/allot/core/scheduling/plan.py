@@ -80,7 +80,7 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     gives: str = ""
     # Why it has to go, if not for a pod of higher priority; for the event and the condition.
     why: str = ""
-    # Whom it has to go for, if that is not the pod whose refusal names it: "podgroup UID on node cluster".
+    # Its preemptor, if that is not the pod whose refusal names it: "podgroup UID on node cluster".
     by: str = ""
 
 
@@ -104,7 +104,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a PodGroup's condition PodGroupInitiallyScheduled."""
+    """The new state of a PodGroup's condition PodGroupInitiallyScheduled."""
 
     group: PodGroup | CompositePodGroup
     status: str
@@ -120,7 +120,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     group: GroupOutcome | None = None
-    # Of a tree: what becomes of the groups below.
+    # For a tree: the results of the groups below.
     groups_below: tuple[GroupOutcome, ...] = ()
     # What is left of a group, no pod of which is tried.
     given_up: tuple[Victim, ...] = ()

@@ -87,7 +87,7 @@ async def get_info(socket: Path, timeout_s: float = GET_INFO_TIMEOUT_S) -> Info:
     return Info(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
 
 
-async def notify(socket: Path, is_registered: bool, error: str = "") -> None:
+async def notify(socket: Path, is_registered: bool, error: str = "", timeout_s: float = NOTIFY_TIMEOUT_S) -> None:
     """Report the registration result at a registration socket."""
     messages = plugin_registration_pb2
     async with _channel(socket) as channel:
@@ -97,7 +97,7 @@ async def notify(socket: Path, is_registered: bool, error: str = "") -> None:
             response_deserializer=messages.RegistrationStatusResponse.FromString,
         )
         status = messages.RegistrationStatus(plugin_registered=is_registered, error=error)
-        await _call("NotifyRegistrationStatus", method(status, timeout=NOTIFY_TIMEOUT_S))
+        await _call("NotifyRegistrationStatus", method(status, timeout=timeout_s))
 
 
 async def find_sockets(directory: Path, count: int = 1, timeout_s: float = 20.0) -> tuple[Path, ...]:
@@ -197,16 +197,19 @@ class DriverConnection:
 
 
 @asynccontextmanager
-async def registered(socket: Path, version: str = "") -> AsyncIterator[DriverConnection]:
-    """Register the driver at a socket as the kubelet does, and stay connected."""
-    info = await get_info(socket)
+async def registered(
+    socket: Path, version: str = "", *, timeout_s: float | None = None
+) -> AsyncIterator[DriverConnection]:
+    """Register the driver at a socket as the kubelet does, and stay connected. timeout_s: for each call, if not as long as the
+    kubelet waits."""
+    info = await get_info(socket, timeout_s or GET_INFO_TIMEOUT_S)
     problem = check_info(info)
     if problem:
         await notify(socket, False, problem)
         raise KubeletError(problem)
     chosen = version or next(each for each in info.versions if each in _SERVICES)
     async with _channel(Path(info.endpoint) if info.endpoint else socket) as channel:
-        await notify(socket, True)
+        await notify(socket, True, timeout_s=timeout_s or NOTIFY_TIMEOUT_S)
         yield DriverConnection(info, channel, chosen)
 
 

@@ -56,7 +56,7 @@ def binding_state(claim: ResourceClaim, now: float, timeout: float = BINDING_TIM
 
 
 def deadline(claim: ResourceClaim, timeout: float = BINDING_TIMEOUT_SECONDS) -> float:
-    """When the devices must be ready, in seconds since 1970; never, if no one wrote when they were allocated."""
+    """When the devices must be ready, in seconds since 1970; never, if the allocation has no timestamp."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not has_conditions(claim):
         return float("inf")

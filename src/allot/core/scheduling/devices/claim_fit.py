@@ -228,7 +228,7 @@ class ClaimFit:
         return [claim.metadata.uid for claim in self._base.claims]
 
     def most(self, node: NodeInfo) -> int | None:
-        """No more than so many pods like this one can have their devices on a node; None if counts do not tell."""
+        """An upper bound on the pods like this one that can get devices on a node; None if counts do not show it."""
         variant = self._base if self._wanted is None else self._variant(node)
         if isinstance(variant, Status):
             return 0
@@ -362,7 +362,7 @@ class ClaimFit:
         return statuses
 
     def _shares_mapped(self, held: Held) -> bool:
-        """Whether someone else uses a claim whose devices stand for node resources."""
+        """Whether another pod uses a claim whose devices provide node resources."""
         if not node_allocatable.is_mapped(self._claims.inventory, held.allocation):
             return False
         if held.pending:
@@ -517,7 +517,7 @@ class ClaimFit:
 
 
 def error_status(error: AllocationError) -> Status:
-    """What is said of a node on which upstream's attempt ends."""
+    """The status of a node on which upstream's attempt ends."""
     if error.per_node:
         return INVALID_POOLS
     return refusal(error.message, Verdict.ERROR)

@@ -76,7 +76,7 @@ class ClaimRecord:
         self._choose()
 
     def vacate(self) -> api.ResourceClaim | None:
-        """What if no one used the claim, so that it could be allocated again: answers what `restore` needs."""
+        """Treat the claim as unused, so that it could be allocated again: returns what `restore` needs."""
         claim = self.current
         if claim is not None:
             self.current = msgspec.structs.replace(claim, status=api.ResourceClaimStatus())

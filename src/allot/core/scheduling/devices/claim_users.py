@@ -33,7 +33,7 @@ class ClaimUsers:
                 self._noted = None
 
     def only(self, uids: Mapping[str, None]) -> tuple[ClaimID, ...]:
-        """Allocated claims that are used, and by no one but these, in order."""
+        """Allocated claims that only these use, in order."""
         self._catch_up()
         candidates = {id_ for uid in self._claims.keys() & uids.keys() for id_ in self._claims[uid]}
         return tuple(sorted(id_ for id_ in candidates if all(uid in uids for uid in self._users[id_])))

@@ -45,7 +45,7 @@ class DeviceFit(Protocol):
         """The uids of claims that are to get their devices with this pod; another pod may name them too."""
 
     def most(self, node: NodeInfo) -> int | None:
-        """No more than so many pods like this one can have their devices on a node; None if counts do not tell."""
+        """An upper bound on the pods like this one that can get devices on a node; None if counts do not show it."""
 
     def quick(self, node: NodeInfo) -> Status | None:
         """A cheap check that never refuses a node that `exact` accepts."""

@@ -89,7 +89,7 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
 def decide_tree(
     cluster: Cluster, unit: Unit, tree: Tree, settings: Settings, now: float
 ) -> tuple[tuple[Placement, ...], tuple[Refusal, ...], tuple[GroupOutcome | None, ...]]:
-    """Placements for enough of a tree's groups, or refusals for all; and what becomes of each group, the root first."""
+    """Placements for enough of a tree's groups, or refusals for all; and the result of each group, root first."""
     for key, leaf in tree.leaves():
         pods = tuple(pod for pod in unit.pods if cluster.membership.key(pod) == key)
         problem = _problem(cluster, Unit(pods=pods), leaf)
@@ -154,7 +154,7 @@ def _plugins_of_all(cluster: Cluster, refusals: Sequence[Refusal]) -> frozenset[
 def _clean_ups(
     cluster: Cluster, unit: Unit, group: PodGroup, found: Mapping[int, Placement | Failure]
 ) -> tuple[tuple[CleanUp, ...], str]:
-    """Devices that the group cannot use where they are are given back; and what is said about it."""
+    """Release devices that the group cannot use where they are; returns the message about it."""
     if cluster.devices is None:
         return (), ""
     refused: list[tuple[core_v1.Pod, DeviceFit | None, Mapping[str, Status]]] = []
@@ -194,11 +194,12 @@ def _problem(cluster: Cluster, unit: Unit, group: PodGroup) -> str:
     policy = first.preemption_policy or PREEMPT_LOWER_PRIORITY
     priority = group.spec.priority or 0
     rule = "all pods in a single pod group should have the same"
-    for pod in (*unit.pods, *(member.pod for member in cluster.members(group))):
-        spec = pod.spec
+    is_foreign = isinstance(group, ForeignGroup)
+    # A group may be decided pod by pod, and each time all of its members are checked: as lists, which take least.
+    for spec in [pod.spec for pod in unit.pods] + [member.pod.spec for member in cluster.members(group)]:
         if spec.scheduler_name != first.scheduler_name:
             return f'{rule} .spec.schedulerName set, got: "{spec.scheduler_name}" and "{first.scheduler_name}"'
-        if not isinstance(group, ForeignGroup) and (spec.priority or 0) != priority:
+        if not is_foreign and (spec.priority or 0) != priority:
             return f"{rule} priority as the pod group's priority, got {spec.priority or 0} and {priority}"
         own = spec.preemption_policy or PREEMPT_LOWER_PRIORITY
         if own != policy:

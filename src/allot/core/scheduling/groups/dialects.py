@@ -62,7 +62,7 @@ class ForeignGroup(PodGroup, frozen=True, kw_only=True):
     part: str = ""
     parent: str | None = None
     near: Near | None = None
-    # How long it may be tried in vain before that is told once more; 0: it may wait forever.
+    # How long it may fail before that is reported again; 0: it may wait forever.
     timeout_s: float = 0.0
     # What all nodes together must have free before it is tried.
     min_resources: Mapping[str, Quantity] = EMPTY

@@ -53,6 +53,8 @@ class Forest:
     def __init__(self) -> None:
         self._groups: dict[str, AnyGroup] = {}
         self._children: dict[str, dict[str, None]] = {}
+        # Of those that belong to another: its key.
+        self._parents: dict[str, str] = {}
 
     def put(self, group: AnyGroup) -> None:
         """A group was made or changed; its parent never changes."""
@@ -60,11 +62,15 @@ class Forest:
         self._groups[key] = group
         if parent:
             self._children.setdefault(parent, {})[key] = None
+            self._parents[key] = parent
+        else:
+            self._parents.pop(key, None)
 
     def delete(self, group: AnyGroup) -> None:
         """A group is gone."""
         key, parent = key_of(group), _parent_of(group)
         self._groups.pop(key, None)
+        self._parents.pop(key, None)
         children = self._children.get(parent, {})
         children.pop(key, None)
         if not children:
@@ -72,10 +78,11 @@ class Forest:
 
     def root(self, key: str) -> str:
         """The key of the group that a group is decided with, which need not be known yet."""
+        if not self._parents:
+            return key
         for _ in range(_DEPTH_MAX):
-            group = self._groups.get(key)
-            parent = _parent_of(group) if group is not None else ""
-            if not parent:
+            parent = self._parents.get(key)
+            if parent is None:
                 return key
             key = parent
         return key

@@ -42,10 +42,10 @@ class Halves:
     def held_by(self, unit: Unit, decision: Decision) -> list[PodInfo]:
         """The pods of a group that have a node although it has fewer than it needs, has never had them at once as far as it says, and got
         none now."""
-        tree = tree_of(unit)
-        if tree is None or decision.placements or not decision.refusals:
+        if decision.placements or not decision.refusals:
             return []
-        return self._held(tree)
+        tree = tree_of(unit)
+        return self._held(tree) if tree is not None else []
 
     def _held(self, tree: Tree) -> list[PodInfo]:
         if was_scheduled(tree.group) or grace_s(tree) is None or self._has_or_had_minimum(tree):
@@ -174,7 +174,7 @@ def _minimum(tree: Tree) -> str:
 
 
 def told_to_give_up(decision: Decision, unit: Unit, held: Sequence[PodInfo]) -> Decision:
-    """The refusal of a group that has been placed by half for too long and gives back what it has."""
+    """The refusal of a group that has been incomplete for too long and releases what it has."""
     tree = tree_of(unit)
     assert tree is not None, "held by a group"
     said = (

@@ -290,7 +290,7 @@ class Search:
         return (low,)
 
     def _put_together(self, nodes: Sequence[tuple[str, Vector]]) -> Found | Undecided:
-        """The placements, each node's in force for the next one."""
+        """The placements, each applied before the next node."""
         found: dict[int, Placement] = {}
         at = [0] * len(self._classes)
         with self._cluster.trying() as tried:
@@ -410,7 +410,7 @@ class _Frontier:
 
 
 class _Sequences:
-    """Pods one after the other, each with the ones before it in force, going back where that leads nowhere."""
+    """Place pods one by one, with backtracking."""
 
     def __init__(
         self,

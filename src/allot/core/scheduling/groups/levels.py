@@ -25,7 +25,7 @@ class NoSuchLevel(Exception):
 
 
 def levels_of(cluster: Cluster, group: AnyGroup, settings: Settings) -> tuple[str, ...]:
-    """What is tried for a group, in this order. NoSuchLevel if no one knows what it asks for."""
+    """What is tried for a group, in this order. NoSuchLevel if its level is unknown."""
     if isinstance(group, AnyForeign):
         return _foreign_levels(cluster, group.near) if group.near is not None else _ANYWHERE
     constraints = group.spec.scheduling_constraints

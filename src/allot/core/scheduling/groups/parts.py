@@ -28,6 +28,8 @@ class Turn(msgspec.Struct, frozen=True):
 
     def told(self, decision: Decision) -> Decision:
         """The decision on the unit, with what is said of the others: pods whose turn comes fail with the group, and else wait."""
+        if not self.strays and not self.later:
+            return decision
         refusals = (*decision.refusals, *self.strays)
         if self.later and not decision.placements and decision.refusals:
             first = decision.refusals[0]

@@ -21,7 +21,7 @@ _NOTHING_FITS = "pod group is unschedulable"
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """What became of a group's pods, by their position in the unit."""
+    """The results of a group's pods, by their position in the unit."""
 
     found: Mapping[int, Placement | Failure]
     # Why the group did not get what it needs, in upstream's words; empty if it did.
@@ -29,7 +29,7 @@ class Pass(msgspec.Struct, frozen=True):
     is_error: bool = False
     # For pods that found no node, while the others were in force.
     refusals: Mapping[int, Refusal] = {}
-    # What a search that tried everything says of it, in ours.
+    # The result of an exhaustive search, in our own words.
     proof: str = ""
     steps: int = 0
 

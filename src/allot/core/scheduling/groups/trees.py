@@ -24,7 +24,7 @@ from allot.core.scheduling.plan import Placement, Refusal, Unit
 
 
 class TreeOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a tree. failures: by the key of a group, why it did not get what it needs; of the root, if all was in vain."""
+    """The result of a tree. failures: by the key of a group, why it did not get what it needs; of the root, if all failed."""
 
     placements: Mapping[int, Placement]
     refusals: Mapping[int, Refusal]
@@ -71,7 +71,7 @@ class _TreePass:
             self._cluster.forget(placement)
 
     def place(self, tree: Tree, allowed: Collection[str] | None) -> bool:
-        """Whether a group gets what it needs; if so its placements are in force, else nothing is changed."""
+        """Whether a group gets what it needs; if so its placements are applied, else nothing is changed."""
         levels = levels_of(self._cluster, tree.group, self._task.settings)
         if isinstance(tree.group, PodGroup):
             return self._place_pods(tree.key, tree.group, levels, allowed)
@@ -108,7 +108,7 @@ class _TreePass:
         root = tree.group
         if not isinstance(root, ForeignTree) or tree.key in self.failures:
             return
-        # What was found is in force.
+        # The found placements are applied.
         count = sum(self._cluster.scheduled_count(leaf) for _, leaf in tree.leaves())
         if count < root.min_pods:
             self.failures[tree.key] = f"minMember ({root.min_pods}) cannot be satisfied: {count} scheduled"

@@ -140,7 +140,7 @@ class _Preemption:
         ]
         return Preempted(message=_told(counted(told)))
 
-    # --- no one has to go ---
+    # --- no victims needed ---
 
     def _nobody_can_go(self) -> bool:
         """Whether all pods are at least as important, and none is leaving: the usual case, and not worth a look at nodes."""

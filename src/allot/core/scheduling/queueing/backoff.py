@@ -9,7 +9,7 @@ import msgspec
 # kube-scheduler's defaults.
 INITIAL_S = 1.0
 MAX_S = 10.0
-# 2 ** 64 seconds are more than anyone configures; beyond, shifting further only makes large numbers.
+# 2 ** 64 seconds are more than any configuration has; beyond, shifting further only makes large numbers.
 _DOUBLINGS_MAX = 64
 
 

@@ -35,7 +35,7 @@ class Closed(msgspec.Struct, frozen=True):
     pod: Pod | None = None
 
     def patience_s(self, grace_s: float) -> float:
-        """How long this may last before someone should be told. grace_s: for what users make themselves."""
+        """How long this may last before it is reported. grace_s: for what users create themselves."""
         if self.status.plugin == SCHEDULING_GATES:
             # They are there on purpose.
             return inf
@@ -80,7 +80,7 @@ class Gates:
         return _scheduling_gates(pod) if pod.spec.scheduling_gates else self._claims.gate(pod)
 
     def _quorum(self, unit: Unit, group: str) -> Status | None:
-        dialect = dialect_of(group)
+        dialect = dialect_of(group) if ":" in group else None
         if dialect is not None:
             return self._foreign_quorum(unit, dialect)
         if unit.tree is not None or ":" in group:

@@ -631,10 +631,10 @@ class Queue:
             for refused in self._refused_by.values():
                 refused.pop(waiting.key, None)
 
-    # --- whom an event concerns ---
+    # --- units that an event affects ---
 
     def _concerned(self, event: ClusterEvent, refused: Mapping[str, None]) -> Iterable[str]:
-        """Of the units that a plugin refused, those to look at closely."""
+        """Of the units that a plugin refused, those that need a closer check."""
         if event.resource is not EventResource.CLAIM or frees_devices(event):
             return refused
         return [key for key in self._using.get(event.key, ()) if key in refused]

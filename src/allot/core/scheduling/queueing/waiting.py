@@ -127,7 +127,7 @@ class Waiting:
             return self.group.spec.priority
         if self.tree is not None and self.tree.group.spec.priority is not None:
             return self.tree.group.spec.priority
-        return max((member.pod.spec.priority or 0 for member in self.members.values()), default=0)
+        return max([member.pod.spec.priority or 0 for member in self.members.values()], default=0)
 
     def unordered(self) -> Unit:
         """The same pods, unordered: sorting takes time."""

@@ -291,7 +291,7 @@ class QueueBook:
         return reserved
 
     def release_all(self) -> None:
-        """Nothing is reserved for anyone."""
+        """Release all reservations."""
         self.release([self._pods[key].pod for key in list(self._reserved)])
 
     def _release(self, charge: _Charge) -> None:

@@ -48,7 +48,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     refused: Mapping[str, Excess | Nothing] = {}
     started: tuple[Started, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
-    # When time alone may give someone a right to room, in seconds since 1970; None: it will not.
+    # When time alone may entitle a job to room, in seconds since 1970; None: never.
     wake_at_s: float | None = None
 
 
@@ -120,7 +120,7 @@ class QueueDecisions:
         return self._delayed(unit, found, now)
 
     def _delayed(self, unit: Unit, found: Decision, now: float) -> Decision:
-        """A group that has asked not to make others leave at once is told so, and from when on it does."""
+        """Report to a group with delayed preemption when it may preempt."""
         group = next((leaf for _, leaf in unit.tree.leaves()), None) if unit.tree is not None else unit.group
         at_s = takes_at_s(group)
         if at_s <= now or found.placements or any(refusal.reason for refusal in found.refusals):
@@ -381,7 +381,7 @@ class _Alike:
             found = decide(unit, settings, now)
             if key is not None and found.refusals and not found.refusals[0].clean_ups:
                 self._known[key] = found.refusals[0]
-            # What was tried has left no trace.
+            # Attempts leave no trace.
             self._state = self._now_is()
             return found
         explanation = known.explanation

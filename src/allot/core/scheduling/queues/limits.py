@@ -38,7 +38,7 @@ def excess(queue: QueueShares, request: Amounts, *, is_preemptible: bool) -> Exc
 
 
 def too_early(at_s: float) -> str:
-    """Why a job makes no one leave yet, whatever its queue may have. at_s: from when on it does, in seconds since 1970."""
+    """Why a job may not preempt yet, whatever its queue is entitled to. at_s: from when on it may, in seconds since 1970."""
     when = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"Workload is within its preemption delay window and may not trigger evictions before {when}"
 
@@ -98,7 +98,7 @@ def _unit(resource: str) -> tuple[str, str, int]:
 
 
 def unit_of(resource: str) -> tuple[str, int]:
-    """What a resource is counted in, for display, and how many of ours make one."""
+    """The display unit of a resource, and how many of our units make one."""
     _, unit, size = _unit(resource)
     return unit, size
 

@@ -55,7 +55,7 @@ class Share(msgspec.Struct):
     # allocated and pending
     request: int = 0
     allocated: int = 0
-    # The part of `allocated` that no one can be asked to give back.
+    # The non-preemptible part of `allocated`.
     allocated_firmly: int = 0
     fair_share: int = 0
     # Of the cluster in the past, 0 to 1.

@@ -34,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def rank(candidate: Candidate, there: Amounts) -> Rank:
-    """What comes first is served first; equals are distinguished by `_precedes`."""
+    """The first is served first; `_precedes` breaks ties."""
     queue, request = candidate.queue, candidate.request
     lost = candidate.lost
     is_over = bool(queue.shares)

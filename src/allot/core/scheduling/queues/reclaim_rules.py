@@ -18,7 +18,7 @@ from allot.core.scheduling.queues.model import QueueShares, Share
 
 
 class Reclaimer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants something back for its queue."""
+    """A job that reclaims for its queue."""
 
     queue: QueueShares
     request: Amounts

@@ -57,7 +57,7 @@ class Room:
     def make(
         self, waiting: Mapping[str, Pod], settings: Callable[[Pod], Settings], now: float, seconds: float
     ) -> Decision | None:
-        """Who has to go, for whom. They count as leaving from now on."""
+        """Pods that must leave, and their beneficiaries. They count as leaving from now on."""
         self._is_wanted = False
         self._looked_at = now
         self._asked.clear()
@@ -76,7 +76,7 @@ class Room:
         return Decision(refusals=found.refusals) if found.refusals else None
 
     def _keep(self, promised: Sequence[tuple[Pod, str, Amounts]]) -> None:
-        """What others leave for a pod is for no one else: neither its node nor its part of the queue."""
+        """What others leave for a pod is reserved: its node and its part of the queue."""
         for pod, node, _ in promised:
             self._cluster.kept.add(pod_key(pod))
             status = msgspec.structs.replace(pod.status, nominated_node_name=node)

@@ -107,7 +107,7 @@ class Round:
         self._waiting: list[Job] | None = None
         self._likenesses: dict[str, tuple[list[Task], object]] = {}
         self._takeovers: Takeovers | None = None
-        # When time alone may give someone a right to room, in seconds since 1970: a minimum run time or a delay ends.
+        # When time alone may entitle a job to room, in seconds since 1970: a minimum run time or a delay ends.
         self.wake_at_s: float | None = None
         # Why jobs wait, by key: the last that was found.
         self.refusals: dict[str, Excess | Nothing] = {}
@@ -276,7 +276,7 @@ def is_stale(job: Job) -> bool:
 
 
 def stale_text(job: Job, task: Task) -> str:
-    """What a pod is told that goes because of its job."""
+    """The message to a pod that leaves because of its job."""
     leaves = {leaf.name: leaf for leaf in job.root.leaves()}
     part = leaves.get(task.part)
     where = f" in sub-group {task.part}" if task.part else ""

@@ -96,7 +96,7 @@ def _near(cluster: Cluster, group: AnyGroup) -> Near | None:
 
 
 def _foreign_near(cluster: Cluster, near: dialects.Near) -> Near:
-    """Levels by their labels; one that no one knows is no node's."""
+    """Levels by their labels; no node has an unknown level."""
     if not near.topology:
         levels = (near.required, near.preferred) if near.required != near.preferred else (near.required,)
         return Near(tuple(level for level in levels if level), required=near.required, preferred=near.preferred)

@@ -69,7 +69,7 @@ class Nothing(msgspec.Struct, frozen=True):
 
 
 class _Tried(msgspec.Struct, frozen=True):
-    """What became of a set of victims. all_go: none of them has found a place; is_in_force: it is so already."""
+    """The result of a set of victims. all_go: none of them fits elsewhere; is_in_force: it is already applied."""
 
     placed: tuple[tuple[Task, Placement], ...]
     moved: tuple[tuple[Task, Placement], ...]
@@ -101,7 +101,7 @@ class _Way(msgspec.Struct, frozen=True):
 
     @property
     def is_of_moves(self) -> bool:
-        """Whether no one loses anything."""
+        """Whether no job loses anything."""
         return self.action == CONSOLIDATE
 
 

@@ -266,7 +266,7 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
         if unreached is not None:
             return unreached
         if all(similar_driver(driver, placing.published) is None for driver in expected):
-            # The driver name is right.
+            # The name is not a misspelling of another driver.
             return _no_driver(placing, wanted, slices, expected)
     if problem:
         text = f"DeviceClass {wanted.class_name} {problem}"

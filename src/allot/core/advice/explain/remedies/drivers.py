@@ -360,7 +360,7 @@ def renamed_nodes(what_if: WhatIfCluster, slices: Sequence[api.ResourceSlice]) -
 
 
 def _siblings(name: str, others: Iterable[str]) -> set[str]:
-    """Whether names belong to different nodes of a series: they differ in a number or letter, `gpu-1` and `gpu-2`."""
+    """Names of other nodes in the same series: they differ in a number or letter, `gpu-1` and `gpu-2`."""
 
     def stem(text: str) -> list[str]:
         return [part for part in re.split(r"[-.]|(?<=[a-z])(?=[0-9])", text) if len(part) > 1 and not part.isdigit()]
