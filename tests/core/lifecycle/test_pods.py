@@ -127,6 +127,21 @@ def test_the_restart_policy_decides_what_follows_an_end(policy: str, code: int, 
         assert pod_status(found, now, Facts(now=NOW))["phase"] == "Running"
 
 
+@pytest.mark.parametrize(
+    ("operator", "code", "phase"),
+    [("In", 42, "Running"), ("In", 1, "Failed"), ("NotIn", 42, "Failed"), ("NotIn", 1, "Running")],
+)
+def test_rules_restart_a_container_that_its_policy_would_leave(operator: str, code: int, phase: str) -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": operator, "values": [42]}}]
+    container = {"name": "first", "restartPolicy": "Never", "restartPolicyRules": rules}
+    now = seen(ended("first", code))
+    for found in (pod(container, restartPolicy="Never"), pod(init=[container], restartPolicy="Never")):
+        decision = decide(found, now, NOW)
+        assert decision.ends is (phase == "Failed")
+        told = pod_status(found, now, Facts(now=NOW, is_final=decision.ends))["phase"]
+        assert told == (phase if phase == "Failed" or not found.spec.init_containers else "Pending")
+
+
 def test_back_off_doubles_from_ten_seconds_to_five_minutes_and_is_forgotten() -> None:
     found, delays, backoff, at = pod(), [], None, NOW
     for attempt in range(8):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Seen, Waiting, restart_policy
+from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Seen, Waiting, restart_policy, restarts_after
 from allot.core.lifecycle.resizing import CONDITIONS, spelled
 from allot.core.lifecycle.times import time_of
 from allot.core.model.core_v1 import Container, Pod, PodCondition
@@ -139,8 +139,9 @@ def _phase(pod: Pod, seen: Seen, facts: Facts) -> str:
 
 def _goes_on(pod: Pod, container: Container, seen: Seen) -> bool:
     record = seen.newest(container.name)
-    policy = restart_policy(pod, container)
-    return policy == "Always" or (policy == "OnFailure" and record is not None and record.exit_code != 0)
+    if record is None:
+        return restart_policy(pod, container) == "Always"
+    return restarts_after(pod, container, record.exit_code)
 
 
 def _initialization(pod: Pod, seen: Seen) -> tuple[bool, bool]:
@@ -154,7 +155,7 @@ def _initialization(pod: Pod, seen: Seen) -> tuple[bool, bool]:
             done = False
         elif record.exit_code != 0:
             done = False
-            if restart_policy(pod, container) == "Never":
+            if not restarts_after(pod, container, record.exit_code):
                 return False, True
     return done, False
 

@@ -281,15 +281,20 @@ def restart_policy(pod: Pod, container: Container) -> str:
     return policy
 
 
+def restarts_after(pod: Pod, container: Container, exit_code: int) -> bool:
+    """Whether a container that ended starts again: if one of its rules says so, and otherwise by its policy."""
+    if any(rule.action == "Restart" and rule.applies(exit_code) for rule in container.restart_policy_rules):
+        return True
+    policy = restart_policy(pod, container)
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
 def _goes_on(pod: Pod, container: Container, record: Record, seen: Seen) -> bool:
     return record.id in seen.restarting or _restarts(pod, container, record)
 
 
 def _restarts(pod: Pod, container: Container, record: Record) -> bool:
-    if not record.is_over:
-        return True
-    policy = restart_policy(pod, container)
-    return policy == "Always" or (policy == "OnFailure" and record.exit_code != 0)
+    return not record.is_over or restarts_after(pod, container, record.exit_code)
 
 
 # --- the end ---

@@ -171,6 +171,25 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
     failure_threshold: Int32 = 3
 
 
+class RestartExitCodes(APIStruct, frozen=True, kw_only=True):
+    """Exit codes to which a rule applies: In or NotIn."""
+
+    operator: str = ""
+    values: tuple[Int32, ...] = ()
+
+
+class ContainerRestartRule(APIStruct, frozen=True, kw_only=True):
+    """What happens after certain exits of a container, whatever its policy."""
+
+    action: str = ""
+    exit_codes: RestartExitCodes | None = None
+
+    def applies(self, exit_code: int) -> bool:
+        """Whether the container ended in that way."""
+        codes = self.exit_codes
+        return codes is not None and (exit_code in codes.values) is (codes.operator == "In")
+
+
 class Container(PartialStruct, frozen=True, kw_only=True):
     """A container, init container or ephemeral container."""
 
@@ -179,6 +198,7 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     startup_probe: ProbeTimes | None = None
 
     @property
