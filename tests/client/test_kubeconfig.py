@@ -115,7 +115,7 @@ def test_files_are_found_as_kubectl_finds_them(tmp_path: Path) -> None:
     assert connection_from_environment({"HOME": str(tmp_path)}).server == "https://example.com:6443"
     with pytest.raises(KubeconfigError, match="nowhere: No such file"):
         connection_from_environment({"HOME": str(tmp_path)}, kubeconfig=tmp_path / "nowhere")
-    with pytest.raises(KubeconfigError, match=r"no kubeconfig found: looked at /nowhere/\.kube/config"):
+    with pytest.raises(KubeconfigError, match=r"no kubeconfig found: checked /nowhere/\.kube/config"):
         connection_from_environment({"HOME": "/nowhere"})
 
 

@@ -31,7 +31,7 @@ def test_the_demonstration_shows_what_others_leave_and_what_is_given_back(played
     shown = " ".join(played[1].split())
     assert "training gpu 2 - 8 8 0" in shown
     assert "training gpu 2 - 4 4 4" in shown
-    assert "queue training has no right to it: queue training would exceed its fair share of gpu" in shown
+    assert "queue training is not entitled to it: queue training would exceed its fair share of gpu" in shown
     assert "training gpu 2 - 2 2 6" in shown
     # A StatefulSet is one job: of training and of search some pods wait.
     assert "raise training:gpu=8 2 2" in shown
@@ -63,7 +63,7 @@ def test_who_waits_is_told_why(played: tuple[Shell, str]) -> None:
     shell, _ = played
     assert "queue search would exceed its fair share of gpu" in shell.run("allot queues search")
     told = shell.run("allot explain -n queues pod/search-3 || true")
-    assert "queue search has no right to it: queue search would exceed its fair share of gpu" in told
+    assert "queue search is not entitled to it: queue search would exceed its fair share of gpu" in told
 
 
 def test_queues_of_others_are_left_alone(played: tuple[Shell, str]) -> None:
