@@ -69,7 +69,7 @@ def _answer(head: bytes, facts: PlaceholderFacts) -> bytes:
         return _message(error.code, "text/plain; charset=utf-8", f"{error}\n".encode(), with_body=True)
     kind, body = "text/plain; charset=utf-8", facts.text().encode()
     if asked.path == _METRICS:
-        # Valid for metrics collectors: it has none.
+        # A valid scrape, without metrics.
         kind, body = "text/plain; version=0.0.4", b"".join(b"# " + line + b"\n" for line in body.splitlines())
     elif _JSON in asked.get("accept"):
         kind, body = _JSON, msgspec.json.encode(facts) + b"\n"

@@ -229,7 +229,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation | None = None
     # Whether pods have their own addresses; None as above.
     network: Isolation | None = None
-    # The runtime handlers that support recursive read-only mounts; empty: the default handler.
+    # The runtime handlers that support recursive read-only mounts; "" is the default handler.
     recursive_read_only: frozenset[str] = frozenset()
 
 
