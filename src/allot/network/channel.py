@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 Message = dict[str, Any]
-# Of a packet, with its descriptors, and of a message that is sent as memory.
+# Limits of a packet, which carries the descriptors, and of a message sent as memory.
 PACKET_BYTES_MAX = 64 * 1024
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 _HANDLES_MAX = 8
@@ -24,7 +24,7 @@ _IN_MEMORY = "memory"
 
 
 class Channel:
-    """One side. received: called with each message and its descriptors, which are the receiver's from then on; closed: once, when the
+    """One side. received: called with each message and its descriptors, which the receiver then owns; closed: called once, when the
     other side is gone."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Channel:
         self._loop.add_reader(connection.fileno(), self._read)
 
     def send(self, message: Message, handles: Sequence[int] = ()) -> None:
-        """The descriptors stay the caller's; they can be closed afterwards. ConnectionError if no one is there."""
+        """Send a message. The caller keeps the descriptors and can close them afterwards. ConnectionError if no one is there."""
         if not self.is_open:
             raise ConnectionResetError("the other side is gone")
         data = msgspec.json.encode(message)
@@ -99,7 +99,7 @@ class Channel:
         self._received(message, handles)
 
     def close(self) -> None:
-        """Let go."""
+        """Close the socket."""
         if not self.is_open:
             return
         self.is_open = False

@@ -1,6 +1,6 @@
 """The client of a cluster's network for processes outside it: agents, the API server, and the servers of names and Services.
 
-Talks to the process inside (`inside`) over a Unix socket. It may be restarted at any time; then all lasting requests are repeated.
+Talks to the process inside (`inside`) over a Unix socket. That process may restart at any time; lasting requests are then repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NetworkFailure(OSError):
 
 
 def connect_unix(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
-    """A connection to a socket whose path may be longer than the 107 bytes that the kernel allows."""
+    """Connect to a socket whose path may exceed the 107 bytes that the kernel allows."""
     made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -40,8 +40,7 @@ def connect_unix(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket
 
 
 class PodNetwork:
-    """The network behind a socket. visited: takes connections of those who visit a placeholder, with the address and port that they
-    came to."""
+    """The network behind a socket. visited: takes connections to placeholders, with the address and port that they came to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,12 +57,12 @@ class PodNetwork:
     # --- pods ---
 
     async def users(self) -> int:
-        """The user namespace in which those of pods have to be made."""
+        """The user namespace in which to create those of pods."""
         _, handles = await self.ask({"do": "users"})
         return handles[0]
 
     async def attach(self, namespace: int, *, has_way_out: bool = False) -> str:
-        """Connect the network namespace of a pod; its address."""
+        """Connect the network namespace of a pod; returns its address."""
         answer, _ = await self.ask({"do": "attach", "way_out": has_way_out}, [namespace])
         return str(answer["address"])
 
@@ -73,23 +72,23 @@ class PodNetwork:
         return bool(answer["has"])
 
     async def dial(self, address: str, port: int, protocol: str = "TCP") -> socket.socket:
-        """A connection to a pod. NetworkFailure for whatever is no pod of this cluster."""
+        """Connect to a pod. NetworkFailure for anything that is not a pod of this cluster."""
         _, handles = await self.ask({"do": "dial", "address": address, "port": port, "protocol": protocol})
         return _as_socket(handles)
 
     async def dial_within(self, namespace: int, port: int) -> socket.socket:
-        """A connection to the loopback of a pod, as from within it."""
+        """Connect to the loopback of a pod, as from within it."""
         message = {"do": "dial", "address": "127.0.0.1", "port": port}
         _, handles = await self.ask(message, [namespace])
         return _as_socket(handles)
 
     async def forward(self, name: str, listening: socket.socket, address: str, port: int) -> None:
-        """Who connects to a socket of the machine gets to a pod, until it is forgotten."""
+        """Forward connections on a socket of the machine to a pod, until `forget`."""
         self._forwards[name] = (listening, address, port)
         await self.ask(_forward(name, address, port), [listening.fileno()])
 
     async def forget(self, name: str) -> None:
-        """No more."""
+        """Stop forwarding."""
         if (found := self._forwards.pop(name, None)) is not None:
             found[0].close()
             await self.ask({"do": "forget", "name": name})
@@ -97,24 +96,24 @@ class PodNetwork:
     # --- placeholders ---
 
     async def take_block(self) -> str:
-        """Addresses that are ours to give away."""
+        """Reserve addresses for our placeholders."""
         answer, _ = await self.ask({"do": "block", "block": self._block})
         self._block = str(answer["block"])
         return self._block
 
     def open_doors(self, ports: Iterable[int]) -> None:
-        """Placeholders in our block have these ports."""
+        """Open these ports on the placeholders of our block."""
         if new := set(ports) - self._doors:
             self._doors |= new
             try:
                 self.tell({"do": "doors", "ports": sorted(new)})
             except OSError:
-                pass  # told when there is someone again
+                pass  # repeated on reconnect
 
-    # --- the way ---
+    # --- the connection ---
 
     async def ask(self, message: Message, handles: Sequence[int] = ()) -> tuple[Message, list[int]]:
-        """The answer; NetworkFailure if there is none, or if it is no."""
+        """Send a request and return the answer; NetworkFailure if there is none, or if it is a refusal."""
         self._number += 1
         number = self._number
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
@@ -131,7 +130,7 @@ class PodNetwork:
         return answer, got
 
     def tell(self, message: Message, handles: Sequence[int] = ()) -> None:
-        """Without waiting for an answer."""
+        """Send without waiting for an answer."""
         self._connected().send(message, handles)
 
     def _connected(self) -> Channel:
@@ -141,7 +140,7 @@ class PodNetwork:
         return self._channel
 
     def greet(self, channel: Channel) -> None:
-        """Say again what lasts."""
+        """Repeat lasting requests."""
         if self._block:
             channel.send({"do": "block", "block": self._block})
         if self._doors:
@@ -161,8 +160,8 @@ class PodNetwork:
             for each in handles:
                 os.close(each)
 
-    def heard(self, message: Message, handles: list[int]) -> bool:  # noqa: ARG002 - for those who know more messages
-        """Something that no one asked for; whether it was taken."""
+    def heard(self, message: Message, handles: list[int]) -> bool:  # noqa: ARG002 - for subclasses that know more messages
+        """Handle an unsolicited message; returns whether it was known."""
         return False
 
     def _lost(self) -> None:
@@ -177,7 +176,7 @@ class PodNetwork:
             self._again = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        """What lasts is wanted again even if no one asks for anything."""
+        """Reconnect, so that lasting requests are repeated even if no other request comes."""
         try:
             while not self._is_closed and self._channel is None:
                 try:
@@ -212,7 +211,7 @@ def _as_socket(handles: list[int]) -> socket.socket:
 
 
 async def dial_address(network: PodNetwork | None, address: str, port: int) -> socket.socket:
-    """A connection to an address: through the network if it is a pod's, else by this machine's own. OSError."""
+    """Connect to an address: through the network if it is a pod's, else from this machine. OSError."""
     if network is not None and is_of_pod(address):
         return await network.dial(address, port)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

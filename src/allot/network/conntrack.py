@@ -1,4 +1,4 @@
-"""Flows of UDP that the kernel remembers (conntrack over netlink): read, and forgotten one by one.
+"""UDP flows that the kernel tracks (conntrack over netlink): lists them, and deletes single ones.
 
 Synchronous: a machine may have many flows; busy callers use a thread.
 """
@@ -25,11 +25,11 @@ _UDP = bytes((socket.IPPROTO_UDP,))
 
 
 class UdpFlows:
-    """The flows of the network namespace in which this is made, until the end of a block. OSError says what the kernel refused."""
+    """The flows of the current network namespace, until the block ends. OSError says what the kernel refused."""
 
     def __init__(self) -> None:
         self._socket = NetfilterSocket()
-        # What names a flow to the kernel: several clients may have one alike.
+        # How the kernel identifies a flow: several clients may have equal ones.
         self._names: dict[Flow, list[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -39,14 +39,14 @@ class UdpFlows:
         self._socket.close()
 
     def read(self) -> list[Flow]:
-        """All of IPv4."""
+        """All IPv4 flows."""
         self._names.clear()
         for body in self._socket.dump(_SUBSYSTEM, _GET, socket.AF_INET):
             self._take(parsed(body[GENERIC.size :]))
         return list(self._names)
 
     def forget(self, flows: Iterable[Flow]) -> int:
-        """How many of these, which were read before, are forgotten; others have ended by themselves."""
+        """Delete flows that were read before; returns how many. The others have ended by themselves."""
         return sum(self._forget(name) for flow in flows for name in self._names.get(flow, ()))
 
     def _forget(self, name: bytes) -> bool:

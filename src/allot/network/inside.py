@@ -1,8 +1,8 @@
 """The process inside a cluster's network namespace: `python -m allot.network.inside SOCKET USERS NETWORK`, all of them descriptors.
 
-Connects pods to the bridge, opens connections to them for clients outside (only ever to pods), and answers for
-placeholders by passing their connections to the agent of their block. Serves the Services and names that it receives. It can be killed at any time: the namespace stays, and clients
-repeat their requests.
+Connects pods to the bridge, opens connections to them for clients outside (only ever to pods), and answers for placeholders
+by passing their connections to the agent of their block. Serves the Services and names that it receives. It can be killed at any
+time: the namespace stays, and clients repeat their requests.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ _ANSWER_S = 10.0
 
 
 class Refused(Exception):
-    """Why someone does not get what they asked for."""
+    """Why a request is refused."""
 
 
 class Inside:
-    """What there is inside."""
+    """The state of the process inside."""
 
     def __init__(self) -> None:
         self.links = PodLinks()
         self.relays = Relays()
         self._sessions: set[_Session] = set()
-        # Block -> whose it is.
+        # Block -> its owner.
         self.blocks: dict[str, _Session] = {}
-        # Port -> where visitors of placeholders come in.
+        # Port -> listener for connections to placeholders.
         self._doors: dict[int, Listener] = {}
-        # Who says which Services there are, and answers for what is outside.
+        # The client that sends Services, and answers for the outside.
         self.control: _Session | None = None
         self.directory = Directory()
         self.names = NameServer(self.directory, self._resolve_outside)
         self.proxies = ServiceProxies(self.relays, self._connect_endpoint, self._connect_api)
 
     def serve(self, listening: socket.socket) -> Listener:
-        """Answer those who ask. The socket's file says who may: its owner alone."""
+        """Answer clients. The mode of the socket's file restricts them to its owner."""
         return Listener(listening, lambda connection: self._sessions.add(_Session(self, connection)))
 
     def left(self, session: _Session) -> None:
-        """Someone is gone."""
+        """A client is gone."""
         self._sessions.discard(session)
         if self.control is session:
             self.control = None
@@ -71,20 +71,20 @@ class Inside:
             del self.blocks[block]
 
     def is_pod(self, address: str) -> bool:
-        """Whether a pod has an address: on the bridge, or in a block that is someone's."""
+        """Whether a pod has this address: on the bridge, or in a block with an owner."""
         if not is_of_pod(address):
             return False
         block = block_of(address)
         return block in self.blocks if block else self.links.has(address)
 
     async def connect(self, address: str, port: int, kind: int = socket.SOCK_STREAM) -> socket.socket:
-        """A connection to a pod; Refused for everything else, OSError if it does not answer."""
+        """Connect to a pod; Refused for everything else, OSError if it does not answer."""
         if not self.is_pod(address):
             raise Refused(f"no pod has the address {address[:64]}")
         return await connected(address, port, kind)
 
     async def _connect_endpoint(self, address: str, port: int, kind: int) -> socket.socket:
-        """Endpoints can be written by anyone who may write slices."""
+        """Anyone who may write slices can write endpoints."""
         try:
             return await self.connect(address, port, kind)
         except (Refused, TimeoutError) as error:
@@ -108,7 +108,7 @@ class Inside:
         return await self.control.ask(message)
 
     def open_doors(self, ports: list[int]) -> None:
-        """Placeholders have these ports."""
+        """Open these ports for placeholders."""
         for port in ports:
             if port not in self._doors and 0 < port <= _PORT_MAX and len(self._doors) < _DOORS_MAX:
                 try:
@@ -126,7 +126,7 @@ class Inside:
 
 
 class _Session:
-    """Someone outside, and what they have asked for."""
+    """A client outside, and what it has requested."""
 
     def __init__(self, inside: Inside, connection: socket.socket) -> None:
         self._inside = inside
@@ -150,7 +150,7 @@ class _Session:
         self._channel = Channel(connection, self._received, self._closed)
 
     async def ask(self, message: Message) -> tuple[Message, list[int]]:
-        """From the client outside; OSError or TimeoutError without an answer."""
+        """Ask the client outside; OSError or TimeoutError without an answer."""
         self._number += 1
         number = self._number
         asked: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
@@ -190,7 +190,7 @@ class _Session:
         try:
             self._channel.send({"id": message.get("id", 0), **told}, given)
         except ConnectionError:
-            pass  # no one waits for it any more
+            pass  # no one waits for it any longer
         finally:
             for each in given:
                 os.close(each)
@@ -213,21 +213,21 @@ class _Session:
         for task in tuple(self._tasks):
             task.cancel()
 
-    # --- what can be asked for ---
+    # --- requests ---
 
     async def _users(self, _message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
-        """The user namespace to which the network belongs, and those of pods must."""
+        """The user namespace that owns the network, and must own those of pods."""
         return {}, [os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)]
 
     async def _attach(self, message: Message, handles: list[int]) -> tuple[Message, list[int]]:
-        """An address for a pod, whose network namespace comes along."""
+        """An address for a pod, whose network namespace is passed along."""
         return {"address": self._inside.links.attach(_first(handles), has_way_out=bool(message.get("way_out")))}, []
 
     async def _has(self, message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
         return {"has": self._inside.is_pod(str(message.get("address")))}, []
 
     async def _dial(self, message: Message, handles: list[int]) -> tuple[Message, list[int]]:
-        """A connection to a pod; from within it to its loopback, if its network namespace comes along."""
+        """Connect to a pod; to its loopback from within, if its network namespace is passed along."""
         address, port = _place(message)
         kind = _PROTOCOLS.get(message.get("protocol", "TCP"))
         if kind is None:
@@ -241,7 +241,7 @@ class _Session:
         return {}, [made.detach()]
 
     async def _block(self, message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
-        """Addresses for placeholders: those that were asked for, if they are free."""
+        """Addresses for placeholders: the requested ones, if they are free."""
         blocks = self._inside.blocks
         wanted = message.get("block")
         free = [each for each in BLOCKS if blocks.get(each, self) is self]
@@ -256,7 +256,7 @@ class _Session:
         return {}, []
 
     async def _forward(self, message: Message, handles: list[int]) -> tuple[Message, list[int]]:
-        """Connections to a port of the machine go to a pod. The socket that listens comes along."""
+        """Forward connections to a port of the machine to a pod. The listening socket is passed along."""
         address, port = _place(message)
         name, inside = str(message.get("name")), self._inside
         if not is_of_pod(address):
@@ -276,7 +276,7 @@ class _Session:
     # --- Services ---
 
     async def _control(self, message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
-        """From now on this one says which Services there are. recurses: whether it asks for names of others."""
+        """From now on this client sends the Services. recurses: whether it resolves external names."""
         self._inside.control = self
         self._inside.names.recurses = bool(message.get("recurses"))
         return {}, []
@@ -290,7 +290,7 @@ class _Session:
         return {}, []
 
     async def _listen(self, message: Message, handles: list[int]) -> tuple[Message, list[int]]:
-        """Sockets of the machine at which a port of a Service is served; without any, it is not."""
+        """Sockets of the machine that serve a port of a Service; none: stop serving it."""
         _, port = _place({"address": "", **message})
         sockets = [socket.socket(fileno=os.dup(each)) for each in handles]
         protocol = str(message.get("protocol"))
@@ -302,7 +302,7 @@ class _Session:
 
 def _told(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    # What asyncio says has the address in it, which the other side knows.
+    # asyncio's text contains the address, which the other side knows.
     is_asyncios = "call failed" in str(error)
     return (
         os.strerror(number).lower()
@@ -335,7 +335,7 @@ def main() -> None:
     """Enter the namespaces, and answer until the end."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(message)s")
     listening, users, network = map(int, sys.argv[1:4])
-    # Everything below is single-threaded, as the kernel wants it of who changes its user namespace.
+    # Everything below is single-threaded, as the kernel requires of a process that changes its user namespace.
     if not is_ours(users, "user"):
         enter(users, USERS)
     enter(network, NETWORK)

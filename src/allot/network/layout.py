@@ -1,7 +1,7 @@
-"""Creates the network namespace of a cluster, and ends: its parent keeps the namespace by its descriptor. Imports next to nothing.
+"""Creates the network namespace of a cluster, and ends: the parent keeps the namespace by a descriptor. Imports next to nothing.
 
 In it: a bridge for pods, and the addresses of Services and placeholders as addresses of its own. Everything that pods need of the kernel
-is tried here, so that a machine that allows a part of it only is distinguished from one that allows all.
+is tried here, to tell a machine that allows only a part of it from one that allows all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TRIAL = ("trial-a", "trial-b")
 
 
 def hardware_of(address: str) -> bytes:
-    """The hardware address that goes with an address: always the same, so that no neighbour remembers a wrong one."""
+    """The hardware address of an address: always the same, so that no neighbour caches a wrong one."""
     return b"\x02\x00" + socket.inet_aton(address)
 
 
 def lay_out() -> None:
-    """In the namespace in which we are."""
+    """Set up the current namespace."""
     with Netlink() as links:
         links.set_up("lo")
         links.add_bridge(BRIDGE, hardware_of(GATEWAY))
@@ -47,7 +47,7 @@ def lay_out() -> None:
 
 
 def main() -> None:
-    """The argument: a socket that gets the user and the network namespace, or why there is none."""
+    """The argument: a socket that receives the user and the network namespace, or the reason why there is none."""
     tell = socket.socket(fileno=int(sys.argv[1]))
     doing = "namespaces"
     try:

@@ -23,13 +23,12 @@ _TCP_BYTES_MAX = 65535
 _IDLE_S = 10.0
 _AT_ONCE = 256
 
-# Asks someone outside: a message in, a message out. OSError if there is no one.
+# Asks a resolver outside: a message in, a message out. OSError if there is none.
 Forward = Callable[[bytes], Awaitable[bytes]]
 
 
 class NameServer:
-    """At the address that pods have in their resolv.conf. is_client: who gets an answer, by address; everyone in a network that only
-    pods are in."""
+    """Serves the address in pods' resolv.conf. is_client: which addresses get an answer; all in a network of pods only."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class NameServer:
         self._forward = forward
         self._address = address
         self._is_client = is_client
-        # Whether names of others are asked for outside.
+        # Whether external names are resolved outside.
         self.recurses = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,7 +57,7 @@ class NameServer:
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
 
     def close(self) -> None:
-        """Listen no more; who waits for an answer gets none."""
+        """Stop listening; pending queries get no answer."""
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
         self._listener.close()
@@ -82,7 +81,7 @@ class NameServer:
             connection.close()
 
     def _run(self, doing: Coroutine[Any, Any, None]) -> bool:
-        """Beside the others, of which there can be so many; whether there is room."""
+        """Run a task beside the others, whose number is limited; returns whether there was room."""
         if len(self._tasks) >= _AT_ONCE:
             doing.close()
             return False
@@ -95,7 +94,7 @@ class NameServer:
         answer = await self.answer(data, is_packet=True)
         if answer:
             try:
-                # Not by the loop: uvloop has no call for that. A datagram that finds no room is lost, as on the way.
+                # Not through the loop: uvloop has no such call. A datagram that does not fit is lost, as it could be on the way.
                 self._socket.sendto(answer, client)
             except OSError as error:
                 _log.debug("an answer is lost: %s", error)
@@ -115,7 +114,7 @@ class NameServer:
                 return
 
     async def answer(self, data: bytes, *, is_packet: bool) -> bytes:
-        """A message for a message; empty if there is nothing to say."""
+        """The answer to a message; empty if there is none."""
         try:
             question = dns.parse_question(data)
         except dns.BadQuestion as error:
@@ -142,7 +141,7 @@ class NameServer:
         return self._refuse(question, dns.REFUSED, bytes_max)
 
     async def _follow(self, question: dns.Question, records: tuple[dns.Record, ...], to: str, bytes_max: int) -> bytes:
-        """A name that is another word for one of others: with what that means, if it can be asked."""
+        """Answer for an alias of an external name, with the records of that name if it can be resolved."""
         found: tuple[dns.Record, ...] = ()
         if self.recurses:
             name = dns.name_of(to)

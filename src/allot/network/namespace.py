@@ -1,6 +1,6 @@
 """Keeps the network namespace of a cluster: created by a small program (`layout`), kept by descriptors, used by `inside`.
 
-While they are open the namespace exists, with all connected pods, whichever other process is killed.
+While they are open, the namespace exists with all connected pods, whichever other process is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClusterNetwork:
 
     @classmethod
     async def make(cls, path: Path) -> ClusterNetwork:
-        """A new one. path: of the socket. NetworkRefused."""
+        """Create a network. path: of the socket. NetworkRefused."""
         users, network = await _lay_out()
         try:
             return cls(users, network, _listen(path))
@@ -42,7 +42,7 @@ class ClusterNetwork:
 
     @property
     def command(self) -> list[str]:
-        """Of the inner process, which inherits the `handles`."""
+        """The command of the inner process, which inherits the `handles`."""
         return [sys.executable, "-m", "allot.network.inside", *map(str, self.handles)]
 
     @property
@@ -58,7 +58,7 @@ class ClusterNetwork:
 
 
 async def _lay_out() -> tuple[int, int]:
-    """The user and the network namespace."""
+    """Create the user and the network namespace."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     source = str(Path(allot.__file__).parents[1])
     code = f"import sys; sys.path.append({source!r}); from allot.network.layout import main; main()"
@@ -90,7 +90,7 @@ async def _lay_out() -> tuple[int, int]:
 
 
 def _listen(path: Path) -> socket.socket:
-    """At a path that only this user can use, however long it is."""
+    """Listen at a path of any length that only this user can use."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     path.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The kernel's protocol for packet filters (nfnetlink): messages, attributes, answers. Who uses it knows what they mean."""
+"""The kernel's protocol for packet filters (nfnetlink): messages, attributes, answers. Callers know what they mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class NetfilterSocket:
-    """A socket of the network namespace in which this is made."""
+    """A socket in the current network namespace."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
@@ -38,18 +38,18 @@ class NetfilterSocket:
         self._number = 0
 
     def close(self) -> None:
-        """What belongs to the socket goes with it."""
+        """What belongs to the socket is removed with it."""
         self._socket.close()
 
     def message(self, subsystem: int, kind: int, family: int, body: bytes = b"", *, flags: int = 0) -> bytes:
-        """A request, to be sent with others or alone; its number is the next one."""
+        """A request, to be sent alone or with others; it gets the next number."""
         self._number += 1
         length = HEAD.size + GENERIC.size + len(body)
         head = HEAD.pack(length, subsystem << 8 | kind, REQUEST | flags, self._number, 0)
         return head + GENERIC.pack(family, 0, 0) + body
 
     def ask(self, subsystem: int, kind: int, family: int, body: bytes = b"", *, flags: int) -> int:
-        """Send a request; its number."""
+        """Send a request; returns its number."""
         self.send(self.message(subsystem, kind, family, body, flags=flags))
         return self._number
 
@@ -58,7 +58,7 @@ class NetfilterSocket:
         self._socket.send(data)
 
     def answers(self) -> Iterator[tuple[int, int, bytes]]:
-        """Kind, number of the request and body of each answer, for as long as anyone asks for another one; OSError if none comes."""
+        """Kind, request number and body of each answer, for as long as the caller iterates; OSError if none comes."""
         while True:
             try:
                 data = self._socket.recv(_PIECE_BYTES)
@@ -84,7 +84,7 @@ class NetfilterSocket:
 
 
 def error_code(body: bytes) -> int:
-    """What an answer of kind IS_ERROR says; 0 if it says that all is well."""
+    """The code in an answer of kind IS_ERROR; 0 for success."""
     return -int(_ERROR.unpack_from(body)[0])
 
 
@@ -108,12 +108,12 @@ def text(kind: int, value: str) -> bytes:
 
 
 def number(kind: int, value: int) -> bytes:
-    """A number without a sign."""
+    """An unsigned number."""
     return attribute(kind, struct.pack("!I", value))
 
 
 def signed(kind: int, value: int) -> bytes:
-    """A number with a sign."""
+    """A signed number."""
     return attribute(kind, struct.pack("!i", value))
 
 
@@ -130,5 +130,5 @@ def parsed(data: bytes) -> dict[int, bytes]:
 
 
 def word(data: bytes) -> str:
-    """A name that was read."""
+    """A name from an attribute."""
     return data.rstrip(b"\0").decode(errors="replace")

@@ -1,6 +1,6 @@
 """Links, addresses and routes of a network namespace, by the kernel's own protocol (rtnetlink). Imports next to nothing.
 
-Only what a bridge with pods on it needs, IPv4 only. A socket belongs to the namespace in which it was made, wherever the process is now.
+Only what a bridge with pods on it needs, IPv4 only. A socket stays in the namespace in which it was created, wherever the process is now.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ANSWER_BYTES = 64 * 1024
 
 
 class Netlink:
-    """A connection to the kernel, in the namespace in which it is made. OSError says what was refused."""
+    """A connection to the kernel, in the current namespace. OSError says what was refused."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -50,28 +50,28 @@ class Netlink:
         self._socket.close()
 
     def add_bridge(self, name: str, hardware: bytes) -> None:
-        """A bridge. hardware: its address, so that it does not take that of one of its ports."""
+        """Add a bridge. hardware: its own address, so that it does not take that of a port."""
         self._ask(
             _NEW_LINK, _EXCLUSIVE | _CREATE, _link(0), _name(name), _attribute(_LINK_ADDRESS, hardware), _kind("bridge")
         )
 
     def add_pair(self, name: str, other: str, namespace: int, hardware: bytes) -> None:
-        """Two ends of a cable: one here, the other in another namespace. hardware: the address of the other."""
+        """Add a veth pair: one end here, the other in another namespace. hardware: the address of the other."""
         there = _link(0) + _name(other) + _attribute(_LINK_ADDRESS, hardware)
         there += _attribute(_LINK_NAMESPACE, struct.pack("=I", namespace))
         self._ask(_NEW_LINK, _EXCLUSIVE | _CREATE, _link(0), _name(name), _kind("veth", _attribute(_VETH_PEER, there)))
 
     def set_up(self, name: str, *, master: str = "", index: int = 0) -> None:
-        """Bring a link up, as a port of a bridge if one is named. index: its number, where this process is in another namespace."""
+        """Bring a link up, as a port of a bridge if one is named. index: its number, if this process is in another namespace."""
         joined = _attribute(_LINK_MASTER, struct.pack("=I", socket.if_nametoindex(master))) if master else b""
         self._ask(_NEW_LINK, 0, _link(index or socket.if_nametoindex(name), _UP), joined)
 
     def remove(self, name: str) -> None:
-        """A link, with its other end."""
+        """Remove a link and its other end."""
         self._ask(_DELETE_LINK, 0, _link(socket.if_nametoindex(name)))
 
     def add_address(self, link: str, address: str, bits: int) -> None:
-        """An address, and with it the network that can be reached by the link."""
+        """Add an address, and with it the network behind the link."""
         raw = socket.inet_aton(address)
         head = _ADDRESS.pack(socket.AF_INET, bits, 0, 0, socket.if_nametoindex(link))
         self._ask(
@@ -79,13 +79,13 @@ class Netlink:
         )
 
     def add_route(self, to: str, bits: int, gateway: str) -> None:
-        """A network behind a gateway; 0 bits: everything else."""
+        """Add a route through a gateway; 0 bits: the default route."""
         head = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _EVERYWHERE, _UNICAST, 0)
         parts = [_attribute(_ROUTE_TO, socket.inet_aton(to))] if bits else []
         self._ask(_NEW_ROUTE, _EXCLUSIVE | _CREATE, head, *parts, _attribute(_ROUTE_GATEWAY, socket.inet_aton(gateway)))
 
     def make_local(self, network: str, bits: int) -> None:
-        """All addresses of a network are this namespace's own."""
+        """Make all addresses of a network local to this namespace."""
         head = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _LOCAL, _STATIC, _ON_HOST, _IS_LOCAL, 0)
         loopback = struct.pack("=I", socket.if_nametoindex("lo"))
         self._ask(

@@ -1,8 +1,8 @@
 """Kernel rules for packets to Services, through nf_tables over netlink: one table that only we change.
 
-The table belongs to the socket that created it: the kernel removes it when the process ends, however that happens, and lets no other process change
-it in between. A change is one transaction with only the differences. Other tables are never written; their names are read
-to detect another implementation of Services.
+The table belongs to the socket that created it: the kernel removes it when the process ends, however that happens, and lets no
+other process change it. A change is one transaction with only the differences. Other tables are never written; their names are
+read to detect another implementation of Services.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _META_MARK, _META_L4PROTO = 3, 16
 _NEW_CONNECTION = 8
 _LOCAL = 2
-# Tables of IPv4 and IPv6 together.
+# Tables for both IPv4 and IPv6.
 _INET = 1
 _PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
 _BEFORE_ROUTING, _FILTER, _AFTER_ROUTING = -100, 0, 100
-# Bit of the packet mark for what is masqueraded: kube-proxy's, which network plugins leave alone.
+# The packet mark's bit for masquerading: kube-proxy's, which network plugins leave alone.
 _MASQUERADE = 0x4000
 _PROTOCOLS = {"TCP": socket.IPPROTO_TCP, "UDP": socket.IPPROTO_UDP}
 
 _PODS, _ADDRESSES, _PLACES, _OUTSIDE, _NODE_PORTS = "pods", "addresses", "places", "outside", "node-ports"
-# Chains of those who serve Services otherwise: kube-proxy with nftables, and with iptables over nftables.
+# Chains of other implementations of Services: kube-proxy with nftables, and with iptables over nftables.
 _FOREIGN_TABLES, _FOREIGN_CHAINS = ("kube-proxy",), ("KUBE-SERVICES",)
 
 
 class Chain(NamedTuple):
-    """A chain of anyone's. drops_forwarded: whether what it does not accept of IPv4 on its way through the machine is dropped."""
+    """Any chain. drops_forwarded: whether it drops forwarded IPv4 packets that it does not accept."""
 
     table: str
     name: str
@@ -70,12 +70,12 @@ class Chain(NamedTuple):
 
 
 class ServiceRules:
-    """A table of the network namespace in which this is made. OSError says what the kernel refused."""
+    """Our table in the current network namespace. OSError says what the kernel refused."""
 
     def __init__(self, table: str) -> None:
         self._table = table
         self._socket = NetfilterSocket()
-        # Sets have a number, too, by which their own transaction knows them.
+        # Sets also have a number that identifies them within their transaction.
         self._set_number = 0
         self._rules = Ruleset()
         self._pods: frozenset[str] = frozenset()
@@ -93,12 +93,12 @@ class ServiceRules:
         return ""
 
     def drops_forwarded(self) -> str:
-        """A chain of others that drops what no one has accepted of packets on their way through the machine; empty if there is none."""
+        """A foreign chain that drops forwarded packets unless accepted; empty if there is none."""
         found = (each for each in self.chains() if each.drops_forwarded and each.table != self._table)
         return next((f"chain {each.name} in table {each.table}" for each in found), "")
 
     def set_pods(self, addresses: Iterable[str]) -> None:
-        """The addresses of the node's pods: only they reach the addresses of Services, besides the node itself."""
+        """The addresses of the node's pods: only they and the node itself reach the addresses of Services."""
         wanted = frozenset(addresses)
         batch = self._begin()
         batch += [
@@ -111,7 +111,7 @@ class ServiceRules:
         self._pods = wanted
 
     def apply(self, rules: Ruleset) -> None:
-        """These rules, and no others, from one moment to the next."""
+        """Replace all rules atomically."""
         old = self._rules
         batch = self._begin()
         new_chains = [name for name in rules.chains if name not in old.chains]
@@ -139,7 +139,7 @@ class ServiceRules:
     # --- the table ---
 
     def _begin(self) -> list[bytes]:
-        """What a transaction begins with: at first the table itself, with what never changes."""
+        """The start of a transaction: the first time, the table itself with its constant parts."""
         if self._is_made:
             return []
         table = self._message(_NEW_TABLE, text(1, self._table), number(2, _OWNER), flags=CREATE)
@@ -156,7 +156,7 @@ class ServiceRules:
             batch.append(self._chain(name, kind, hook, priority))
         of_pod = _load(_R0, _NETWORK_HEADER, 12, 4) + _look_up(_PODS, _R0)
         batch += [
-            # The address of a Service comes before all others that lead to one.
+            # The address of a Service takes precedence over all others that lead to one.
             self._rule("prerouting", of_pod + _go(_JUMP, "services")),
             self._rule("prerouting", _go(_JUMP, "outside")),
             self._rule("output", _go(_JUMP, "services")),
@@ -167,7 +167,7 @@ class ServiceRules:
             self._rule("postrouting", _if_marked() + _expression("masq")),
             self._rule("filter-forward", _if_new() + of_pod + _go(_JUMP, "refused")),
             self._rule("filter-output", _if_new() + _go(_JUMP, "refused")),
-            # What is served has another address by now.
+            # The destination of served packets has been translated by now.
             self._rule("refused", _load(_R0, _NETWORK_HEADER, 16, 4) + _look_up(_ADDRESSES, _R0) + _reject()),
         ]
         return batch
@@ -224,7 +224,7 @@ class ServiceRules:
         return self._socket.message(_SUBSYSTEM, kind, socket.AF_INET, b"".join(attributes), flags=flags)
 
     def _commit(self, batch: list[bytes]) -> None:
-        """One transaction: all of it, or nothing and OSError."""
+        """Send one transaction: all of it, or nothing and OSError."""
         if not batch:
             return
         edge = GENERIC.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
@@ -245,7 +245,7 @@ class ServiceRules:
         self._is_made = True
 
     def chains(self) -> Iterator[Chain]:
-        """Every chain, of whatever family."""
+        """All chains of all families."""
         yield from map(_chain_of, self._socket.dump(_SUBSYSTEM, _GET_CHAIN, socket.AF_UNSPEC))
 
 
@@ -316,7 +316,7 @@ def _place_of_packet() -> bytes:
 
 
 def _to_node() -> bytes:
-    """Packets for an address of the node, other than those of the loopback: from there no one can be answered."""
+    """Packets for an address of the node but not of the loopback, which could not be answered."""
     is_local = _expression("fib", number(1, _R0), number(2, 3), number(3, 2)) + _compare(_R0, struct.pack("=I", _LOCAL))
     return is_local + _load(_R0, _NETWORK_HEADER, 16, 1) + _compare(_R0, bytes((127,)), is_other=True)
 
@@ -387,7 +387,7 @@ def _place_key(place: Place) -> bytes:
 
 
 def _port_key(place: tuple[str, int]) -> bytes:
-    """As registers have it: each part in four bytes."""
+    """As registers hold it: each part in four bytes."""
     return struct.pack("=B3xH2x", _PROTOCOLS[place[0]], socket.htons(place[1]))
 
 

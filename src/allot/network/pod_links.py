@@ -1,4 +1,4 @@
-"""The links between pods and the bridge. Only the kernel knows which addresses are in use: a link is named after its address."""
+"""The links between pods and the bridge. A link is named after its address, so the kernel alone knows which addresses are in use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("allot.network")
 
 _FIRST, _COUNT = number_of(GATEWAY) + 1, (1 << BRIDGED_BITS) - 3
 _POD_LINK = "eth0"
-# No one in a pod has rights over its network; these are for everyone instead: ports below 1024, and ping.
+# Pods have no rights over their network; this gives everyone ports below 1024, and ping.
 _SYSCTLS = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
 
 
@@ -38,7 +38,7 @@ class NoAddress(OSError):
 
 
 class PodLinks:
-    """Makes them. To be used by a process in the namespace that has the bridge."""
+    """Creates the links. For a process in the bridge's namespace."""
 
     def __init__(self) -> None:
         self._links = Netlink()
@@ -46,7 +46,7 @@ class PodLinks:
         self._given = 0
 
     def attach(self, namespace: int, *, has_way_out: bool) -> str:
-        """Give the network namespace of a pod an address; the address. has_way_out: something else will lead it outside."""
+        """Give a pod's network namespace an address; returns it. has_way_out: something else provides external connectivity."""
         address = self._add_pair(namespace)
         try:
             self._links.set_up(_name(address), master=BRIDGE)
@@ -74,7 +74,7 @@ class PodLinks:
                 self._links.add_pair(_name(address), _POD_LINK, namespace, hardware_of(address))
                 return address
             except OSError as error:
-                # The pod's own link would be in the way just as well, but only of a pod that has an address.
+                # An existing link in the pod fails in the same way, but then the address itself is free.
                 if error.errno != errno.EEXIST or self.has(address) is False:
                     raise
         raise NoAddress(errno.EADDRNOTAVAIL, f"all addresses of {BRIDGED}/{BRIDGED_BITS} are taken")
@@ -89,7 +89,7 @@ class PodLinks:
 
     @contextmanager
     def within(self, namespace: int) -> Iterator[None]:
-        """In the network namespace of a pod: for what is made there, and without waiting for anything."""
+        """Enter the network namespace of a pod for the block, which must not await anything."""
         enter(namespace, NETWORK)
         try:
             yield

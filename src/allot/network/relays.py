@@ -14,7 +14,7 @@ _AT_ONCE_RESET = struct.pack("ii", 1, 0)
 
 
 class Relays:
-    """Connections that are being relayed. Beyond so many, new ones are turned away."""
+    """The connections being relayed. New ones beyond the limit are rejected."""
 
     def __init__(self, relays_max: int = RELAYS_MAX) -> None:
         self._max = relays_max
@@ -22,11 +22,11 @@ class Relays:
 
     @property
     def is_full(self) -> bool:
-        """Whether there can be no more."""
+        """Whether the limit is reached."""
         return len(self._tasks) >= self._max
 
     def start(self, connection: socket.socket, connect: Callable[[], Awaitable[socket.socket]]) -> None:
-        """Relay a connection to the one that is made for it; it is reset if that fails."""
+        """Relay a connection to the one opened for it; reset it if that fails."""
         if self.is_full:
             reset(connection)
             return
@@ -55,7 +55,7 @@ async def _relay_to(connection: socket.socket, connect: Callable[[], Awaitable[s
 
 
 async def relay(one: socket.socket, other: socket.socket) -> None:
-    """Until both sides have ended, or one of them has broken off. Closes both."""
+    """Relay until both sides have ended or one has failed. Closes both."""
     with one, other:
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -76,7 +76,7 @@ async def _move(source: socket.socket, to: socket.socket) -> None:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close a connection so that its other side learns that something went wrong."""
+    """Close a connection so that the other side sees an error."""
     _will_reset(connection)
     connection.close()
 
@@ -89,12 +89,12 @@ def _will_reset(connection: socket.socket) -> None:
 
 
 async def connected(address: str, port: int, kind: int = socket.SOCK_STREAM) -> socket.socket:
-    """A connection from the namespace in which this process is; OSError or TimeoutError."""
+    """Connect from the namespace of this process; OSError or TimeoutError."""
     return await finish_connecting(socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC), address, port)
 
 
 async def finish_connecting(made: socket.socket, address: str, port: int) -> socket.socket:
-    """Connect a socket that was made somewhere."""
+    """Connect a socket that was created elsewhere."""
     made.setblocking(False)
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -106,7 +106,7 @@ async def finish_connecting(made: socket.socket, address: str, port: int) -> soc
 
 
 def bound(address: str, port: int, kind: int = socket.SOCK_STREAM, *, shared: bool = False) -> socket.socket:
-    """A socket that listens, or hears datagrams. shared: others of this user may have the port on other addresses."""
+    """A socket that listens, or receives datagrams. shared: others of this user may have the port on other addresses."""
     made = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC)
     try:
         made.setblocking(False)
@@ -124,7 +124,7 @@ def bound(address: str, port: int, kind: int = socket.SOCK_STREAM, *, shared: bo
 
 
 class Listener:
-    """Accepts connections until it is closed. accepted: whose they are from then on."""
+    """Accepts connections until closed. accepted: takes them over."""
 
     def __init__(self, listening: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         listening.setblocking(False)
@@ -137,11 +137,11 @@ class Listener:
         try:
             connection, _ = self._socket.accept()
         except OSError:
-            return  # it has gone again, or there are no descriptors left
+            return  # the client has left, or there are no descriptors left
         connection.setblocking(False)
         self._accepted(connection)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()

@@ -18,7 +18,7 @@ _LENGTH = struct.Struct(">H")
 
 
 def machine_resolving(path: Path = RESOLV_CONF) -> Resolving:
-    """How this machine finds names; not at all if nothing says so."""
+    """The machine's DNS settings; empty if there are none."""
     try:
         return parse_resolving(path.read_text(errors="replace"))
     except OSError:
@@ -26,7 +26,7 @@ def machine_resolving(path: Path = RESOLV_CONF) -> Resolving:
 
 
 async def ask_machine(message: bytes, path: Path = RESOLV_CONF, port: int = PORT) -> bytes:
-    """The answer of the first server that has one; OSError if none has."""
+    """The first answer of the machine's servers; OSError if there is none."""
     for server in machine_resolving(path).servers:
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -51,7 +51,7 @@ async def _ask(server: str, port: int, message: bytes) -> bytes:
 
 
 async def _ask_at_length(server: str, port: int, message: bytes) -> bytes:
-    """What does not fit into a packet."""
+    """Ask over TCP, for answers too large for a packet."""
     reader, writer = await asyncio.open_connection(server, port)
     try:
         writer.write(_LENGTH.pack(len(message)) + message)

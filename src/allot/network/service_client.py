@@ -20,7 +20,7 @@ Port = tuple[str, str, int]
 
 
 class ServiceNetwork(PodNetwork):
-    """api: where the API server listens; resolve: asks for names of others, None if no one does."""
+    """api: where the API server listens; resolve: resolves external names, None if nothing does."""
 
     def __init__(
         self, path: Path, api: tuple[str, int], resolve: Callable[[bytes], Awaitable[bytes]] | None = None
@@ -33,7 +33,7 @@ class ServiceNetwork(PodNetwork):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Be there for the process inside; again whenever it is another one."""
+        """Connect to the process inside, and again whenever it restarts."""
         self._connect_again()
 
     def update(self, key: str, routes: ServiceRoutes | None) -> None:
@@ -48,7 +48,7 @@ class ServiceNetwork(PodNetwork):
         self._tell_if_there(_service(key, routes))
 
     def listen(self, port: Port, sockets: list[socket.socket]) -> None:
-        """Serve a port of a Service at sockets of the machine, which are ours from now on; the ones before are closed."""
+        """Serve a port of a Service on sockets of the machine, which are ours from now on; earlier ones are closed."""
         before = self._listening.pop(port, [])
         if sockets:
             self._listening[port] = sockets
@@ -59,7 +59,7 @@ class ServiceNetwork(PodNetwork):
                 each.close()
 
     def greet(self, channel: Channel) -> None:
-        """Say again what there is."""
+        """Repeat everything."""
         super().greet(channel)
         channel.send({"do": "control", "recurses": self._resolve is not None})
         for key, routes in self._services.items():
@@ -71,10 +71,10 @@ class ServiceNetwork(PodNetwork):
         try:
             self.tell(message, handles or ())
         except OSError:
-            pass  # it is told everything when it is there
+            pass  # it receives everything when it is back
 
     def heard(self, message: Message, handles: list[int]) -> bool:
-        """What the process inside asks for."""
+        """Handle requests of the process inside."""
         if handles or "call" not in message:
             return False
         task = asyncio.get_running_loop().create_task(self._answer(message))
@@ -91,17 +91,17 @@ class ServiceNetwork(PodNetwork):
             elif message["do"] == "resolve" and self._resolve is not None:
                 answer["message"] = b64encode(await self._resolve(b64decode(message["message"]))).decode()
         except (OSError, TimeoutError, ValueError):
-            pass  # an answer without what was asked for says it
+            pass  # an answer without a result means failure
         try:
             self.tell(answer, given)
         except OSError:
-            pass  # no one waits for it any more
+            pass  # no one waits for it any longer
         finally:
             for each in given:
                 os.close(each)
 
     async def close(self) -> None:
-        """Let go, also of the sockets."""
+        """Close, including the sockets."""
         await super().close()
         for sockets in self._listening.values():
             for each in sockets:

@@ -28,7 +28,7 @@ Connect = Callable[[str, int, int], Awaitable[socket.socket]]
 
 
 class ServiceProxies:
-    """All of them. connect: to a pod; to_api: to the API server, which is not in the network."""
+    """All proxies. connect: to a pod; to_api: to the API server, which is not in the network."""
 
     def __init__(self, relays: Relays, connect: Connect, to_api: Callable[[], Awaitable[socket.socket]]) -> None:
         self._relays = relays
@@ -47,7 +47,7 @@ class ServiceProxies:
                 self._proxy(place).update(routes, port)
 
     def listen(self, key: str, protocol: str, port: int, sockets: list[socket.socket]) -> None:
-        """Sockets of the machine at which a port of a Service is served from now on, and no others; they are ours from now on."""
+        """Replace the sockets of the machine that serve a port of a Service; they are ours from now on."""
         place = (key, protocol, port)
         if not sockets and place not in self._ports:
             return
@@ -64,7 +64,7 @@ class ServiceProxies:
 
 
 class _PortProxy:
-    """A port of a Service: at its own address while someone is there, and at sockets that were given."""
+    """A port of a Service: at its own address while it has endpoints, and at sockets that were passed in."""
 
     def __init__(
         self, protocol: str, relays: Relays, connect: Connect, instead: Callable[[], Awaitable[socket.socket]] | None
@@ -130,7 +130,7 @@ class _PortProxy:
 
 
 class _Datagrams:
-    """UDP: each client has a socket of its own to an endpoint, until nothing is said any more."""
+    """UDP: each client has its own socket to an endpoint, until it is idle."""
 
     def __init__(self, made: socket.socket, reach: Callable[[str], Awaitable[socket.socket]]) -> None:
         made.setblocking(False)

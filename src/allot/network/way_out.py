@@ -25,20 +25,20 @@ _DEATH_SIGNAL = 1
 
 
 def find_way_out() -> str:
-    """The program that leads out; empty if there is none."""
+    """The path of the program; empty if it is not installed."""
     folders = dict.fromkeys((*os.environ.get("PATH", "").split(os.pathsep), *_FOLDERS))
     found = (f"{folder}/{PROGRAM}" for folder in folders if folder)
     return next((each for each in found if os.access(each, os.X_OK) and not os.path.isdir(each)), "")
 
 
 def command(program: str, holder: int, ready: int) -> list[str]:
-    """For the namespaces of a process. ready: a descriptor that is written to once it works."""
+    """The command for the namespaces of a process. ready: a descriptor that it writes to once it works."""
     safe = ["--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"]
     return [program, "--configure", "--mtu=65520", *safe, f"--ready-fd={ready}", str(holder), _LINK]
 
 
 def lead_out(program: str, holder: int, tell: int) -> NoReturn:
-    """Be there for a pod until it is gone. tell: where it is reported that the way is open, or why not."""
+    """Serve a pod until it is gone. tell: where to report that the way is open, or why not."""
     gone = os.pidfd_open(holder)
     ready, theirs = os.pipe()
     errors, errors_end = os.pipe()
@@ -60,7 +60,7 @@ def lead_out(program: str, holder: int, tell: int) -> NoReturn:
     poll = select.poll()
     for each in (gone, os.pidfd_open(child), errors):
         poll.register(each, select.POLLIN)
-    # What it says later no one wants to hear, but it must not wait for that.
+    # No one reads its later output, but it must not block on that.
     while all(handle == errors for handle, _ in poll.poll()):
         if not os.read(errors, 4096):
             poll.unregister(errors)
@@ -78,7 +78,7 @@ def _report(tell: int, ready: int, errors: int) -> None:
         if errors in handles:
             said += os.read(errors, 4096)
         if ready in handles:
-            # The end of the pipe is that of the program.
+            # The pipe ends with the program.
             is_ready = bool(os.read(ready, 1))
             break
     os.write(tell, b"ok" if is_ready else b"error " + (said.strip()[-_SAID_MAX:] or b"it is not ready in time"))

@@ -33,14 +33,14 @@ class ActionFailure(Exception):
 
 
 class Actions:
-    """Carries actions out. address: where a pod's ports are; network: the way to addresses that only the pod network has."""
+    """Runs actions. address: where a pod's ports are; network: for addresses that exist only in the pod network."""
 
     def __init__(self, runtime: Runtime, network: PodNetwork | None = None) -> None:
         self._runtime = runtime
         self._network = network
 
     async def run_command(self, container_id: str, command: tuple[str, ...], timeout_s: float) -> str:
-        """A command; ActionFailure if it does not end with 0."""
+        """Run a command; ActionFailure if it does not exit with 0."""
         try:
             code, said = await self._runtime.exec_sync(container_id, command, timeout_s)
         except TimeoutError:
@@ -61,7 +61,7 @@ class Actions:
         *,
         takes_any_status: bool = False,
     ) -> str:
-        """A request; ActionFailure if the answer is no success. takes_any_status: hooks want no more than an answer."""
+        """Send a request; ActionFailure if it does not succeed. takes_any_status: hooks accept any answer."""
         host, port = action.host or address, _port(action.port, container)
         scheme = action.scheme.lower() or "http"
         url = f"{scheme}://{_bracketed(host)}:{port}{_path(action.path)}"
@@ -98,7 +98,7 @@ class Actions:
             writer.close()
 
     async def dial(self, action: TCPSocketAction, container: Container, address: str, timeout_s: float) -> str:
-        """A connection."""
+        """Open a connection."""
         host, port = action.host or address, _port(action.port, container)
         try:
             async with asyncio.timeout(timeout_s):
@@ -109,9 +109,9 @@ class Actions:
         return ""
 
     async def ask_health(self, port: int, service: str, address: str, timeout_s: float) -> str:
-        """The health service of gRPC; ActionFailure if it does not say that it serves."""
+        """Query gRPC's health service; ActionFailure if it does not report SERVING."""
         name = service.encode()
-        # grpc.health.v1: the request has the service's name, the answer a number, of which 1 is good.
+        # grpc.health.v1: the request has the service's name, the answer a number; 1 is SERVING.
         asked = b"\x0a" + bytes((len(name),)) + name if 0 < len(name) < 128 else b""
         try:
             async with (
@@ -132,7 +132,7 @@ class Actions:
 
     @asynccontextmanager
     async def _way_to(self, address: str, port: int) -> AsyncIterator[str]:
-        """The gRPC target of a pod: our own socket, because gRPC wants to open connections itself."""
+        """The gRPC target of a pod: our own socket, because gRPC opens connections itself."""
         if self._network is None or not is_of_pod(address):
             yield f"{_bracketed(address)}:{port}"
             return

@@ -18,7 +18,7 @@ Wake = Callable[[], None]
 
 
 class _Taken:
-    """A node, as it was known last, with its pods and those that wait for room to grow."""
+    """A node's last known state, with its pods and those that wait for room to grow."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -35,11 +35,11 @@ class Admission:
         self._taken: dict[str, _Taken] = {}
 
     async def wait(self) -> None:
-        """Until the nodes are known."""
+        """Wait until the nodes are known."""
         await self._nodes.wait_synced()
 
     def count(self, pod: RunnablePod) -> None:
-        """A pod runs here already."""
+        """Count a pod that runs here already."""
         if (taken := self._of(pod)) is not None:
             taken.admission.count(pod)
 
@@ -53,7 +53,7 @@ class Admission:
         try:
             node = await self._client.get(name)
         except ApiError as error:
-            # As the kubelet, which then goes by what it knows: where that is nothing, nothing speaks against the pod.
+            # Like the kubelet, fall back on what is known; if nothing is, admit the pod.
             _log.warning("pod %s: its node %s is not read: %s", pod.key, name, error)
             return rejection
         taken = self._taken.setdefault(name, _Taken(node))
@@ -61,7 +61,7 @@ class Admission:
         return taken.admission.admit(pod)
 
     def resize(self, pod: RunnablePod, wake: Wake) -> Rejection | None:
-        """Let a pod have other resources, or say why not; then it is woken when there is more room."""
+        """Grant a pod new resources, or return why not; then wake it when there is more room."""
         taken = self._of(pod)
         if taken is None:
             return None
@@ -73,13 +73,13 @@ class Admission:
         return rejection
 
     def freed(self, node: str) -> None:
-        """A node has more room: those that wait for it look again, the most important first."""
+        """A node has more room: wake the pods that wait for it, highest priority first."""
         if (taken := self._taken.get(node)) is not None:
             for _, wake in sorted(taken.waiting.values(), key=lambda each: -each[0]):
                 wake()
 
     def leave(self, pod: RunnablePod) -> None:
-        """A pod uses nothing any more."""
+        """A pod no longer uses anything."""
         taken = self._taken.get(pod.spec.node_name)
         if taken is None:
             return

@@ -48,7 +48,7 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 _RELIST_S = 10.0
-# As the kubelet's.
+# The kubelet's value.
 _MEASURE_S = 10.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
@@ -59,15 +59,15 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     root: Path
     log_folder: Path
-    # Which pods learn of the API server as of any other Service; the others learn elsewhere where it is.
+    # Which pods get the API server's address like that of any other Service; the others get it elsewhere.
     api_variables: ApiVariables = ApiVariables.NONE
-    # How pods find names, and that the agent mounts their volumes; None if the runtime does all of that by itself.
+    # DNS for pods, and that the agent mounts their volumes; None if the runtime does both itself.
     names: NameOptions | None = None
     sysctls: SysctlRules = SysctlRules()
 
 
 def log_isolation(status: RuntimeStatus) -> None:
-    """Say how the commands of pods run."""
+    """Log how the commands of pods run."""
     if (found := status.isolation) is not None:
         _log.log(logging.INFO if found.is_on else logging.WARNING, "commands of pods: %s", found.message)
     if (found := status.network) is not None:
@@ -75,14 +75,14 @@ def log_isolation(status: RuntimeStatus) -> None:
 
 
 def report_no_network(status: RuntimeStatus, events: EventRecorder, node: str) -> None:
-    """An event on the node if its pods should have their own network but do not."""
+    """Record an event on the node if its pods should have their own network but do not."""
     if (found := status.network) is not None and not found.is_on:
         about = Reference(api_version="v1", kind="Node", name=node, uid=node)
         events.record(about, "Warning", found.reason, "Starting", found.message)
 
 
 class RuntimeListing:
-    """What the runtime says, asked once for all workers until something changes. tell: who takes the addresses of pods each time."""
+    """The runtime's state, listed once for all workers until something changes. tell: receives the addresses of pods each time."""
 
     def __init__(self, runtime: Runtime, tell: Iterable[Callable[[Iterable[str]], None]] = ()) -> None:
         self._runtime = runtime
@@ -102,7 +102,7 @@ class RuntimeListing:
         return tuple(self._sandboxes.get(uid, ())), tuple(self._containers.get(uid, ()))
 
     async def uids(self) -> tuple[str, ...]:
-        """All pods of which there is something."""
+        """All pods that the runtime has anything of."""
         await self._refresh()
         return tuple({**self._sandboxes, **self._containers})
 
@@ -110,7 +110,7 @@ class RuntimeListing:
         async with self._asking:
             if not self._is_stale:
                 return
-            # What changes while the runtime is asked makes the answer stale again.
+            # A change during the listing makes it stale again.
             self._is_stale = False
             try:
                 sandboxes, containers = await self._runtime.list()
@@ -128,7 +128,7 @@ class RuntimeListing:
 
 
 class NodeAgent:
-    """Runs a node until cancelled. port: where it serves, to be set before it runs."""
+    """Runs a node until cancelled. port: where it serves; set it before running."""
 
     def __init__(
         self,
@@ -144,8 +144,8 @@ class NodeAgent:
         proxy: ServiceProxy | None = None,
         names: ClusterNames | None = None,
     ) -> None:
-        """network: where pods have addresses, if that is our business; proxy: what leads them to Services, and names: what tells them
-        the cluster's names, if it is not."""
+        """network: where pods have addresses, if the agent manages that; otherwise proxy routes their traffic to Services, and names resolves the
+        cluster's names."""
         self._clock = clock
         self._network = network
         self._proxy = proxy
@@ -199,7 +199,7 @@ class NodeAgent:
                     tasks.create_task(supervise("names", self._names.run, self._clock))
                 await self._variables.wait()
                 await self._admission.wait()
-                # All at once: pods that have begun count before the first new one is asked about.
+                # All at once: count running pods before admitting the first new one.
                 await self._pods.wait_synced()
                 self._pods.add_handler(self._workers.pod_changed)
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
@@ -236,7 +236,7 @@ class NodeAgent:
     # --- pods ---
 
     def worker(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of the pod that has a name now."""
+        """The worker of the pod that currently has this name."""
         pod = self._pods.cache.get(f"{namespace}/{name}")
         return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
 
@@ -245,7 +245,7 @@ class NodeAgent:
         self._events.record(pod, "Warning", FAILED_SCRAPE, "Scraping", text)
 
     def is_node(self, name: str) -> bool:
-        """Whether a node of this name is here."""
+        """Whether this agent runs a node of this name."""
         return name == self._options.node.name
 
     def pods(self, _node: str = "", /) -> tuple[Object, ...]:
@@ -259,15 +259,15 @@ class NodeAgent:
         return measured_here(usage, containers, self._clock.seconds())
 
     async def device_samples(self, _node: str = "", /) -> Exposition:
-        """Nothing: what real devices do is known to their own exporters, which are pods."""
+        """Nothing: real devices have their own exporters, which run as pods."""
         return Exposition(())
 
     def unfinished(self) -> tuple[Pod, ...]:
-        """Those that are looked after and have not ended."""
+        """The managed pods that have not ended."""
         return self._workers.unfinished(self._workers)
 
     def active(self) -> frozenset[str] | None:
-        """The uids of pods that may use devices; None as long as not all pods of the node are known."""
+        """The uids of pods that may use devices; None until all pods of the node are known."""
         return frozenset(self._workers) if self._pods.has_synced and self._workers.are_open else None
 
     def wake(self, uid: str) -> None:
@@ -292,7 +292,7 @@ class NodeAgent:
             self.listing.stale()
 
     async def _watch_sizes(self) -> None:
-        """Pods that have more in their volumes than they may are evicted."""
+        """Evict pods that exceed the size limits of their volumes."""
         while True:
             await self._clock.sleep(_MEASURE_S)
             for uid in tuple(self._workers):
@@ -301,7 +301,7 @@ class NodeAgent:
                     worker.evict(text)
 
     async def _remove_orphans(self) -> None:
-        """What is left of pods that the API does not know: an earlier agent did not see them go."""
+        """Remove leftovers of pods that the API does not know: deleted while no agent ran."""
         for uid in await self.listing.uids():
             if uid in self._workers:
                 continue
@@ -317,7 +317,7 @@ class NodeAgent:
         for uid in self._volumes.uids():
             if uid not in self._workers:
                 await asyncio.to_thread(self._volumes.tear_down, uid)
-        # Drivers register a moment after the agent has started; what fails now the claim preparer tries again.
+        # Drivers register shortly after the agent starts; the claim preparer retries what fails now.
         for pause in _RECONCILE_PAUSES_S:
             await self._clock.sleep(pause)
             await self._devices.reconcile()

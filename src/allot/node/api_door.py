@@ -1,5 +1,4 @@
-"""A relay to an API server on the loopback address, for pods that cannot reach it. It is not meant to be reachable from other machines,
-and is not through this relay either."""
+"""A relay to an API server on the loopback address, for pods that cannot reach it. The server stays unreachable from other machines."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from allot.network.relays import Listener, Relays, bound, reset
 
 
 class ApiDoor:
-    """Listens on an address of the node. may_enter: whether an address is that of a pod of the node. OSError if it cannot listen."""
+    """Listens on an address of the node. may_enter: whether an address belongs to a pod of the node. OSError if it cannot listen."""
 
     def __init__(self, address: str, api: tuple[str, int], may_enter: Callable[[str], bool]) -> None:
         made = bound(address, 0)
@@ -28,7 +27,7 @@ class ApiDoor:
         except OSError:
             connection.close()
             return
-        # The node itself comes from its own address.
+        # The node itself connects from its own address.
         if peer == self._address or self._may_enter(peer):
             self._relays.start(connection, lambda: dial_address(None, *self._api))
         else:

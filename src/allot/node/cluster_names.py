@@ -1,7 +1,6 @@
 """Cluster DNS for the pods of a node with a container runtime: what CoreDNS does elsewhere, in the agent.
 
-External names are resolved by the machine's name servers, only for pods of this node, so that the node is
-not an open resolver.
+External names are resolved by the machine's name servers, only for pods of this node, so that the node is not an open resolver.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class ClusterNames:
     """Answers at an address of the node until closed. OSError if it is not available."""
 
     def __init__(self, informers: Informers, address: str, machine: Path | None) -> None:
-        """machine: the file with the machine's name servers; None if there are none."""
+        """machine: the file that lists the machine's name servers; None if there are none."""
         self._address = address
         self._services = informers.dynamic("", "v1", "services", namespaced=True)
         self._slices = informers.dynamic("discovery.k8s.io", "v1", "endpointslices", namespaced=True)

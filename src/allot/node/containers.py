@@ -50,7 +50,7 @@ _OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
 
 
 def pod_name(pod: Pod) -> PodName:
-    """Whose containers they are."""
+    """The pod that owns the containers."""
     return PodName(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
 
 
@@ -65,7 +65,7 @@ def labels(pod: Pod) -> dict[str, str]:
 
 
 def names_of(pod: RunnablePod, domain: str) -> HostNames:
-    """What a pod is called. BadHostname."""
+    """A pod's names. BadHostname."""
     spec = pod.spec
     return host_names(
         pod.metadata.name,
@@ -116,7 +116,7 @@ def sandbox_spec(pod: RunnablePod, attempt: int, log_directory: Path, names: Hos
 
 
 def pod_volumes(pod: RunnablePod, volumes: Mapping[str, Path], folder: Path) -> tuple[PodVolume, ...]:
-    """What lives and dies with a pod: its empty folders, and the messages of its containers. folder: the pod's own."""
+    """Volumes with a pod's lifetime: its emptyDirs, and the messages of its containers. folder: the pod's own."""
     found = [PodVolume(path=str(folder / MESSAGES), size_bytes=MESSAGES_BYTES)]
     for each in pod.spec.volumes:
         if each.empty_dir is not None and each.name in volumes:
@@ -127,8 +127,8 @@ def pod_volumes(pod: RunnablePod, volumes: Mapping[str, Path], folder: Path) -> 
 
 
 class ContainerSpecs:
-    """Makes the specs of containers. names: how pods find names; None if the runtime knows that by itself. recursive_read_only: the
-    runtime handlers that can make mounts below a mount read-only."""
+    """Builds container specs. names: DNS for pods; None if the runtime handles it. recursive_read_only: the runtime handlers that support
+    recursive read-only mounts."""
 
     def __init__(
         self, objects: Objects, names: PodNames | None = None, recursive_read_only: frozenset[str] = frozenset()
@@ -182,8 +182,7 @@ class ContainerSpecs:
         cdi_devices: tuple[str, ...],
         images: Mapping[str, str] | None = None,
     ) -> ContainerSpec:
-        """The spec of one start; RuntimeFailure names what is missing. images: the ids of those that are volumes, by the volume's name;
-        folder: the pod's own."""
+        """The spec of one start; RuntimeFailure names what is missing. images: the ids of image volumes, by volume name; folder: the pod's own."""
         try:
             checked_name(container.name, f"pod {pod.key}: container")
             fetched = {}
@@ -250,7 +249,7 @@ def _must_end(pod: RunnablePod, container: RunnableContainer) -> bool:
 
 
 def _message_file(folder: Path, container: RunnableContainer, start: Start) -> Path:
-    """A file that the container can write to, and only that: its folder is the agent's."""
+    """A file that the container can write to, and nothing else: its folder belongs to the agent."""
     around, name = f"{MESSAGES}/{container.name}", f"{start.attempt}"
     try:
         with opened(folder, around) as handle:
@@ -263,7 +262,7 @@ def _message_file(folder: Path, container: RunnableContainer, start: Start) -> P
 
 
 def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
-    """What a container may use: what its spec says, and what devices of its claims stand for and cost."""
+    """The limits of a container: its spec, plus what the devices of its claims map to and cost."""
     limits, requests = container.resources.limits, container.resources.requests
     processors, memory = (_from_claims(pod, container, name) for name in ("cpu", "memory"))
     request = requests["memory"].value() + memory.share // 1000 if "memory" in requests else None
@@ -277,7 +276,7 @@ def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
 
 
 class _Claimed(msgspec.Struct, frozen=True):
-    """What claims add to a resource of a container, in thousandths: at most, and as its share of what several containers use."""
+    """What claims add to a resource of a container, in thousandths: at most, and its share of what several containers use."""
 
     most: int
     share: int
@@ -327,7 +326,7 @@ def _user(pod: RunnablePod, container: RunnableContainer, folder: Path) -> User:
         privileged=own.privileged,
         read_only_root=own.read_only_root_filesystem,
         allow_privilege_escalation=own.allow_privilege_escalation is not False,
-        # Profiles of this machine are beside the folder that has those of the pods.
+        # This machine's profiles are next to the folder of all pods.
         seccomp=_confinement(own.seccomp_profile or shared.seccomp_profile, folder.parents[1] / "seccomp"),
         apparmor=_confinement(own.app_armor_profile or shared.app_armor_profile, None),
     )
@@ -337,7 +336,7 @@ def _user(pod: RunnablePod, container: RunnableContainer, folder: Path) -> User:
 
 
 def _confinement(asked: ConfinementProfile | None, below: Path | None) -> Confinement | None:
-    """below: where profiles are, if they are files."""
+    """below: the folder of profiles, if they are files."""
     if asked is None or not asked.type:
         return None
     profile = asked.localhost_profile

@@ -23,7 +23,7 @@ class TooDeep(Exception):
 
 
 def make_folder(around: int, name: str, group: int | None) -> None:
-    """A folder that every user can write to, complete from its first moment. One that is there belongs to the containers."""
+    """Create a folder that every user can write to, complete from the start. An existing one belongs to the containers."""
     try:
         os.stat(name, dir_fd=around, follow_symlinks=False)
         return
@@ -43,7 +43,7 @@ def make_folder(around: int, name: str, group: int | None) -> None:
 
 
 def make_memory(around: int, name: str, group: int | None, size_bytes: int) -> None:
-    """The same in memory. What is mounted already stays; after a restart of the machine it is empty again. OSError."""
+    """The same in memory. An existing mount stays; after a reboot it is empty again. OSError."""
     try:
         os.mkdir(name, 0o700, dir_fd=around)
     except FileExistsError:
@@ -52,7 +52,7 @@ def make_memory(around: int, name: str, group: int | None, size_bytes: int) -> N
     options = f"size={size_bytes},mode={_mode(group):o}" + ("" if group is None else f",gid={group}")
     target = f"{at(around)}/{name}"
     try:
-        # What is in memory is not to end on a disk.
+        # Memory volumes must not be swapped to disk.
         mount("tmpfs", target, 0, "tmpfs", f"{options},noswap")
     except OSError as error:
         if error.errno != _INVALID:
@@ -76,7 +76,7 @@ def _is_mounted(around: int, name: str) -> bool:
 
 
 def used_bytes(folder: Path, enough: int) -> int:
-    """What the files of a folder take of their disk, counted until there is more than enough. OSError, TooDeep."""
+    """The disk space of a folder's files, counted until the limit is exceeded. OSError, TooDeep."""
     top = os.open(folder, FOLDER)
     try:
         disk = os.fstat(top).st_dev
@@ -86,7 +86,7 @@ def used_bytes(folder: Path, enough: int) -> int:
 
 
 class _Count:
-    """Adds up blocks of one disk; a file with several names counts once."""
+    """Adds up blocks on one disk; a file with several names counts once."""
 
     def __init__(self, disk: int, enough: int) -> None:
         self._disk = disk
@@ -95,7 +95,7 @@ class _Count:
         self._total = 0
 
     def below(self, top: int) -> int:
-        """From a folder on down. Its way back is kept open, wherever its folders are moved meanwhile."""
+        """Count from a folder down. All folders on the way stay open, so moving them does no harm."""
         held: list[int] = []
         left: list[list[str]] = [self._enter(top)]
         try:
@@ -109,7 +109,7 @@ class _Count:
                 try:
                     handle = os.open(name, FOLDER, dir_fd=held[-1] if held else top)
                 except OSError:
-                    continue  # gone, or something else by now
+                    continue  # gone, or replaced by something else
                 if len(held) >= _DEPTH_MAX:
                     os.close(handle)
                     raise TooDeep(f"it has more than {_DEPTH_MAX} folders in each other")
@@ -121,7 +121,7 @@ class _Count:
         return self._total
 
     def _enter(self, folder: int) -> list[str]:
-        """Count what is in a folder; the folders among it."""
+        """Count the content of a folder; returns its subfolders."""
         found = []
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -1,7 +1,7 @@
 """Metrics of simulated GPUs as from DCGM's exporter: its names and labels, and those of the pod and of the claim.
 
-A GPU that several pods share is as busy as all of them together, and has a series for each. A MIG instance has its own memory and its
-own share of the processors; a utilization in percent is not measured of it (by DCGM either), the ratio GR_ENGINE_ACTIVE is.
+A GPU shared by several pods is as busy as all of them together, and has a series for each. A MIG instance has its own memory and its
+own share of the processors; it has no utilization in percent (as with DCGM), only the ratio GR_ENGINE_ACTIVE.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DeviceName = tuple[str, str, str]
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a GPU or of a part of one. uuid: of the whole. profile, part, part_uuid: of a MIG instance."""
+    """Facts about a GPU or a part of one. uuid: of the whole. profile, part, part_uuid: of a MIG instance."""
 
     number: str = ""
     uuid: str = ""
@@ -43,7 +43,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A pod with what it uses, and its claims with the first container that names each."""
+    """A pod with its load, and its claims with the first container that names each."""
 
     pod: Pod
     load: PodLoad
@@ -51,7 +51,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def facts_of(device: Device) -> DeviceFacts | None:
-    """What is known of a device; None if it is no GPU."""
+    """Facts about a device; None if it is not a GPU."""
     kind = _text(device, "type")
     if kind not in ("gpu", "mig"):
         return None
@@ -83,7 +83,7 @@ def _text(device: Device, name: str) -> str:
 
 
 def gpu_series(node: str, holders: Iterable[Holder], facts: Mapping[DeviceName, DeviceFacts]) -> Iterator[Sample]:
-    """What is told of a node. facts: of its GPUs and parts of them."""
+    """The series of a node. facts: about its GPUs and their parts."""
     uses: list[tuple[Holder, str, ClaimRecord, DeviceName]] = []
     busy: dict[DeviceName, float] = {}
     memory: dict[DeviceName, int] = {}
@@ -110,7 +110,7 @@ def gpu_series(node: str, holders: Iterable[Holder], facts: Mapping[DeviceName, 
 
 
 def _devices(holder: Holder) -> dict[DeviceName, tuple[str, ClaimRecord]]:
-    """Each device of a pod once, whichever containers have it: what a pod uses of it is not used twice."""
+    """Each device of a pod once, whichever containers have it, so that its load counts once."""
     found: dict[DeviceName, tuple[str, ClaimRecord]] = {}
     for container, claim in holder.claims:
         for driver, part in sorted(claim.drivers.items()):

@@ -1,6 +1,6 @@
 """Container logs on disk, in the format of the container runtime interface: reading, following, choosing.
 
-A line is `time stream tag text`; the tag P says that the line continues in the next entry.
+A line is `time stream tag text`; the tag P means that the line continues in the next entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TAIL_LINES, _TAIL_BYTES = 80, 2048
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a log is wanted."""
+    """The requested part of a log."""
 
     follow: bool = False
     timestamps: bool = False
@@ -44,7 +44,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def parse_line(line: bytes) -> Line | None:
-    """An entry from its bytes; None if it is none."""
+    """Parse an entry; None if it is invalid."""
     parts = line.split(b" ", 3)
     if len(parts) < 3 or parts[1] not in (b"stdout", b"stderr"):
         return None
@@ -100,7 +100,7 @@ async def read_log(path: Path, options: LogOptions, is_running: Callable[[], Awa
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Logs are files that runtimes write; anything else at their place is not read."""
+    """Open a log. Logs are regular files; anything else in their place is not read."""
     return os.fdopen(open_file(path), "rb")
 
 
@@ -133,7 +133,7 @@ def _seconds(time: bytes) -> float:
 
 
 def _tail_start(file: BinaryIO, lines: int) -> int:
-    """Where the last so many lines begin."""
+    """Where the last lines begin."""
     end = position = file.seek(0, 2)
     found = 0
     while position > 0:

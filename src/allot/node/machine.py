@@ -32,7 +32,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allocatable(self) -> Mapping[str, Quantity]:
-        """What pods can have of it."""
+        """What pods can use of it."""
         return {
             "cpu": Quantity.from_int(self.processors),
             "memory": Quantity.from_int(self.memory_bytes),
@@ -62,7 +62,7 @@ def memory_total_bytes() -> int:
 
 
 def memory_available_bytes() -> int:
-    """What could be used without swapping."""
+    """The memory available without swapping."""
     return _memory().get("MemAvailable", 0)
 
 
@@ -77,7 +77,7 @@ def processor_seconds() -> float:
 
 
 def own_address(towards: str) -> str:
-    """The address from which this machine speaks to a host; its own on a network rather than the loopback one."""
+    """The address that this machine uses to reach a host; preferably not the loopback."""
     for host in (towards, "192.0.2.1"):
         for family in (socket.AF_INET, socket.AF_INET6):
             try:

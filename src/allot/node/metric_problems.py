@@ -14,8 +14,7 @@ Record = Callable[[Object, str], None]
 
 
 class MetricProblems:
-    """What is wrong now, by the uid of the pod. looks: in how many looks one after the other it has to be, so that a program that is
-    about to start is not blamed."""
+    """Current problems by pod uid. looks: how many consecutive checks must find a problem, so that a program that is still starting is not blamed."""
 
     def __init__(self, record: Record, looks: int = 1) -> None:
         self._record = record
@@ -23,7 +22,7 @@ class MetricProblems:
         self._seen: dict[str, tuple[str, int]] = {}
 
     def update(self, problems: Mapping[str, tuple[Object, str]]) -> None:
-        """As of a look at all pods."""
+        """Record the problems that a check of all pods has found."""
         seen: dict[str, tuple[str, int]] = {}
         for uid, (pod, text) in problems.items():
             before, count = self._seen.get(uid, ("", 0))

@@ -23,12 +23,12 @@ _TEXTS = (
     ("resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise"),
 )
 
-# Over how long rates are averages at least, and how long what they start from is kept.
+# The minimum interval for rates, and how long their starting points are kept.
 _RATE_S, _KEPT_S = 10.0, 600.0
 
 
 class NodeUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node uses. name: empty for the only one that an endpoint is of."""
+    """What a node uses. name: empty if the endpoint serves only one."""
 
     name: str = ""
     processor_seconds: float = 0.0
@@ -58,7 +58,7 @@ def measured_here(usage: Sequence[ContainerUsage], containers: Iterable[Containe
 def joined(
     usage: Iterable[ContainerUsage], containers: Iterable[Container]
 ) -> tuple[tuple[Container, ContainerUsage], ...]:
-    """Each running container with what it uses."""
+    """Each running container with its usage."""
     by_id = {each.id: each for each in containers if each.state is State.RUNNING}
     return tuple((by_id[each.id], each) for each in usage if each.id in by_id)
 
@@ -96,14 +96,14 @@ def resource_metrics(measured: Measured) -> str:
 
 
 class Summaries:
-    """The kubelet's /stats/summary. Rates are those since some ten seconds ago, however often someone asks."""
+    """The kubelet's /stats/summary. Rates cover about the last ten seconds, however often they are queried."""
 
     def __init__(self) -> None:
-        # By what is measured: when, and how much processor time it had used by then.
+        # By key: when it was measured, and the processor time until then.
         self._before: dict[str, tuple[float, float]] = {}
 
     def summary(self, measured: Measured, node_name: str) -> dict[str, Any]:
-        """What is used now. node_name: of an endpoint that is of one node."""
+        """The current usage. node_name: for an endpoint of one node."""
         pods: dict[str, dict[str, Any]] = {}
         for container, used in measured.containers:
             name = container.pod
@@ -136,11 +136,11 @@ class Summaries:
             for node in measured.nodes
         ]
         self._forget(measured.at)
-        # An endpoint of several nodes that is asked for none of them tells of the first one, and of all pods.
+        # Without a requested node, an endpoint of several nodes reports the first one, and all pods.
         return {"node": nodes[0] if nodes else {"nodeName": node_name}, "pods": list(pods.values())}
 
     def _cpu(self, key: str, total: float, at: float, since: float = 0.0) -> dict[str, Any]:
-        """since: from when on the time was counted, if that is known."""
+        """since: when counting started, if known."""
         told: dict[str, Any] = {"time": time_of(at), "usageCoreNanoSeconds": int(total * 1e9)}
         before = self._before.get(key) or ((since, 0.0) if since else None)
         if before is None or at - before[0] >= _RATE_S or total < before[1]:
@@ -150,7 +150,7 @@ class Summaries:
         return told
 
     def _forget(self, now: float) -> None:
-        """What was not asked for lately; also what a clock that went back left behind."""
+        """Forget what was not queried lately, and what a clock that went back left behind."""
         self._before = {key: point for key, point in self._before.items() if abs(now - point[0]) < _KEPT_S}
 
 

@@ -46,7 +46,7 @@ class Objects:
         self._runtime_classes = client.resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 
     async def config_map(self, namespace: str, name: str) -> Data | None:
-        """The data of a config map; None if there is none. Missing if that cannot be found out."""
+        """The data of a ConfigMap; None if it does not exist. Missing if it cannot be read."""
         try:
             found = await self._config_maps.get(name, namespace)
         except NotFound:
@@ -57,7 +57,7 @@ class Objects:
         return {**data, **_decoded(found.get("binaryData"))}
 
     async def secret(self, namespace: str, name: str) -> Data | None:
-        """The data of a secret; None if there is none."""
+        """The data of a Secret; None if it does not exist."""
         try:
             found = await self._secrets.get(name, namespace)
         except NotFound:
@@ -67,7 +67,7 @@ class Objects:
         return _decoded(found.get("data"))
 
     async def volume(self, pod: RunnablePod, claim_name: str, *, is_ephemeral: bool) -> dict[str, Any]:
-        """The volume that a pod's claim is bound to; Missing if there is none, or the claim is not for this pod."""
+        """The volume bound to a pod's claim; Missing if there is none, or the claim is not for this pod."""
         namespace = pod.metadata.namespace
         about = f"error processing PVC {namespace}/{claim_name}"
         try:
@@ -90,7 +90,7 @@ class Objects:
         return volume
 
     async def trust_bundles(self, source: ClusterTrustBundleProjection) -> tuple[str, ...]:
-        """The bundles that a projection means, as they were written; none if there is none. A signer without a selector means nothing."""
+        """The trust bundles that a projection selects, unchanged; empty if there are none. A signer without a selector selects nothing."""
         try:
             if source.name is not None:
                 found = [await self._trust_bundles.get(source.name)]
@@ -114,7 +114,7 @@ class Objects:
         return tuple(str((each.get("spec") or {}).get("trustBundle", "")) for each in found)
 
     async def runtime_handler(self, name: str) -> str:
-        """How the runtime calls a runtime class; Missing if there is no such class."""
+        """The runtime's handler for a RuntimeClass; Missing if the class does not exist."""
         try:
             found = await self._runtime_classes.get(name)
         except ApiError as error:
@@ -122,7 +122,7 @@ class Objects:
         return str(found.get("handler", ""))
 
     async def token(self, pod: RunnablePod, audience: str, seconds: int) -> Token:
-        """A token for a pod's service account, which ends with the pod."""
+        """A token for a pod's service account, bound to the pod."""
         metadata = pod.metadata
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
         spec: dict[str, Any] = {"expirationSeconds": seconds, "boundObjectRef": bound}
@@ -144,5 +144,5 @@ def _decoded(data: Mapping[str, str] | None) -> Data:
         try:
             found[key] = b64decode(value)
         except (NotBase64, ValueError):
-            continue  # the API server checks this; what it let through is no value
+            continue  # the API server validates this; skip what it let through
     return found

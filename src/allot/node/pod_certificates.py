@@ -37,7 +37,7 @@ _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pr
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """A key with its certificates, as PEM, and when to ask for others."""
+    """A key with its certificates, as PEM, and when to renew them."""
 
     key: bytes
     chain: bytes
@@ -52,7 +52,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodCertificates:
-    """The certificates of all pods of an agent. uid_of: the uid of a node's object."""
+    """The certificates of all pods of an agent. uid_of: the uid of a Node object."""
 
     def __init__(self, client: Client, clock: Clock, ids: Ids, uid_of: Callable[[str], str]) -> None:
         self._requests = client.resource(_GROUP, _VERSION, "podcertificaterequests", namespaced=True)
@@ -70,7 +70,7 @@ class PodCertificates:
                 del known[key]
 
     async def of(self, pod: RunnablePod, volume: str, position: int, source: PodCertificateProjection) -> Credentials:
-        """What a volume has; Missing while there is nothing, with the reason."""
+        """The credentials of a volume; Missing while there are none, with the reason."""
         key = (pod.metadata.uid, volume, position)
         issued = self._issued.get(key)
         if issued is not None and self._clock.seconds() < issued.refresh_at:
@@ -81,7 +81,7 @@ class PodCertificates:
             found = await self._answer(pod, key, source)
         except (ApiError, Missing) as error:
             if issued is not None:
-                return issued  # what there is serves on until there is something else
+                return issued  # keep using the old ones until there are new ones
             if isinstance(error, Missing):
                 raise
             raise Missing(f"certificate of signer {source.signer_name}: {error.message}") from error
@@ -115,7 +115,7 @@ class PodCertificates:
         metadata = pod.metadata
         account = pod.spec.service_account_name or "default"
         found = await self._accounts.get(account, metadata.namespace)
-        # Large keys take their time.
+        # Creating large keys takes time.
         key, proof = await asyncio.to_thread(_make_key, source.key_type)
         spec: dict[str, Any] = {
             "signerName": source.signer_name,
@@ -147,7 +147,7 @@ class PodCertificates:
 
 
 def _make_key(kind: str) -> tuple[bytes, bytes]:
-    """A key as PEM, and a request that proves that it is ours (PKCS#10, DER); Missing if there is no such kind."""
+    """A key as PEM, and a request that proves its possession (PKCS#10, DER); Missing for an unknown key type."""
     made = _private_key(kind)
     digest = None if isinstance(made, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     proof = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(made, digest)

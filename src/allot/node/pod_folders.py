@@ -12,13 +12,13 @@ from allot.process.mounts import at, unmount
 
 # The folder of all pods, below the agent's.
 PODS = "pods"
-# Below a pod's: the files for termination messages, and how much may be in them.
+# Below a pod's: the files for termination messages, and their size limit.
 MESSAGES, MESSAGES_BYTES = "containers", 2**20
 
 
 @contextmanager
 def opened(pod_folder: Path, below: str = "", mode: int = 0o755) -> Iterator[int]:
-    """The folder of a pod, or one below it, with all that is missing made. OSError."""
+    """Open the folder of a pod, or one below it, and create what is missing. OSError."""
     pod_folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     top = os.open(pod_folder.parent, FOLDER)
     try:
@@ -34,7 +34,7 @@ def opened(pod_folder: Path, below: str = "", mode: int = 0o755) -> Iterator[int
 
 
 def unmount_below(pod_folder: Path, below: str) -> None:
-    """Take away what is mounted in a folder of a pod; OSError if something stays."""
+    """Unmount everything in a folder of a pod; OSError if something stays."""
     try:
         folder = os.open(pod_folder / below, FOLDER)
     except FileNotFoundError:

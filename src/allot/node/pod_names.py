@@ -27,7 +27,7 @@ _FILE = "etc-hosts"
 
 
 class NameOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where names are known. servers: those that know the cluster's; machine: the file that says how the machine finds names."""
+    """DNS settings. servers: the cluster's name servers; machine: the file with the machine's DNS settings."""
 
     servers: tuple[str, ...] = ()
     domain: str = DOMAIN
@@ -35,7 +35,7 @@ class NameOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_resolving(pod: RunnablePod) -> Resolving:
-    """What a pod says itself."""
+    """What the pod itself specifies."""
     dns = pod.spec.dns_config
     if dns is None:
         return Resolving()
@@ -54,7 +54,7 @@ class PodNames:
         self._reports = reports
 
     def resolving(self, pod: RunnablePod) -> Resolving:
-        """What is in a pod's resolv.conf."""
+        """The content of a pod's resolv.conf."""
         options, spec = self.options, pod.spec
         policy = spec.dns_policy or "ClusterFirst"
         if not options.servers and asks_cluster(policy, host_network=spec.host_network):
@@ -79,11 +79,11 @@ class PodNames:
 
     def _machine(self) -> Resolving:
         path = self.options.machine
-        # A machine that is said to know no names asks itself, in vain.
+        # A machine configured without name servers asks itself, in vain.
         return machine_resolving(path) if path is not None else Resolving(servers=("127.0.0.1",), searches=(".",))
 
     def write_hosts(self, pod: RunnablePod, names: HostNames, ips: tuple[str, ...], folder: Path) -> Path:
-        """The hosts file of a pod, written for each container; returns its path. OSError. folder: the pod's own."""
+        """Write the hosts file of a pod, for each container; returns its path. OSError. folder: the pod's own."""
         aliases = [(each.ip, each.hostnames) for each in pod.spec.host_aliases]
         if pod.spec.host_network:
             try:

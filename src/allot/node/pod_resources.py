@@ -1,7 +1,7 @@
 """The kubelet's PodResources service: which devices the pods of this node use, for device monitors (DCGM exporters).
 
-Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; devices of
-device plugins and exclusive processors there are none.
+Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; there
+are no device plugins or exclusive processors.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ SOCKET = Path("pod-resources") / "kubelet.sock"
 REQUESTS_PER_SECOND = 100.0
 REQUESTS_BURST = 10
 STOP_GRACE_S = 1.0
-# The older version has the same messages, as far as it has them.
+# The older version has the same messages, but fewer fields.
 _SERVICES = ("v1.PodResourcesLister", "v1alpha1.PodResourcesLister")
 
 
 class Claims(Protocol):
-    """What is known of the claims of containers."""
+    """The claims of containers."""
 
     def claims_of_container(self, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
-        """Those that are recorded, with all of their devices."""
+        """The recorded claims, with all their devices."""
 
 
 class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has to give besides devices of claims."""
+    """What a node offers besides devices of claims."""
 
     cpu_ids: tuple[int, ...] = ()
     memory_bytes: int = 0
 
 
 def allocatable_of(machine: Machine) -> Allocatable:
-    """All of a machine."""
+    """Everything that a machine has."""
     return Allocatable(cpu_ids=tuple(range(machine.processors)), memory_bytes=machine.memory_bytes)
 
 
@@ -71,7 +71,7 @@ def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
 
 
 def _dynamic(record: ClaimRecord) -> wire.DynamicResource:
-    # The kubelet repeats the CDI names of earlier devices of the same driver in later ones; here each has its own.
+    # The kubelet repeats the CDI names of a driver's earlier devices in later ones; here each device has its own.
     return wire.DynamicResource(
         claim_name=record.name,
         claim_namespace=record.namespace,
@@ -126,7 +126,7 @@ class PodResources:
 
     @asynccontextmanager
     async def serving(self, path: Path) -> AsyncIterator[None]:
-        """Serve on a socket. One that an earlier agent left is replaced."""
+        """Serve on a socket. Replaces one that an earlier agent left."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
         path.unlink(missing_ok=True)

@@ -39,9 +39,9 @@ SAMPLES_OF_ALL_MAX = 100_000
 AT_ONCE = 16
 # More frequent requests get the cached result.
 KEPT_S = 5.0
-# A program may need a moment until it listens.
+# A program may need a moment before it listens.
 _LOOKS = 2
-# Pods of the cluster's own, which may speak for others (exporters).
+# The cluster's own pods, which may report for others (exporters).
 _TRUSTED = "kube-system"
 
 Object = Mapping[str, Any]
@@ -52,10 +52,10 @@ class ScrapeFailed(Exception):
 
 
 class SandboxOf(Protocol):
-    """Where a pod is."""
+    """Finds a pod's sandbox."""
 
     async def __call__(self, uid: str) -> str:
-        """The id of its sandbox; empty if it has none that is ready."""
+        """The id of its sandbox; empty if none is ready."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +70,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(pod: Object) -> Target | None:
-    """What to ask a pod; None if it wants not to be asked, or cannot. ScrapeFailed if it says something else than it can mean."""
+    """What to scrape of a pod; None if it is not annotated or not running. ScrapeFailed for invalid annotations."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
-    # What is declared stands for what the program would serve.
+    # Declared metrics replace those that the program would serve.
     if (
         METRICS in annotations
         or annotations.get(SCRAPE) != "true"
@@ -102,10 +102,10 @@ def target_of(pod: Object) -> Target | None:
 
 
 class PodScrapes:
-    """Asks pods."""
+    """Scrapes pods."""
 
     def __init__(self, runtime: Runtime, sandbox_of: SandboxOf, clock: Clock, record: Record) -> None:
-        """record: of what is wrong with a pod's endpoint."""
+        """record: takes problems with a pod's endpoint."""
         self._problems = MetricProblems(record, _LOOKS)
         self._runtime = runtime
         self._sandbox_of = sandbox_of
@@ -181,7 +181,7 @@ class PodScrapes:
         async with asyncio.timeout(TIMEOUT_S):
             streams = await self._runtime.connect(sandbox, target.port)
             try:
-                # HTTP/1.0: the answer ends with the connection, and comes in one piece.
+                # HTTP/1.0: the response ends with the connection, and is not chunked.
                 head = f"GET {target.path} HTTP/1.0\r\nHost: {target.name}\r\nAccept: text/plain\r\n\r\n"
                 if target.is_tls:
                     answer = await tls_exchange(streams, head.encode(), BYTES_MAX)

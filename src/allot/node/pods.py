@@ -1,6 +1,6 @@
 """One worker per pod: observes, decides (`core.lifecycle.pods`), acts, reports, and waits for the next change.
 
-A worker lives from the binding of a pod until nothing of it is left. All state that must survive a restart
+A worker lives from the binding of a pod until its cleanup is complete. All state that must survive a restart
 of the agent is in the API, the runtime or the checkpoint of prepared claims; backoffs and probes start over.
 """
 
@@ -78,10 +78,10 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 class Listing(Protocol):
-    """What the runtime says about one pod."""
+    """The runtime's view of one pod."""
 
     async def of(self, uid: str) -> tuple[tuple[port.Sandbox, ...], tuple[port.Container, ...]]:
-        """Its sandboxes and containers, as of now."""
+        """Its current sandboxes and containers."""
 
     def stale(self) -> None:
         """Something has been changed."""
@@ -111,16 +111,16 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWorker:
-    """Looks after one pod. done: nothing of it is left. BadName if a name in it would lead out of the agent's folders."""
+    """Manages one pod. done: cleanup is complete. BadName if a name in it would lead out of the agent's folders."""
 
     def __init__(self, services: Services, raw: Object) -> None:
         self._on = services
         asked = decode_runnable(raw)
         _check_names(asked)
         self._resizes = Resizes(asked, services.admission, services.reports, self.wake)
-        # With the resources that its node has agreed to.
+        # With the resources that its node has allocated.
         self.pod = with_allocation(asked, self._resizes.allocation)
-        # As the API has it, with fields that no type names.
+        # As in the API, including fields without a type.
         self._written: Object = raw.get("status") or {}
         self._woken = asyncio.Event()
         self._is_ending = asyncio.Event()
@@ -135,15 +135,15 @@ class PodWorker:
         self._backoffs: dict[str, Backoff] = {}
         self._waiting: dict[str, Waiting] = {}
         self._told_waiting: Mapping[str, Waiting] = {}
-        # The end of a backoff that was reported.
+        # The end of the last reported backoff.
         self._told_backoffs: dict[str, float] = {}
         self._failing: dict[str, str] = {}
         self._failing_graces: dict[str, float] = {}
-        # The image that was asked for last: a container's own, or that of one of its volumes.
+        # The last requested image: a container's own, or that of one of its volumes.
         self._pulled: dict[str, str] = {}
         self._started: set[str] = set()
         self._ready: set[str] = set()
-        # Container id -> its probes; container id -> when its stop is due at the latest.
+        # Container id -> its probes; container id -> the deadline of its stop.
         self._probes: dict[str, tuple[Prober, asyncio.Task[None]]] = {}
         self._stops: dict[str, float] = {}
         self._messages: dict[str, str] = {}
@@ -174,7 +174,7 @@ class PodWorker:
         self._written = raw.get("status") or {}
         self.pod = with_allocation(self._resizes.asked, self._resizes.allocation)
         if (before.labels, before.annotations) != (self.pod.metadata.labels, self.pod.metadata.annotations):
-            # Files may say what they are.
+            # Files may contain them.
             self._refresh_at = 0.0
 
     def remove(self) -> None:
@@ -185,7 +185,7 @@ class PodWorker:
         self._woken.set()
 
     def evict(self, message: str) -> None:
-        """The pod takes more than it may: it ends as failed, at once."""
+        """The pod exceeds a limit: it fails at once."""
         if not self._ends:
             self._on.reports.tell(self.pod, "Warning", EVICTED, message)
             self._give_up(EVICTED, message, _EVICTION_GRACE_S)
@@ -204,8 +204,8 @@ class PodWorker:
     # --- the loop ---
 
     async def run(self) -> None:
-        """Until nothing of the pod is left."""
-        # After a failure everything that ran beside the work is gone.
+        """Run until cleanup is complete."""
+        # After a failure, all background tasks are gone.
         self._probes.clear()
         self._stops.clear()
         async with asyncio.TaskGroup() as tasks:
@@ -253,7 +253,7 @@ class PodWorker:
                 seen = await self._look()
                 self._told_waiting = {**self._waiting, **decision.waiting}
             if made_sandbox:
-                # What to start in it is decided at once.
+                # Decide at once what to start in it.
                 continue
             if decision.look_at is not None:
                 self._look_in(decision.look_at - self._on.clock.seconds())
@@ -266,7 +266,7 @@ class PodWorker:
         return await self._end(seen)
 
     async def _admit(self) -> None:
-        """Ask once whether the node takes the pod on. Of one that it does not, nothing runs."""
+        """Ask once whether the node admits the pod. Nothing of a rejected pod runs."""
         if self._is_admitted or self._must_end():
             return
         self._is_admitted = True
@@ -278,13 +278,13 @@ class PodWorker:
             self.reject(rejection)
 
     def reject(self, rejection: Rejection) -> None:
-        """The node does not take the pod on."""
+        """The node rejects the pod."""
         self._is_admitted = self._is_final = True
         self._rejection = rejection
         self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
 
     def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
-        """The pod ends as failed, whatever its containers do."""
+        """End the pod as failed, whatever its containers do."""
         self._ends = True
         self._end_reason, self._end_message, self._end_grace_s = reason, message, grace_s
         self._is_ending.set()
@@ -293,7 +293,7 @@ class PodWorker:
     def _must_end(self) -> bool:
         is_deleted = self._is_gone or self.pod.metadata.deletion_timestamp is not None
         if is_deleted or self._rejection is not None or self.pod.status.phase in _TERMINAL:
-            # What has ended is never started again, even if nothing of it is left to see here.
+            # An ended pod never starts again, even if nothing of it is left on the node.
             self._ends = True
         return self._ends
 
@@ -301,7 +301,7 @@ class PodWorker:
         sandboxes, containers = await self._on.listing.of(self.pod.metadata.uid)
         ready = [each for each in sandboxes if each.ready]
         if ready:
-            # Pods on the node's network have none of their own.
+            # Pods on the node's network have no addresses of their own.
             self._pod_ips = ready[-1].ips or self._on.host_ips
         records: dict[str, tuple[Record, ...]] = {}
         for each in sorted(containers, key=lambda one: (one.attempt, one.created_at), reverse=True):
@@ -355,7 +355,7 @@ class PodWorker:
             except FileNotFoundError:
                 text = ""
             except OSError as error:
-                # Not from a container that had only what it was given.
+                # Does not happen to a container that used only what it was given.
                 _log.warning("pod %s: termination message of %s is not read: %s", self.pod.key, container.name, error)
         policy = container.annotations.get("io.kubernetes.container.terminationMessagePolicy")
         if not text and policy == "FallbackToLogsOnError" and container.exit_code != 0:
@@ -396,7 +396,7 @@ class PodWorker:
         return next(iter(self._pod_ips or self._on.host_ips), "127.0.0.1")
 
     async def _make_sandbox(self, step: MakeSandbox) -> bool:
-        """Volumes, devices, then the sandbox itself; whether it is there."""
+        """Volumes, devices, then the sandbox itself; returns whether it exists."""
         pod = self.pod
         try:
             if not await self._unless_ending(self._make_ready()):
@@ -418,7 +418,7 @@ class PodWorker:
         return True
 
     async def _make_ready(self) -> None:
-        """Volumes and devices at the same time."""
+        """Prepare volumes and devices at the same time."""
         results = await asyncio.gather(
             self._set_up_volumes(), self._on.devices.prepare(self.pod), return_exceptions=True
         )
@@ -427,7 +427,7 @@ class PodWorker:
                 raise result
 
     async def _unless_ending(self, doing: Coroutine[Any, Any, None]) -> bool:
-        """Do something that may take long, but give it up when the pod is to end; whether it was done."""
+        """Do something that may take long, but abort it when the pod must end; returns whether it was done."""
         work, ends = asyncio.ensure_future(doing), asyncio.ensure_future(self._is_ending.wait())
         try:
             await asyncio.wait((work, ends), return_when=asyncio.FIRST_COMPLETED)
@@ -447,7 +447,7 @@ class PodWorker:
         return self._volumes
 
     async def _keep_volumes(self) -> None:
-        """What volumes are made of changes now and then."""
+        """Refresh volumes: their sources may change."""
         if self._volumes is None or self._on.clock.seconds() < self._refresh_at:
             return
         try:
@@ -462,7 +462,7 @@ class PodWorker:
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
 
     async def _start(self, step: Start, sandbox: str) -> None:
-        """Make and start a container; what goes wrong becomes its waiting state."""
+        """Create and start a container; a failure becomes its waiting state."""
         pod, name = self.pod, step.name
         container = pod.container(name)
         assert container is not None, f"pod {pod.key} has a container {name}"
@@ -487,7 +487,7 @@ class PodWorker:
         await self._after_start(container, id_)
 
     async def _resize(self, step: Resize) -> None:
-        """Give a running container what is set aside for it; what goes wrong becomes the condition of the resize."""
+        """Give a running container its allocated resources; a failure becomes the condition of the resize."""
         container = self.pod.container(step.name)
         assert container is not None, f"pod {self.pod.key} has a container {step.name}"
         resources = resources_of(self.pod, container, self._facts())
@@ -536,7 +536,7 @@ class PodWorker:
         return made
 
     async def _pull(self, container: RunnableContainer, image: str, policy: str) -> str:
-        """The id of an image that is there afterwards."""
+        """Make sure that an image is present; returns its id."""
         pod, on = self.pod, self._on
         self._pulled[container.name] = image
         credentials = await on.specs.credentials(pod, image) if on.pulls_images else ()
@@ -553,14 +553,14 @@ class PodWorker:
         if before is None:
             delay = BACKOFF_FIRST_S
         else:
-            # A restart has counted already.
+            # A restart has been counted already.
             delay = before.delay_s if before is step.backoff else min(before.delay_s * 2, BACKOFF_MAX_S)
         self._backoffs[name] = Backoff(delay_s=delay, since=now)
         self._waiting[name] = Waiting(reason=error.reason, message=str(error), until=now + delay)
         if error.reason == "ErrImagePull":
             note = f'Failed to pull image "{self._pulled[name]}": {error}'
             self._on.reports.tell(self.pod, "Warning", "Failed", note, name)
-            # People look for the back-off that follows.
+            # Users look for the back-off that follows.
             self._look_in(min(delay, _PULL_TOLD_S))
         else:
             self._on.reports.tell(self.pod, "Warning", "Failed", f"Error: {error}", name)
@@ -571,7 +571,7 @@ class PodWorker:
         if hook is None:
             return
         try:
-            # It may take as long as it wants, but no longer than its pod.
+            # A hook may take as long as it wants, but must not outlive its pod.
             await self._unless_ending(self._run_hook(container, id_, hook, _HOOK_S))
         except ActionFailure as error:
             self._on.reports.tell(
@@ -594,7 +594,7 @@ class PodWorker:
     # --- stopping ---
 
     def _stop(self, step: Stop) -> None:
-        """Stop a container beside the work, unless that is under way and ends soon enough."""
+        """Stop a container in the background, unless a stop with an earlier deadline is under way."""
         due = self._on.clock.seconds() + step.grace_s
         if step.id in self._stops and self._stops[step.id] <= due:
             return
@@ -627,7 +627,7 @@ class PodWorker:
         self._woken.set()
 
     async def _end(self, seen: Seen) -> bool:
-        """Bring a pod to its end, one stage after the other; whether nothing is left."""
+        """End a pod stage by stage; returns whether nothing is left."""
         grace = grace_of(self.pod)
         for step in ending(self.pod, seen, grace if self._end_grace_s is None else min(grace, self._end_grace_s)):
             self._stop(step)
@@ -666,7 +666,7 @@ class PodWorker:
         for sandbox in sandboxes:
             await self._on.runtime.remove_sandbox(sandbox.id)
         self._on.listing.stale()
-        # Containers decide how much that is.
+        # Their size is up to the containers.
         await asyncio.to_thread(self._remove_logs)
         await asyncio.to_thread(self._on.volumes.tear_down, self.pod.metadata.uid)
 
@@ -720,7 +720,7 @@ class PodWorker:
         self._woken.set()
 
     def _keep_grace(self, name: str, kind: str) -> None:
-        """A probe may say how long the container is given that fails it."""
+        """A probe may define the grace period of a container that fails it."""
         container = self.pod.container(name)
         probe = None
         if container is not None:
@@ -731,7 +731,7 @@ class PodWorker:
     def _probe_failed(self, name: str, kind: str, text: str) -> None:
         self._on.reports.tell(self.pod, "Warning", "Unhealthy", f"{kind} probe failed: {text}", name)
 
-    # --- telling ---
+    # --- reporting ---
 
     def _report_backoffs(self, waiting: Mapping[str, Waiting]) -> None:
         for name, why in waiting.items():
@@ -765,13 +765,13 @@ class PodWorker:
         return pod_status(self.pod, seen, facts)
 
     async def _report_soon(self, seen: Seen) -> None:
-        """The first sign that the pod has arrived, beside the work."""
+        """Report in the background that the pod has arrived."""
         if self.pod.status.start_time is None and self._tasks is not None:
             self._tasks.create_task(self._report(seen))
             await asyncio.sleep(0)
 
     async def _report(self, seen: Seen) -> bool:
-        """Write the status if it has changed; whether the API has it now."""
+        """Write the status if it has changed; returns whether the API has it now."""
         async with self._reporting:
             if self._is_gone or self.pod.status.phase in _TERMINAL:
                 return True
@@ -790,7 +790,7 @@ class PodWorker:
             return True
 
     def _take(self, written: Object) -> None:
-        """What we wrote is the newest that we know, unless the watch was faster."""
+        """Our own write is the newest known state, unless the watch was faster."""
         if written["metadata"].get("uid") != self.pod.metadata.uid:
             return
         if _is_newer(written, self.pod):
@@ -801,7 +801,7 @@ class PodWorker:
 
 
 def _check_names(pod: RunnablePod) -> None:
-    """Of everything that becomes part of a path. The API server has checked them too, but the agent works with any."""
+    """Check every name that becomes part of a path. The API server validates them too, but the agent does not rely on that."""
     metadata = pod.metadata
     whose = f"pod {pod.key}: "
     named = [
@@ -816,7 +816,7 @@ def _check_names(pod: RunnablePod) -> None:
 
 
 def _is_newer(raw: Object, than: Pod) -> bool:
-    """Whether a pod is in a later state. Versions are numbers since Kubernetes 1.35 by contract, and before in fact."""
+    """Whether a pod is in a later state. Versions are numbers: by contract since Kubernetes 1.35, and in practice before."""
     new, old = str(raw["metadata"].get("resourceVersion", "")), than.metadata.resource_version
     if new.isdigit() and old.isdigit():
         return int(new) > int(old)

@@ -1,4 +1,4 @@
-"""Probes: is a container up, alive, ready? One task per probe and container, for as long as the container runs."""
+"""Probes: has a container started, is it alive, is it ready? One task per probe and container, while the container runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARTUP, LIVENESS, READINESS = "Startup", "Liveness", "Readiness"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe has found out; success is None while nothing is decided."""
+    """The result of a probe; success is None while undecided."""
 
     kind: str
     container: str
@@ -27,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeReports(msgspec.Struct, frozen=True, kw_only=True):
-    """The listener of probes: changes of results, and each failure with its text."""
+    """The listener of probes: changed results, and each failure with its text."""
 
     changed: Callable[[Answer], None]
     failed: Callable[[str, str, str], None]
@@ -47,7 +47,7 @@ class Prober:
         reports: ProbeReports,
         time_factor: float = 1.0,
     ) -> None:
-        """time_factor: how many times as fast as it says a probe is, on a simulated node."""
+        """time_factor: how many times faster probes run, on a simulated node."""
         self._actions = actions
         self._clock = clock
         self._ids = ids
@@ -59,11 +59,11 @@ class Prober:
         self._must_live = True
 
     def let_end(self) -> None:
-        """The container is being stopped: whether it still answers matters to its clients, and nothing else does."""
+        """The container is being stopped: only its readiness still matters, to its clients."""
         self._must_live = False
 
     async def run(self) -> None:
-        """Until cancelled: first whether it has started, then the others."""
+        """Run until cancelled: first the startup probe, then the others."""
         container = self._container
         if container.startup_probe is not None:
             await self._probe(STARTUP, container.startup_probe, until_success=True)

@@ -25,12 +25,12 @@ LEASE_DURATION_S = 40
 LEASE_RENEW_S = 10.0
 STATUS_CHECK_S = 10.0
 STATUS_REPORT_S = 300.0
-# What the scheduler asks of a node before it gives it certain pods, if the node can do it: where the gates of these names are on.
+# Features that the scheduler requires of a node for certain pods; declared if the gates of these names are on.
 DECLARED_FEATURES = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 PODS_MAX = 110
-# A condition that only nodes have whose containers are made of what the machine has.
+# A condition of nodes that build containers from the machine's own files.
 SANDBOXED = "Sandboxed"
-# And one that tells whether their pods have their own network.
+# And one that reports whether their pods have their own network.
 POD_NETWORK = "PodNetwork"
 _RETRY_S, _RETRY_MAX_S = 1.0, 16.0
 _HEALTHY = (
@@ -41,7 +41,7 @@ _HEALTHY = (
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said about a node besides what its machine tells."""
+    """Facts about a node that its machine does not tell."""
 
     name: str
     address: str
@@ -50,14 +50,14 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
     pods_max: int = PODS_MAX
-    # Features that the node declares, for the scheduler.
+    # Features that the node declares to the scheduler.
     features: tuple[str, ...] = ()
-    # The cloud's name of the machine; empty without a cloud.
+    # The cloud's name for the machine; empty without a cloud.
     provider_id: str = ""
 
 
 class Registration:
-    """Keeps the node's objects. port: where the agent serves, known when it does."""
+    """Maintains the node's objects. port: where the agent serves, once it does."""
 
     def __init__(
         self, client: Client, clock: Clock, options: NodeOptions, machine: Machine, port: Callable[[], int]
@@ -76,7 +76,7 @@ class Registration:
         self._renewed_at: float | None = None
 
     async def register(self, runtime: RuntimeStatus) -> None:
-        """Make the Node, or take over the one that is there; tries until it works."""
+        """Create the Node, or take over an existing one; retries until it works."""
         pause = _RETRY_S
         while True:
             try:
@@ -122,7 +122,7 @@ class Registration:
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
     async def withdraw(self) -> None:
-        """The machine is gone, and with it the Node and the objects that it owns."""
+        """The machine is gone: delete the Node, and with it the objects that it owns."""
         try:
             await self._nodes.delete(self._options.name)
         except NotFound:
@@ -131,7 +131,7 @@ class Registration:
     # --- status ---
 
     async def keep_status(self, look: Callable[[], Any]) -> None:
-        """Write the status when it changes, and now and then. look: how the runtime is."""
+        """Write the status when it changes, and periodically. look: returns the runtime's status."""
         while True:
             await self._clock.sleep(STATUS_CHECK_S)
             await self.refresh(await look())
@@ -149,7 +149,7 @@ class Registration:
 
     @property
     def uid(self) -> str:
-        """Of the Node, once it is registered."""
+        """The uid of the Node, once registered."""
         return self._uid
 
     async def _write_status(self, runtime: RuntimeStatus) -> None:
@@ -234,12 +234,12 @@ class Registration:
             await self._clock.sleep(LEASE_RENEW_S if await self.renew() else _RETRY_S)
 
     async def renew(self) -> bool:
-        """Renew the lease once; whether that worked."""
+        """Renew the lease once; returns whether that worked."""
         try:
             try:
                 self._lease_held = await self._renew(self._lease_held)
             except Conflict:
-                # Another writer was faster; the second attempt starts from its write.
+                # Another writer was faster; the second attempt starts from its version.
                 self._lease_held = await self._renew(None)
         except ApiError as error:
             self._lease_held = None
@@ -247,7 +247,7 @@ class Registration:
             return False
         now = self._clock.monotonic()
         if self._renewed_at is not None and now - self._renewed_at > LEASE_DURATION_S:
-            # By now the node may count as dead; only its state can say that it is not.
+            # By now the node may count as dead; only a new status can correct that.
             self._written = {}
         self._renewed_at = now
         return True

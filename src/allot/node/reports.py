@@ -15,7 +15,7 @@ from allot.core.model.core_v1 import Pod
 _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
-# The kubelet's reason for what it has no other reason for.
+# The kubelet's reason when no other applies.
 UNEXPECTED = "UnexpectedAdmissionError"
 
 
@@ -27,7 +27,7 @@ class Reports:
         self._events = events
 
     def tell(self, pod: Pod, type_: str, reason: str, note: str, container: str = "") -> None:
-        """An event about a pod, or about one of its containers."""
+        """Record an event about a pod, or about one of its containers."""
         path = ""
         if container:
             fields = (
@@ -61,11 +61,11 @@ class Reports:
                 metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
             )
         except (NotFound, Conflict):
-            # Gone, or another one with the same name: the watch will show.
+            # Gone, or replaced by another one with the same name: the watch will show.
             return None
 
     async def reject(self, pod: Mapping[str, Any], why: str) -> None:
-        """Report a pod that cannot be decoded, and so cannot run: it must not wait forever."""
+        """Report a pod that cannot be decoded and so cannot run: it must not wait forever."""
         metadata, text = pod["metadata"], f"the pod is not understood by the agent of its node: {why}"
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return
@@ -80,7 +80,7 @@ class Reports:
             _log.warning("pod %s/%s: not rejected: %s", metadata["namespace"], metadata["name"], error)
 
     async def delete(self, pod: Pod) -> bool:
-        """Remove a pod that has ended on its node; whether it is gone."""
+        """Delete a pod that has ended on its node; returns whether it is gone."""
         metadata = pod.metadata
         try:
             await self._pods.delete(metadata.name, metadata.namespace, uid=metadata.uid, grace_period_seconds=0)

@@ -1,6 +1,6 @@
 """The resize of one pod: the requested resources, what its node has allocated, what each container runs with, and the reported status.
 
-Everything that an agent must know after a restart is in the pod's status: the resources of its containers and two conditions.
+The pod's status has everything that an agent needs after a restart: the resources of its containers and two conditions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from allot.node.runtimes.port import Runtime, RuntimeFailure
 
 
 class Resizes:
-    """asked: the pod as the API has it. allocation: what its node has agreed to."""
+    """asked: the pod as in the API. allocation: what its node has allocated."""
 
     def __init__(self, pod: RunnablePod, admission: Admission, reports: Reports, wake: Callable[[], None]) -> None:
         self.asked = pod
@@ -48,16 +48,16 @@ class Resizes:
 
     @property
     def conditions(self) -> tuple[PodCondition, ...]:
-        """How far the resize is."""
+        """The progress of the resize."""
         return tuple(each for each in (self._pending, self._progress) if each is not None)
 
     @property
     def restarting(self) -> frozenset[str]:
-        """Containers that were stopped to be started with other resources."""
+        """Containers that were stopped to restart with other resources."""
         return frozenset(self._restarting)
 
     def look(self) -> bool:
-        """Compare what is asked for with what was agreed to, and agree if there is room; whether something has changed."""
+        """Compare requested and allocated resources, and allocate if there is room; returns whether something has changed."""
         asked = asked_for(self.asked)
         if not any(differs(asked[name], self.allocation.get(name, asked[name])) for name in asked):
             self.allocation = asked
@@ -89,7 +89,7 @@ class Resizes:
     def actuated(
         self, records: Mapping[str, tuple[Record, ...]], written: Mapping[str, Any]
     ) -> Mapping[str, ResourceRequirements]:
-        """What the running containers run with. Of one that an agent before this one started, its status tells."""
+        """The actual resources of running containers. For a container of an earlier agent, its status has them."""
         running = {found[0].id: name for name, found in records.items() if found[0].state == RUNNING}
         for id_, name in running.items():
             if id_ not in self._actuated:
@@ -109,7 +109,7 @@ class Resizes:
         return self.allocation.get(name, ResourceRequirements())
 
     async def check_memory(self, runtime: Runtime, step: Resize, limit: int | None) -> None:
-        """RuntimeFailure if a container uses more than it would be left with: it would be killed."""
+        """RuntimeFailure if a container uses more memory than its new limit: it would be killed."""
         running = self._actuated[step.id].limits.get("memory")
         if limit is None or (running is not None and limit >= running.value()):
             return
@@ -119,15 +119,15 @@ class Resizes:
             raise RuntimeFailure("ResizeContainerError", f"cannot decrease memory limits: {text}")
 
     def done(self, container_id: str, resources: ResourceRequirements) -> None:
-        """A container runs, or will run, with what was agreed to."""
+        """A container runs, or will run, with the allocated resources."""
         self._actuated[container_id] = resources
 
     def restarts(self, container_id: str) -> None:
-        """A container is stopped, to be started with other resources."""
+        """A container is stopped to restart with other resources."""
         self._restarting.add(container_id)
 
     def fail(self, message: str, pod: RunnablePod) -> None:
-        """A container could not be given what was agreed to."""
+        """A container could not get the allocated resources."""
         before = self._progress
         generation = self.asked.metadata.generation if before is None else before.observed_generation
         self._progress = condition(RESIZE_IN_PROGRESS, generation, ERROR, message)
@@ -135,7 +135,7 @@ class Resizes:
             self._reports.tell(pod, "Warning", "ResizeError", summary("error", pod, generation, message))
 
     def finish(self, seen: Seen, pod: RunnablePod) -> None:
-        """Say when all containers run with what was agreed to."""
+        """Report when all containers run with the allocated resources."""
         if self._progress is None:
             return
         for container in (*pod.spec.init_containers, *pod.spec.containers):

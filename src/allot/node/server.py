@@ -30,21 +30,21 @@ from allot.node.static_pods import LogOf, answer_for_static_pod
 from allot.process.clock import Clock
 from allot.process.metrics import CONTENT_TYPE, render
 
-# The path by which an API server was asked.
+# The path of a request through an API server.
 _THROUGH = re.compile(r"/api/v1/nodes/(?:https:)?([a-z0-9.-]+)(?::[0-9]*)?/proxy(?:/|$)", re.ASCII)
 
 Route = Callable[[Request, tuple[str, ...]], Awaitable[Response | Upgrade]]
 
 
 class Served(Protocol):
-    """Whose pods are asked for."""
+    """What the server needs to know about its pods."""
 
     @property
     def listing(self) -> Listing:
-        """What the runtime says."""
+        """The runtime's state."""
 
     def worker(self, namespace: str, name: str) -> PodWorker | None:
-        """Who looks after the pod that has a name now."""
+        """The worker of the pod that currently has this name."""
 
     def record_scrape_problem(self, pod: Mapping[str, Any], text: str) -> None:
         """Report that the metrics of a pod are not available."""
@@ -56,10 +56,10 @@ class Served(Protocol):
         """All pods, or those of one node."""
 
     async def measure(self, node: str = "", /) -> Measured:
-        """What nodes and containers use, or one node and its containers."""
+        """The usage of all nodes and containers, or of one node and its containers."""
 
     async def device_samples(self, node: str = "", /) -> Exposition:
-        """What is known of the use of devices, by pod."""
+        """The known usage of devices, by pod."""
 
 
 class NodeServer:
@@ -74,7 +74,7 @@ class NodeServer:
         clock: Clock,
         log_of_static: LogOf = lambda _namespace, _name: None,
     ) -> None:
-        """log_of_static: where the log of a static pod is."""
+        """log_of_static: finds the log of a static pod."""
         self._log_of_static = log_of_static
         self._agent = agent
         self._runtime = runtime
@@ -83,7 +83,7 @@ class NodeServer:
         self._clock = clock
         self._summaries = Summaries()
         self._scrapes = PodScrapes(runtime, self._sandbox_of, clock, agent.record_scrape_problem)
-        # By the first part of the path: how many parts follow, and who answers.
+        # By the first part of the path: how many parts follow, and the handler.
         self._routes: dict[str, tuple[int, Route]] = {
             "healthz": (0, self._healthz),
             "pods": (0, self._pods),
@@ -101,7 +101,7 @@ class NodeServer:
 
     @asynccontextmanager
     async def serving(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
-        """Serve until the block ends; the port."""
+        """Serve until the block ends; yields the port."""
         async with serving(self._handle, self._clock, host, port, context) as number:
             yield number
 
@@ -115,7 +115,7 @@ class NodeServer:
         if answer is not None:
             return answer
         found = self._routes.get(first)
-        # A pod may be named by its uid too: /exec/namespace/name/uid/container.
+        # The path may also contain the pod's uid: /exec/namespace/name/uid/container.
         if found is not None and first != "metrics" and len(rest) == found[0] + 1 and found[0]:
             del rest[2]
         if found is None or len(rest) != found[0]:
@@ -125,7 +125,7 @@ class NodeServer:
     # --- about the node ---
 
     def _asked_node(self, request: Request) -> str:
-        """The node of those here that is asked through the API server, which says so as every proxy does; empty for all."""
+        """The requested node, for requests through the API server, which names it as every proxy does; empty for all."""
         found = _THROUGH.match(request.header("x-forwarded-uri"))
         name = found.group(1) if found is not None else ""
         return name if self._agent.is_node(name) else ""
@@ -149,7 +149,7 @@ class NodeServer:
         return Response(msgspec.json.encode(told), "application/json")
 
     async def _pod_metrics(self, node: str) -> Response:
-        """Pods' own metrics, and those of their devices. Kubelets have no such path."""
+        """Metrics of pods and their devices. Kubelets have no such path."""
         told, devices = await self._scrapes.scrape(self._agent.pods()), await self._agent.device_samples(node)
         if node:
             here = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self._agent.pods(node)}
@@ -171,7 +171,7 @@ class NodeServer:
         return worker
 
     async def _containers(self, pod: RunnablePod, name: str) -> tuple[Container, ...]:
-        """The containers of a name that there have been, the newest first."""
+        """All containers of this name, the newest first."""
         if pod.container(name) is None:
             raise HttpError(404, f'container "{name}" not found in pod "{pod.metadata.name}"')
         _, found = await self._agent.listing.of(pod.metadata.uid)

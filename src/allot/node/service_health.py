@@ -1,6 +1,6 @@
 """Health check node ports of Services (`spec.healthCheckNodePort`): load balancers ask each node there whether it has endpoints.
 
-A Service with `externalTrafficPolicy: Local` is answered by nodes with a ready endpoint of it alone. The answers are kube-proxy's.
+Only nodes with a ready endpoint serve a Service with `externalTrafficPolicy: Local`. The answers are kube-proxy's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RETRY_S = 5.0
 
 
 class ServiceHealth:
-    """Answers at an address of the node. tell: key and text of a Service whose port is not available."""
+    """Answers at an address of the node. tell: receives key and text for a Service whose port is not available."""
 
     def __init__(self, address: str, clock: Clock, tell: Callable[[str, str], None]) -> None:
         self._address = address
@@ -34,7 +34,7 @@ class ServiceHealth:
         self._ready: dict[str, int] = {}
 
     def update(self, services: Iterable[NodeService]) -> None:
-        """These are all Services."""
+        """Set all Services."""
         checked = [each for each in services if each.health_port]
         self._ready = {each.routes.key: each.ready_here for each in checked}
         wanted = {(each.routes.key, each.health_port) for each in checked}

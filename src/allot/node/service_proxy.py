@@ -1,9 +1,9 @@
 """Services for the pods of a node, where a container runtime gives them addresses: keeps rules of the kernel in step with the API.
 
-What kube-proxy does, in the agent itself, as far as pods and node ports need it. The rules are made by the core (`packet_rules`); the kernel
-is told by `network.nftables`, in a table of our own that goes with the agent, and forgets flows of UDP to endpoints that are gone
-(`udp_flows`). Where the API server listens on the loopback address, which no
-pod can reach, the agent relays, for pods of its own node and the node itself alone.
+Replaces kube-proxy in the agent itself, as far as pods and node ports need it. The core computes the rules (`packet_rules`);
+`network.nftables` installs them in a table of our own, which disappears with the agent. UDP flows to endpoints that are gone are
+deleted (`udp_flows`). If the API server listens on the loopback address, which no pod can reach, the agent relays, only for the
+node itself and its pods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Object = dict[str, Any]
 _BY_SERVICE = "service proxy: slices by service"
 _API = "default/kubernetes"
 _LOOPBACK = "127."
-# Changes come in swarms; a pause lets them become one transaction.
+# Changes come in bursts; a pause combines them into one transaction.
 _PAUSE_S, _RETRY_S = 0.02, 5.0
 _SYNC_S = 20.0
 _BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -47,12 +47,11 @@ _FOREIGN_PROGRAMS = ("kube-proxy",)
 
 
 class NoServices(Exception):
-    """Services cannot be served on this node, and why."""
+    """Why Services cannot be served on this node."""
 
 
 class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """node: its name; address: where pods reach it; api: where the agent reaches the API server; key: what tells agents of a machine
-    apart."""
+    """node: its name; address: where pods reach it; api: where the agent reaches the API server; key: distinguishes agents on one machine."""
 
     node: str
     address: str
@@ -90,21 +89,21 @@ class ServiceProxy:
         self._woken = asyncio.Event()
         self._pods: frozenset[str] = frozenset()
         self._door: ApiDoor | None = None
-        # Whether flows may lead to endpoints that serve no more: at first, those of an earlier implementation.
+        # Whether flows may lead to endpoints that no longer serve: at first, those of an earlier implementation.
         self._has_stale_flows = True
         self._told_of_flows = ""
         self._events: EventRecorder | None = None
         self._health = ServiceHealth(options.address, clock, self._tell_of_health)
 
     async def close(self) -> None:
-        """The rules go; connections that there are live on, but those to the API server that we relay."""
+        """Remove the rules; existing connections survive, except those that we relay to the API server."""
         self._rules.close()
         await self._health.close()
         if self._door is not None:
             await self._door.close()
 
     def set_pods(self, addresses: Iterable[str]) -> None:
-        """The addresses of the node's pods have changed: told before their containers start."""
+        """The addresses of the node's pods have changed: called before their containers start."""
         found = frozenset(each for each in addresses if ":" not in each)
         if found == self._pods:
             return
@@ -116,7 +115,7 @@ class ServiceProxy:
         self._pods = found
 
     async def run(self, events: EventRecorder) -> None:
-        """Follow Services and their slices. events: for Services that cannot be served as they ask."""
+        """Follow Services and their slices. events: for Services that cannot be served as requested."""
         self._events = events
         self._warn_of_machine()
         stops = [self._services.add_handler(self._service_changed), self._slices.add_handler(self._slice_changed)]
@@ -178,7 +177,7 @@ class ServiceProxy:
         return True
 
     async def _forget_stale_flows(self) -> None:
-        """After the rules: the next packet of such a flow is sent by them. What fails is tried again with the next change."""
+        """After the rules, so that they route the next packet of such a flow. Failures are retried with the next change."""
         if not self._has_stale_flows:
             return
         served = [
@@ -206,7 +205,7 @@ class ServiceProxy:
             self._events.record(about, "Warning", "FailedToStartServiceHealthcheck", "Listen", note)
 
     def _warn_of_machine(self) -> None:
-        """What of the machine's settings keeps packets from pods."""
+        """Warn of machine settings that keep packets from pods."""
         if _setting(_BRIDGED) == "0":
             _log.warning(
                 "services: pods on one bridge do not reach each other through Services: sysctl net.bridge.bridge-nf-call-iptables=1"
@@ -230,7 +229,7 @@ class ServiceProxy:
     # --- the API server on the loopback address ---
 
     def _reachable(self, key: str, slices: Iterable[Object]) -> Iterator[Object]:
-        """Slices with a door of ours instead of an API server that listens where no pod gets to."""
+        """Slices with our relay instead of an API server that no pod can reach."""
         for each in slices:
             endpoints = each.get("endpoints") or ()
             inside = [one for one in endpoints if str((one.get("addresses") or ("",))[0]).startswith(_LOOPBACK)]
@@ -271,7 +270,7 @@ def _setting(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:
-        return ""  # the kernel has no such choice
+        return ""  # the kernel has no such setting
 
 
 def _forget(served: list[Served]) -> int:

@@ -1,4 +1,4 @@
-"""Environment variables for Services: those of the pod's namespace, and the API server's own."""
+"""Environment variables for Services: those of the pod's namespace, and the API server's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ Object = dict[str, Any]
 
 
 class ApiVariables(Enum):
-    """Which pods learn where the API server is by its Service. The others cannot reach the address of a Service, and are told where it
-    is by their runtime."""
+    """Which pods get the API server's address from its Service. The others cannot reach the address of a Service; their runtime provides it."""
 
     NONE = 0
     WITH_OWN_NETWORK = 1

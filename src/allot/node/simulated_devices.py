@@ -1,10 +1,10 @@
 """The devices of simulated nodes: real drivers and a claim preparer for each node, but only while needed.
 
-What a node's drivers publish is known without them, so a node costs nothing but its objects in the API until the first claim on it
-is to be prepared. Then its drivers are started, register on sockets below the node's folder and are called as on any other node. They
-run on as long as claims are prepared or the devices need them (faults), and sleep after a pause; when more nodes are awake than
-the process should bear, those go to sleep that were not used for the longest time. What they hold is on disk, and they wake with it,
-as after a restart. So there is one behaviour for one node and for thousands; asleep, a node only reports no health.
+What a node's drivers publish is known without them, so a node costs nothing but its objects in the API until its first claim must
+be prepared. Then its drivers start, register on sockets below the node's folder and are called as on any other node. They keep
+running while claims are prepared or the devices need them (faults), and sleep after a pause; when too many nodes are awake, the least
+recently used go to sleep. Their state is on disk, and they wake with it, as after a restart. So one node behaves like each of
+thousands; the only difference is that a sleeping node reports no health.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from allot.process.supervise import answer_or_failure
 
 _log = logging.getLogger("allot.node")
 
-# How many nodes have their drivers running at a time, if they need not.
+# How many nodes may keep their drivers running without needing them.
 AWAKE_MAX = 100
 IDLE_S = 30.0
-# How many nodes wake at a time: registration has deadlines, also when thousands of pods come at once.
+# How many nodes wake at a time: registration has deadlines, even when thousands of pods come at once.
 WAKING_MAX = 16
-# How long drivers may take to be registered.
+# How long drivers may take to register.
 WAKE_S = 30.0
-# Drivers and agent share a process, which may have thousands of other things to do.
+# Drivers and agent share a process, which may be busy with thousands of other things.
 _PERIODS = Periods(info_s=10.0)
 _LOOK_S = 1.0
 _USABLE_LOOK_S = 0.01
 # How many directories are checked per second.
 _LOOKS_MAX = 1000
 _FOLDER_NAME_MAX = 24
-# What a socket adds to the folder of all nodes: a node's folder, the registry, the name of a driver.
+# What a socket path adds to the folder of all nodes: a node's folder, the registry, a driver's name.
 SOCKETS_BELOW = 1 + _FOLDER_NAME_MAX + len("/plugins_registry/") + 40
 
 
@@ -62,16 +62,16 @@ class Drivers(Protocol):
 
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
-        """The classes that go with them."""
+        """The device classes of the drivers."""
 
     def pools(self, node: str) -> Sequence[tuple[str, Pool]]:
-        """What each publishes on a node whose machine has just been started."""
+        """What each publishes on a freshly started node."""
 
     def lay_out(self, node: str, state: Path) -> None:
-        """Make what tools expect of a machine, whether or not its drivers run."""
+        """Create what tools expect on a machine, whether or not its drivers run."""
 
     def are_needed(self, state: Path) -> bool:
-        """Whether devices want to be looked after, claims or not."""
+        """Whether devices need their drivers even without claims."""
 
     def running(
         self,
@@ -83,12 +83,12 @@ class Drivers(Protocol):
         ids: Ids,
         publish: Callable[[str, tuple[Pool, ...]], None],
     ) -> AbstractAsyncContextManager[None]:
-        """All drivers, as long as the context is open. root and state are the same folder; root is short enough for sockets. publish:
-        told the pools of a driver each time they have changed."""
+        """Run all drivers while the context is open. root and state are the same folder; root is short enough for sockets. publish: receives the
+        pools of a driver each time they change."""
 
 
 class _Asleep(Exception):
-    """Drivers that could not be woken, and why."""
+    """Why drivers could not be woken."""
 
 
 class _NodeDevices:
@@ -113,17 +113,17 @@ class _NodeDevices:
 
     @property
     def preparer(self) -> ClaimPreparer:
-        """That of this life, or asleep the one of the last; CheckpointCorrupt."""
+        """The current preparer, or while asleep the last one; CheckpointCorrupt."""
         if self._preparer is None:
             self._preparer = self._make_preparer(self.root)
         return self._preparer
 
     def is_waited_for(self, now: float) -> bool:
-        """Whether a pod asks again before long, because a driver could not prepare its claim yet."""
+        """Whether a pod will retry soon, because a driver could not prepare its claim yet."""
         return now - self.used_at < IDLE_S and any(not each.is_prepared for each in self.preparer.records.values())
 
     def renew_preparer(self) -> ClaimPreparer:
-        """A new one, which knows what the last one wrote."""
+        """A new preparer, with the state that the last one wrote."""
         self._preparer = None
         return self.preparer
 
@@ -131,9 +131,9 @@ class _NodeDevices:
 class SimulatedDevices:
     """The devices of all simulated nodes (`node.devices.Devices`); run it, or nothing is prepared.
 
-    root: where each node has a folder; short_root: the same by a short name. active_pods: of a node, None as long as not known.
-    publish: told the node, the driver and its pools each time they have changed. unfinished, allocatable: the pods of a node and what it
-    has, for those who ask its PodResources service, which is there while its drivers are.
+    root: where each node has a folder; short_root: the same by a short name. active_pods: of a node, None while unknown.
+    publish: receives the node, the driver and its pools each time they change. unfinished, allocatable: the pods of a node and its
+    resources, for its PodResources service, which runs while its drivers do.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class SimulatedDevices:
         self._allocatable = allocatable
         self._nodes: dict[str, _NodeDevices] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        # How many nodes have their drivers running, and leave to wake more.
+        # The number of nodes with running drivers, and the permits to wake more.
         self._awake = 0
         self._waking = asyncio.Semaphore(WAKING_MAX)
         self._changes: asyncio.Queue[str] = asyncio.Queue()
@@ -174,17 +174,17 @@ class SimulatedDevices:
         """How many nodes have their drivers running."""
         return self._awake
 
-    # --- what pod workers ask ---
+    # --- called by pod workers ---
 
     async def prepare(self, pod: Pod) -> None:
-        """Make the devices of a pod ready; PrepareFailed."""
+        """Prepare the devices of a pod; PrepareFailed."""
         if not has_claims(pod):
             return
         async with self._with_drivers(pod.spec.node_name) as node:
             await node.preparer.prepare(pod)
 
     async def unprepare(self, pod: Pod) -> None:
-        """Give the devices back; PrepareFailed."""
+        """Unprepare the devices; PrepareFailed."""
         if not has_claims(pod):
             return
         async with self._with_drivers(pod.spec.node_name) as node:
@@ -200,7 +200,7 @@ class SimulatedDevices:
             raise PrepareFailed(f"prepare dynamic resources: {error}") from error
 
     def claims_of(self, pod: Pod) -> Iterator[tuple[str, ClaimRecord]]:
-        """The names of a pod's containers with the claims that they use, as far as they are prepared."""
+        """The names of a pod's containers with their prepared claims."""
         node = self._nodes.get(pod.spec.node_name)
         if node is None or not has_claims(pod):
             return
@@ -209,19 +209,19 @@ class SimulatedDevices:
                 yield container.name, record
 
     def health(self, pod: Pod) -> Mapping[str, Sequence[dict[str, Any]]]:
-        """As `allocatedResourcesStatus` has it; nothing while the node's drivers sleep."""
+        """As in `allocatedResourcesStatus`; nothing while the node's drivers sleep."""
         node = self._nodes.get(pod.spec.node_name)
         if node is None or not node.is_awake.is_set() or not has_claims(pod):
             return {}
         return node.preparer.health(pod)
 
     async def health_changes(self) -> AsyncIterator[str]:
-        """The uid of a pod each time the health of its devices has changed."""
+        """The uid of a pod each time the health of its devices changes."""
         while True:
             yield await self._changes.get()
 
     async def reconcile(self) -> None:
-        """Each node does it by itself as it wakes."""
+        """Each node does this itself as it wakes."""
 
     def registry(self, node: str) -> CdiRegistry:
         """The CDI devices of a node."""
@@ -230,13 +230,13 @@ class SimulatedDevices:
     # --- waking and sleeping ---
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         position = 0
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 while True:
-                    # Nodes may come while others are checked.
+                    # Nodes may be added while others are checked.
                     names = tuple(self._drivers)
                     for _ in range(min(len(names), _LOOKS_MAX)):
                         self._wake_if_needed(names[position % len(names)])
@@ -247,7 +247,7 @@ class SimulatedDevices:
             self._tasks = None
 
     def _wake_if_needed(self, name: str) -> None:
-        """A node that has something on disk: claims of an earlier process, or injected faults."""
+        """Wake a node with state on disk: claims of an earlier process, or injected faults."""
         if name not in self._nodes:
             folder = self.folder(name)
             if not (folder / CLAIMS_FILE).exists() and not self._drivers[name].are_needed(folder):
@@ -278,7 +278,7 @@ class SimulatedDevices:
 
     @asynccontextmanager
     async def _with_drivers(self, name: str) -> AsyncIterator[_NodeDevices]:
-        """A node whose drivers run; PrepareFailed if they cannot."""
+        """A node with running drivers; PrepareFailed if they cannot run."""
         node = self._node(name)
         node.users += 1
         try:
@@ -300,7 +300,7 @@ class SimulatedDevices:
 
     async def _until_awake(self, node: _NodeDevices) -> None:
         if node.life is not None and node.sleep.is_set():
-            # On its way to bed.
+            # It is falling asleep.
             await asyncio.wait((node.life,))
         if node.life is None:
             self._wake(node)
@@ -364,7 +364,7 @@ class SimulatedDevices:
     # --- nodes ---
 
     def folder(self, node: str) -> Path:
-        """Where a node keeps what is its own."""
+        """Where a node keeps its state."""
         return self.root / folder_name(node)
 
     def _node(self, name: str) -> _NodeDevices:
@@ -393,14 +393,14 @@ class SimulatedDevices:
 
 
 def folder_name(node: str) -> str:
-    """A node's folder: as it is called, cut if sockets below could not have such long names."""
+    """A node's folder: its name, truncated if socket paths below would become too long."""
     if len(node) <= _FOLDER_NAME_MAX:
         return node
     return f"{node[: _FOLDER_NAME_MAX - 11]}-{hashlib.sha256(node.encode()).hexdigest()[:10]}"
 
 
 def has_claims(pod: Pod) -> bool:
-    """Also for extended resources, which get their claim from the scheduler."""
+    """Also for extended resources, whose claim the scheduler creates."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 

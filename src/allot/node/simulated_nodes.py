@@ -1,8 +1,8 @@
 """Many simulated nodes in one process: like `agent` for one machine, with everything shared that can be.
 
 One watch of the pods of all nodes, one runtime, one recorder of events, and one loop each for leases and states, whatever the
-number of nodes; what happens to a pod is the business of the same workers (`pods`) as on a real node. Slices are published at once
-as each node's drivers would; the drivers themselves run when there are claims to prepare (`simulated_devices`).
+number of nodes; the same workers (`pods`) as on a real node manage pods. Slices are published at once, as each node's drivers
+would; the drivers themselves run when there are claims to prepare (`simulated_devices`).
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _log = logging.getLogger("allot.node")
 
 Object = dict[str, Any]
 
-# Requests under way at a time: enough to keep a server busy, few enough to leave it time for others.
+# Concurrent requests: enough to keep a server busy, few enough to leave it time for others.
 AT_ONCE = 32
-# Leases last 40 s; half the kubelet's pace is enough where there is no machine that could die, and halves what they cost.
+# Leases last 40 s; without a machine that could die, half the kubelet's pace is enough, and halves their cost.
 LEASE_ROUND_S = 20.0
 # The interval for checking the states of all nodes in turn.
 STATUS_ROUND_S = 60.0
@@ -89,24 +89,24 @@ class SimulatedSet(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeOptions
     machine: Machine
     drivers: Drivers
-    # Labels that not all have, by name; those that all have win.
+    # Labels of single nodes, by name; common labels take precedence.
     labels: Mapping[str, Mapping[str, str]] = {}
 
     def options_of(self, name: str) -> NodeOptions:
-        """What is said about one of them."""
+        """The options of one of them."""
         labels = {**self.labels.get(name, {}), **self.node.labels}
         return msgspec.structs.replace(self.node, name=name, labels=labels)
 
 
 class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nodes are, and where the process keeps what is on disk."""
+    """The nodes, and where the process keeps its state on disk."""
 
     sets: tuple[SimulatedSet, ...]
-    # What nodes that come later may be.
+    # The kinds of nodes that can be added later.
     kinds: tuple[SimulatedSet, ...] = ()
     address: str
     root: Path
-    # How many times as fast the pauses of probes pass.
+    # How many times faster probes run.
     time_factor: float = 1.0
     programs_max: int = PROGRAMS_MAX
     awake_max: int = AWAKE_MAX
@@ -114,7 +114,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Volumes(Volumes):
-    """Volumes for pods that run programs; placeholders never look into theirs. disks: what nodes have instead of this machine's."""
+    """Volumes for pods that run programs; placeholders never use theirs. disks: replace this machine's disk for nodes."""
 
     def __init__(
         self,
@@ -130,13 +130,13 @@ class _Volumes(Volumes):
         self._runtime = runtime
 
     def _host_path(self, pod: RunnablePod, source: HostPathVolumeSource) -> Path:
-        """A folder or file of the simulated node. Each path has one of its own, so that no link in one leads to another."""
+        """A folder or file of the simulated node. Each path gets a separate one, so that no link leads from one to another."""
         name = quote(str(PurePosixPath("/", source.path)), safe="")
         if len(name) > _NAME_LENGTH_MAX:
             name = hashlib.sha256(name.encode()).hexdigest()
         disk = self._disks / checked_name(pod.spec.node_name, "node")
         disk.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A machine would have been set up with the folders that pods expect.
+        # A real machine would have the folders that pods expect.
         return host_path(disk / name, "DirectoryOrCreate" if source.type == "Directory" else source.type)
 
     async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
@@ -149,7 +149,7 @@ class _Volumes(Volumes):
 
 
 class _Actions(Actions):
-    """Probes and hooks over the network: those of placeholders count as done, because nothing listens."""
+    """Probes and hooks over the network: those of placeholders always succeed, because nothing listens."""
 
     def __init__(self, runtime: SimulatedRuntime, network: PodNetwork | None) -> None:
         super().__init__(runtime, network)
@@ -164,26 +164,26 @@ class _Actions(Actions):
         *,
         takes_any_status: bool = False,
     ) -> str:
-        """A request."""
+        """Send a request."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
         return await super().request(action, container, address, timeout_s, takes_any_status=takes_any_status)
 
     async def dial(self, action: TCPSocketAction, container: Container, address: str, timeout_s: float) -> str:
-        """A connection."""
+        """Open a connection."""
         if self._simulated.is_nowhere(action.host or address):
             return ""
         return await super().dial(action, container, address, timeout_s)
 
     async def ask_health(self, port: int, service: str, address: str, timeout_s: float) -> str:
-        """The health service of gRPC."""
+        """Query gRPC's health service."""
         if self._simulated.is_nowhere(address):
             return ""
         return await super().ask_health(port, service, address, timeout_s)
 
 
 class SimulatedNodes:
-    """Runs nodes until cancelled. port: where they all serve, to be set before. programs: who runs what this machine can run."""
+    """Runs nodes until cancelled. port: where they all serve; set it before running. programs: runs what this machine can run."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class SimulatedNodes:
         }
         self._registered: set[str] = set()
         self._client = client
-        # Shared with those who keep slices and run drivers: nodes may come and go.
+        # Shared with slices and devices: nodes may come and go.
         self._pools_of: dict[str, PoolsOf] = {
             name: partial(each.drivers.pools, name) for name, each in self._set_of.items()
         }
@@ -333,7 +333,7 @@ class SimulatedNodes:
         return registration.uid if registration is not None else ""
 
     async def add(self, each: SimulatedSet, name: str) -> None:
-        """One more node is there, after all have been registered; its drivers publish nothing before `publish`."""
+        """Add a node, after all have been registered; its drivers publish nothing before `publish`."""
         await self.are_ready.wait()
         options = msgspec.structs.replace(each.node, name=name)
         registration = Registration(self._client, self._clock, options, each.machine, lambda: self.port)
@@ -347,13 +347,13 @@ class SimulatedNodes:
         each.drivers.lay_out(name, self._devices.folder(name))
 
     async def publish(self, name: str) -> None:
-        """The drivers of a node that was added are there."""
+        """The drivers of an added node have started."""
         if name in self._registrations:
             self._pools_of[name] = partial(self._set_of[name].drivers.pools, name)
             await self._slices.publish(name, ())
 
     async def remove(self, name: str) -> None:
-        """A node is gone, whatever runs on it; its pods are removed by those who look after such pods. ApiError."""
+        """Remove a node, whatever runs on it; other controllers remove its pods. ApiError."""
         self._registered.discard(name)
         registration = self._registrations.pop(name, None)
         self._pools_of.pop(name, None)
@@ -362,11 +362,11 @@ class SimulatedNodes:
             await registration.withdraw()
             return
         with suppress(NotFound):
-            # Of a process before this one.
+            # From an earlier process.
             await self._client.resource("", "v1", "nodes", namespaced=False).delete(name)
 
     async def create_classes(self, sets: Iterable[SimulatedSet]) -> None:
-        """The device classes that come with the drivers of nodes, unless there are others of their names."""
+        """Create the device classes of the nodes' drivers, unless they exist."""
         classes = {each.metadata.name: each for one in sets for each in one.drivers.device_classes}
         for name, made in classes.items():
             try:
@@ -390,7 +390,7 @@ class SimulatedNodes:
         await _each(tuple(self._set_of), register)
 
     async def _keep_leases(self) -> None:
-        """All leases, a part of them at a time."""
+        """Renew all leases, a few at a time."""
         await self._in_turns(LEASE_ROUND_S, self._renew)
 
     async def _renew(self, name: str) -> None:
@@ -404,11 +404,11 @@ class SimulatedNodes:
     async def _refresh(self, name: str) -> None:
         registration = self._registrations.get(name)
         if registration is not None and await registration.refresh(await self.runtime.status()):
-            # Who removes a node removes its slices, too.
+            # A deleted node takes its slices with it.
             await self._slices.publish(name, ())
 
     async def _in_turns(self, seconds: float, act: Callable[[str], Awaitable[None]]) -> None:
-        """Do something for each node once in so many seconds, spread evenly."""
+        """Do something for each node once per interval, spread evenly."""
         while True:
             names = tuple(self._registrations)
             turns = min(_TURNS, max(len(names), 1))
@@ -420,7 +420,7 @@ class SimulatedNodes:
     # --- pods ---
 
     def worker(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of the pod that has a name now."""
+        """The worker of the pod that currently has this name."""
         pod = self._pods.cache.get(f"{namespace}/{name}")
         return self._workers.get(pod["metadata"]["uid"]) if pod is not None else None
 
@@ -439,8 +439,8 @@ class SimulatedNodes:
         return name in self._registrations
 
     async def measure(self, node: str = "", /) -> Measured:
-        """What pods use: programs as the machine says, placeholders as they are said to. A node uses what its pods do."""
-        # In the milliseconds of the text, so that rates are what is said.
+        """What pods use: programs as measured, placeholders as declared. A node uses what its pods do."""
+        # In milliseconds, as in the output, so that rates match the declared ones.
         now = int(self._clock.seconds() * 1000) / 1000
         _, containers = await self.runtime.list()
         programs = await self.runtime.usage()
@@ -457,7 +457,7 @@ class SimulatedNodes:
         return Measured(at=now, nodes=nodes, containers=found)
 
     async def device_samples(self, node: str = "", /) -> Exposition:
-        """The use of GPUs, as DCGM's exporter would tell it, and what placeholders say that their programs would tell."""
+        """GPU usage as DCGM's exporter would report it, and the declared metrics of placeholders."""
         pods = [pod for pod in self.pods(node) if (pod.get("status") or {}).get("phase") == "Running"]
         loads = self._usage.loads(self.pods())
         holders: dict[str, list[Holder]] = {}
@@ -474,7 +474,7 @@ class SimulatedNodes:
         return Exposition(tuple(samples), TYPES)
 
     def _device_facts(self, node: str) -> Mapping[DeviceName, DeviceFacts]:
-        """What is known of the GPUs of a node, also of those that they can be divided into."""
+        """Facts about the GPUs of a node and their possible partitions."""
         found = self._facts.get(node)
         if found is None:
             pools = self._set_of[node].drivers.pools(node)
@@ -501,20 +501,20 @@ class SimulatedNodes:
         return worker.pod.spec.node_name, tuple(sorted(devices))
 
     def cdi_of(self, pod: PodName) -> CdiRegistry:
-        """The CDI devices that a pod can have: those of its node."""
+        """The CDI devices that a pod can use: those of its node."""
         worker = self._workers.get(pod.uid)
         if worker is None:
             raise RuntimeFailure("CreateContainerError", f"pod {pod.namespace}/{pod.name} is not here")
         return self._devices.registry(worker.pod.spec.node_name)
 
     def _active(self, node: str) -> frozenset[str] | None:
-        """The uids of pods of a node that may use devices; None as long as not all pods are known."""
+        """The uids of pods of a node that may use devices; None until all pods are known."""
         if not self._pods.has_synced or not self._follows_pods:
             return None
         return frozenset(self._workers.on_node(node))
 
     def _unfinished(self, node: str) -> tuple[Pod, ...]:
-        """The pods of a node that are looked after and have not ended."""
+        """The managed pods of a node that have not ended."""
         return self._workers.unfinished(self._workers.on_node(node))
 
     def _allocatable(self, node: str) -> Allocatable:
@@ -522,7 +522,7 @@ class SimulatedNodes:
 
     async def _follow_pods(self) -> None:
         await self._admission.wait()
-        # All at once: pods that have begun count before the first new one is asked about.
+        # All at once: count running pods before admitting the first new one.
         await self._pods.wait_synced()
         stop = self._pods.add_handler(self._workers.pod_changed)
         self._follows_pods = True
@@ -562,7 +562,7 @@ class SimulatedNodes:
 
 
 async def _each(names: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
-    """Do something for every name, so many at a time."""
+    """Do something for every name, with limited concurrency."""
     rest = iter(names)
 
     async def work() -> None:

@@ -28,8 +28,8 @@ _RETRY_S = 5.0
 
 
 class SimulatedSlices:
-    """Keeps slices. pools_of: what the drivers of a node publish from the start, with their names; uid_of: of a Node, empty while
-    there is none."""
+    """Maintains slices. pools_of: what the drivers of a node publish initially, with their names; uid_of: the uid of a Node, empty while there is
+    none."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class SimulatedSlices:
         self._pools_of = pools_of
         self._uid_of = uid_of
         self._repair_delay_s = repair_delay_s
-        # Pools that are not as from the start, by node and driver.
+        # Pools that differ from the initial ones, by node and driver.
         self._changed: dict[tuple[str, str], tuple[Pool, ...]] = {}
-        # Nodes whose slices are to be checked, and when.
+        # Nodes whose slices must be checked, and when.
         self._due: dict[str, float] = {}
         self._news = asyncio.Event()
         self._informer: Informer[str] = Informer(
@@ -56,7 +56,7 @@ class SimulatedSlices:
         self._informer.add_handler(self._slice_changed)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._informer.run())
             while True:
@@ -68,7 +68,7 @@ class SimulatedSlices:
                 await self._until_due()
 
     def changed(self, node: str, driver: str, pools: tuple[Pool, ...]) -> None:
-        """A driver that runs says what there is."""
+        """A running driver reports its pools."""
         usual = tuple(pool for name, pool in self._pools_of[node]() if name == driver)
         if pools == self._changed.get((node, driver), usual):
             return
@@ -79,7 +79,7 @@ class SimulatedSlices:
         self._look(node, 0.0)
 
     async def published(self) -> dict[str, list[ResourceSlice]]:
-        """The slices of our nodes that are there."""
+        """The existing slices of our nodes."""
         found: dict[str, list[ResourceSlice]] = {}
         for each in (await self._slices.list()).items:
             node = each.spec.node_name or ""
@@ -88,7 +88,7 @@ class SimulatedSlices:
         return found
 
     async def publish(self, node: str, existing: Sequence[ResourceSlice]) -> None:
-        """Make the slices of a node what its drivers say; what fails is tried again."""
+        """Update the slices of a node to what its drivers report; failures are retried."""
         try:
             await self._publish(node, existing)
         except ApiError as error:
@@ -96,7 +96,7 @@ class SimulatedSlices:
             self._look(node, _RETRY_S)
 
     async def _refresh(self, node: str) -> bool:
-        """As `publish`, with what is there now; whether that was possible."""
+        """Like `publish`, with the current slices; returns whether that worked."""
         try:
             await self._publish(node, (await self._slices.list(field_selector=f"spec.nodeName={node}")).items)
         except ApiError as error:

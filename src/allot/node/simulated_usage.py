@@ -17,21 +17,21 @@ Object = dict[str, Any]
 
 
 class SimulatedUsage:
-    """Counters of containers that only exist here."""
+    """Counters of containers that exist only here."""
 
     def __init__(self, record: Record) -> None:
-        """record: of annotations that say nothing."""
+        """record: takes problems with annotations."""
         self._problems = MetricProblems(record)
         # By container: the time of the last update, and its usage then.
         self._used: dict[str, tuple[float, float]] = {}
-        # What was counted of containers so far, and of nodes.
+        # What has been counted so far, for containers and for nodes.
         self._counted: dict[str, float] = {}
         self._nodes: dict[str, float] = {}
-        # By the pod's uid: the pod, how many share its load, and what it is.
+        # By the pod's uid: the pod, how many pods share its load, and the load.
         self._loads: dict[str, tuple[Object, int, PodLoad]] = {}
 
     def loads(self, pods: Iterable[Object]) -> dict[str, PodLoad]:
-        """What pods use now, by uid."""
+        """The current load of pods, by uid."""
         known = list(pods)
         sharers: dict[str, int] = {}
         for pod in known:
@@ -51,7 +51,7 @@ class SimulatedUsage:
         return found
 
     def usage(self, containers: Iterable[Container], loads: Mapping[str, PodLoad], now: float) -> list[ContainerUsage]:
-        """What running containers have used. loads: by the pod's uid."""
+        """The usage of running containers. loads: by the pod's uid."""
         used: dict[str, tuple[float, float]] = {}
         found = []
         for container in containers:
@@ -79,7 +79,7 @@ class SimulatedUsage:
         node_of: Mapping[str, str],
         used: Iterable[tuple[Container, ContainerUsage]],
     ) -> tuple[NodeUse, ...]:
-        """What nodes have used: what containers have since they were first seen. node_of: by the pod's uid."""
+        """The usage of nodes: that of their containers since they were first seen. node_of: by the pod's uid."""
         memory: dict[str, int] = {}
         seen: dict[str, float] = {}
         for container, usage in used:

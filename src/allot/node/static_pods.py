@@ -35,12 +35,12 @@ NAMESPACE = "kube-system"
 MIRROR = "kubernetes.io/config.mirror"
 _HASH = "kubernetes.io/config.hash"
 _RETRY_S = 1.0
-# Between the end of a pod and its return, as with a kubelet: clients that wait for the end must have a chance to see it.
+# Between the end of a pod and its return, as with a kubelet: clients that wait for the end must be able to see it.
 _COMES_BACK_S = 1.0
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
-    """How the program behind a pod is doing. started_at: seconds since 1970; restarts: of this run of the node."""
+    """The state of the program behind a pod. started_at: seconds since 1970; restarts: in this run of the node."""
 
     started_at: float
     restarts: int = 0
@@ -48,7 +48,7 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that has such pods."""
+    """A node with such pods."""
 
     name: str
     uid: str
@@ -56,7 +56,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaticPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A program as a pod. name: without the node's, which is added; container: the pod's name unless it is said."""
+    """A program as a pod. name: without the node's, which is appended; container: defaults to the pod's name."""
 
     name: str
     namespace: str = NAMESPACE
@@ -70,7 +70,7 @@ class StaticPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaticPods:
-    """Such pods of one node or of many. seen: an informer that tells of the pods of these nodes."""
+    """Such pods of one node or of many. seen: an informer of the pods of these nodes."""
 
     def __init__(self, client: Client, seen: Informer[Object], clock: Clock) -> None:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
@@ -80,7 +80,7 @@ class StaticPods:
         self._by_name: dict[str, StaticPod] = {}
         self._written: dict[str, Object] = {}
         self._restarts_before: dict[str, int] = {}
-        # Pods to look at, and when: at once, or after a pause.
+        # Pods to check, and when: at once, or after a pause.
         self._due: dict[str, float] = {}
         self._news = asyncio.Event()
 
@@ -102,7 +102,7 @@ class StaticPods:
     # --- in the API ---
 
     async def run(self) -> None:
-        """Keep them there, and their states true, until cancelled."""
+        """Keep the pods and their states up to date, until cancelled."""
         remove = self._seen.add_handler(self._pod_changed)
         try:
             await self._seen.wait_synced()
@@ -112,7 +112,7 @@ class StaticPods:
                 for name in [name for name, due in self._due.items() if due <= now]:
                     del self._due[name]
                     await self._try_to_keep(name)
-                    # Of thousands, most are as they should be, which takes no waiting.
+                    # Of thousands, most are up to date, which takes no waiting.
                     await asyncio.sleep(0)
                 await self._wait()
         finally:
@@ -167,7 +167,7 @@ class StaticPods:
             self._written[name] = told
 
     async def _create(self, wanted: Object, namespace: str) -> Object:
-        """Its namespace may not be there: that of a driver which others install with a chart."""
+        """Create a pod, and its namespace if missing: others install a driver's namespace with a chart."""
         try:
             return await self._pods.create(wanted, namespace)
         except NotFound:
@@ -184,7 +184,7 @@ class StaticPods:
             return
 
     def _count_restarts(self, name: str, found: Object, state: PartState) -> None:
-        """A pod of an earlier run has started once more than its status says."""
+        """A pod of an earlier run has one more start than its status shows."""
         if name in self._restarts_before:
             return
         before = 0
@@ -260,7 +260,7 @@ class StaticPods:
     # --- what the node serves about them ---
 
     def log_of(self, namespace: str, name: str) -> Path | None:
-        """Where the log of a pod is, if it is one of them."""
+        """The log of a pod, if it is one of these."""
         pod = self._by_name.get(f"{namespace}/{name}")
         return pod.log if pod is not None else None
 
@@ -272,7 +272,7 @@ LogOf = Callable[[str, str], Path | None]
 def answer_for_static_pod(
     request: Request, what: str, rest: Sequence[str], log_of: LogOf, clock: Clock
 ) -> Response | Upgrade | None:
-    """The answer if the request is about a pod that is known by its log. rest: the parts of the path after what is asked for."""
+    """The answer if the request is about a pod with such a log. rest: the parts of the path after the action."""
     namespace, name = (*rest, "", "")[:2]
     log = log_of(namespace, name)
     if log is None:
@@ -291,7 +291,7 @@ def answer_for_static_pod(
     if request.flag("previous"):
         raise HttpError(400, f'previous terminated container in pod "{name}" not found')
     if not log.exists():
-        return Response(b"")  # it has not said anything yet
+        return Response(b"")  # it has not logged anything yet
     return stream_log(log, log_options(request, clock.seconds()), _always)
 
 

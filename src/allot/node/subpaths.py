@@ -1,7 +1,7 @@
-"""subPath mounts for runtimes that take paths: mounted in a directory of the agent first, as by the kubelet.
+"""subPath mounts for runtimes that take paths: mounted in a directory of the agent first, as the kubelet does.
 
-A container that can write to a volume could otherwise move a link there between the agent's look and the runtime's mount. What is
-mounted here is what was checked. The process runtime needs none of this: its shim looks and mounts in one step.
+Otherwise, a container that can write to a volume could place a link there between the agent's check and the runtime's mount. What is mounted
+here is what was checked. The process runtime does not need this: its shim checks and mounts in one step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUBPATHS = "volume-subpaths"
 
 
 def open_subpath(source: str, below: str) -> int:
-    """The place of a part of a volume, made as a folder with the volume's rights if it does not exist; OSError."""
+    """Open a part of a volume, and create it as a folder with the volume's mode if missing; OSError."""
     volume = os.open(source, os.O_PATH | os.O_CLOEXEC)
     try:
         return open_beneath(volume, below, make_mode=os.fstat(volume).st_mode & 0o777)
@@ -27,7 +27,7 @@ def open_subpath(source: str, below: str) -> int:
 
 
 def bind_subpath(pod_folder: Path, container: str, position: int, wanted: Mount) -> str:
-    """A path, which only the agent can change, of the part of a volume that a mount wants. RuntimeFailure."""
+    """A path, which only the agent can change, for the part of a volume that a mount requests. RuntimeFailure."""
     what = f'failed to prepare subPath for volumeMount "{wanted.container_path}" of container "{container}"'
     if os.geteuid() != 0:
         raise RuntimeFailure("CreateContainerConfigError", f"{what}: that needs an agent that runs as root")
@@ -46,7 +46,7 @@ def _bind(place: int, pod_folder: Path, name: str) -> str:
     with opened(pod_folder, SUBPATHS) as folder:
         target = f"{at(folder)}/{name}"
         while unmount(target):
-            pass  # of the container before this one, which has ended
+            pass  # from the previous container, which has ended
         remove_entry(folder, name)
         if is_folder:
             os.mkdir(name, 0o700, dir_fd=folder)

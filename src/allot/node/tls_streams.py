@@ -1,6 +1,6 @@
 """One request and its answer over TLS, on the streams of a runtime instead of a socket.
 
-The certificate is not verified: the runtime connects to the right pod, and pods have self-made certificates.
+The certificate is not verified: the runtime connects to the right pod, and pods have self-signed certificates.
 Nothing secret is sent.
 """
 
@@ -17,7 +17,7 @@ class TlsFailed(Exception):
 
 
 async def tls_exchange(streams: Streams, question: bytes, bytes_max: int) -> bytes:
-    """The whole answer, until the other side ends; TlsFailed if there is none, or more than so many bytes."""
+    """The whole answer, until the other side ends; TlsFailed if there is none, or if it is too large."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -71,7 +71,7 @@ class VolumeMounts:
             raise self._failure(f"{what}: {error}") from error
 
     def _is_recursive(self, wanted: VolumeMount) -> bool:
-        """Whether what is mounted below can only be read, too, as the pod wants it and the runtime can."""
+        """Whether mounts below are read-only, too: if the pod requests it and the runtime supports it."""
         if wanted.recursive_read_only in ("", "Disabled"):
             return False
         what = f'failed to resolve recursive read-only mode: volume "{wanted.name}" requested recursive read-only mode, but it is'
@@ -88,14 +88,14 @@ class VolumeMounts:
 
 
 def _check_subpath(source: Path, below: str, container: str, volume: str) -> None:
-    """Say early what is wrong with a part of a volume. The mount checks again, atomically."""
+    """Report a bad subPath early. The mount checks again, atomically."""
     what = f'failed to prepare subPath for volumeMount "{volume}" of container "{container}"'
     path = PurePosixPath(below)
     if path.is_absolute() or ".." in path.parts:
         text = f'{what}: "{below}": expected a relative path without ".."'
         raise RuntimeFailure("CreateContainerConfigError", text)
     if not source.exists():
-        return  # a simulated container never looks into its volumes
+        return  # a simulated container never uses its volumes
     try:
         os.close(open_subpath(str(source), below))
     except (OSError, ValueError) as error:

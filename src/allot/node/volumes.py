@@ -1,9 +1,9 @@
 """Volumes of pods: creates, fills, updates and removes directories.
 
 emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes, and the volumes of claims as far as they are folders of
-the machine (hostPath, local). Files change all at once: a new folder is filled and a
-link moved, as the kubelet does it, so that a program never sees half of a change. Containers can only read what the agent writes;
-what they can write to (emptyDir) the agent only makes and removes, and follows no link in it (`process.beneath`).
+the machine (hostPath, local). Files change atomically: a new folder is filled and a link moved, as the kubelet does, so that a program
+never sees half of a change. Containers can only read what the agent writes; what they can write to (emptyDir), the agent only creates
+and removes, and follows no link in it (`process.beneath`).
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from allot.process.clock import Clock
 _log = logging.getLogger("allot.node")
 
 _MODE = 0o644
-# Of a token that belongs to one user or group.
+# For a token that belongs to one user or group.
 _PRIVATE_MODE = 0o600
 _LINK = "..data"
-# Larger than any object that the API takes.
+# Larger than any object that the API accepts.
 _FILE_BYTES_MAX = 4 * 1024 * 1024
-# What a group gets that a pod's files are given to (fsGroup): reading, and passing through folders, as the kubelet has it.
+# The permissions of the group that owns a pod's files (fsGroup): reading, and traversing folders, as with the kubelet.
 _GROUP_READS, _GROUP_PASSES = 0o440, 0o2550
 
 
@@ -72,7 +72,7 @@ class MountFailure(Exception):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """user: whose it is, if not the agent's."""
+    """user: the owner, if not the agent."""
 
     data: bytes
     mode: int
@@ -83,8 +83,8 @@ Files = dict[str, _File]
 
 
 class Volumes:
-    """The volumes of all pods, below one folder. is_mounted: whether containers get what the agent mounts; a runtime that makes
-    namespaces by itself keeps volumes in memory there, and has no images to mount."""
+    """The volumes of all pods, below one folder. is_mounted: whether containers see what the agent mounts; a runtime that creates namespaces
+    itself keeps memory volumes there, and has no images to mount."""
 
     def __init__(
         self,
@@ -101,17 +101,17 @@ class Volumes:
         self._certificates = certificates
         self._clock = clock
         self._is_mounted = is_mounted
-        # Per pod and file: when a token has to be fetched again, and the token.
+        # Per pod and file: when to fetch a token again, and the token.
         self._tokens: dict[tuple[str, str, str], tuple[float, bytes]] = {}
-        # Per pod and volume: where the volume of a claim is. That does not change as long as the pod uses it.
+        # Per pod and volume: the path of a claim's volume, which does not change while the pod uses it.
         self._claimed: dict[tuple[str, str], Path] = {}
 
     def pod_folder(self, uid: str) -> Path:
-        """Everything of one pod. BadName if the uid is none."""
+        """The folder of one pod. BadName if the uid is invalid."""
         return self._folder / checked_name(uid, "pod: metadata.uid")
 
     async def set_up(self, pod: RunnablePod, facts: PodFacts) -> Mapping[str, Path]:
-        """Make all volumes, or bring them up to date; where they are by name. The runtime itself mounts images: they are nowhere."""
+        """Create or update all volumes; returns their paths by name. Image volumes have none: the runtime mounts them."""
         found: dict[str, Path] = {}
         await asyncio.to_thread(self._make_messages, pod)
 
@@ -132,7 +132,7 @@ class Volumes:
         return found
 
     def _make_messages(self, pod: RunnablePod) -> None:
-        """Where containers leave messages when they end: there before the first, so that the runtime can keep it in memory."""
+        """Create the folder for termination messages: before the first container, so that the runtime can keep it in memory."""
         try:
             with opened(self.pod_folder(pod.metadata.uid), MESSAGES):
                 pass
@@ -140,7 +140,7 @@ class Volumes:
             raise MountFailure(f"directory of pod {pod.key}: {error}") from error
 
     def tear_down(self, uid: str) -> None:
-        """Remove everything of a pod but its host paths and the volumes of claims."""
+        """Remove everything of a pod except its host paths and the volumes of claims."""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
         for place in [place for place in self._claimed if place[0] == uid]:
@@ -157,7 +157,7 @@ class Volumes:
             _log.warning("pod %s: %s is not removed: %s", uid, folder, error)
 
     def uids(self) -> tuple[str, ...]:
-        """The pods of which something is there."""
+        """The pods that have folders."""
         try:
             return tuple(sorted(each.name for each in self._folder.iterdir()))
         except OSError:
@@ -173,7 +173,7 @@ class Volumes:
         around = _around(kind)
         folder = self.pod_folder(pod.metadata.uid)
         context = pod.spec.security_context
-        # Only root can give files to a group of which it is not a member.
+        # Only root can give files to a group that it is not a member of.
         group = context.fs_group if context is not None and os.geteuid() == 0 else None
 
         def make() -> None:
@@ -197,7 +197,7 @@ class Volumes:
             raise Missing(f'medium "{source.medium}" of emptyDir: expected "" or "Memory"')
 
     def excess(self, pod: RunnablePod) -> str:
-        """Why a pod has to go: what it has in one of its empty folders is more than it may. Empty if all is well."""
+        """Why a pod must be evicted: one of its emptyDirs exceeds its limit. Empty if none does."""
         for volume in pod.spec.volumes:
             limit = size_limit_bytes(volume.empty_dir) if volume.empty_dir is not None else None
             if volume.empty_dir is None or limit is None:
@@ -239,8 +239,8 @@ class Volumes:
             path.chmod(0o777)
         return path
 
-    def _host_path(self, pod: RunnablePod, source: HostPathVolumeSource) -> Path:  # noqa: ARG002 - nodes that have disks of their own tell them apart
-        """A path of the node, looked for and made as its type says."""
+    def _host_path(self, pod: RunnablePod, source: HostPathVolumeSource) -> Path:  # noqa: ARG002 - nodes with their own disks need it
+        """A path of the node, checked or created as its type requires."""
         return host_path(Path(source.path), source.type)
 
     async def _files(self, pod: RunnablePod, volume: RunnableVolume, facts: PodFacts) -> tuple[str, Files | None]:
@@ -340,7 +340,7 @@ class Volumes:
         due, text = self._tokens.get(key, (0.0, b""))
         if now >= due:
             token = await self._objects.token(pod, source.audience, source.expiration_seconds)
-            # As the kubelet: again after four fifths of its time, and each day.
+            # Like the kubelet: renew after four fifths of its lifetime, at the latest after a day.
             due = now + min(0.8 * (token.expires_at - now), 24 * 3600.0)
             text = token.text.encode()
             self._tokens[key] = (due, text)
@@ -352,7 +352,7 @@ def _around(kind: str) -> str:
 
 
 def _private_file(pod: RunnablePod, text: bytes, mode: int) -> _File:
-    """What only the pod is to know is for its user and group alone, if it has them."""
+    """A secret file: only for the pod's user and group, if it has them."""
     user = fs_user(pod)
     has_group = pod.spec.security_context is not None and pod.spec.security_context.fs_group is not None
     if user is None and not has_group:
@@ -392,7 +392,7 @@ def _downward(pod: RunnablePod, source: DownwardAPIVolumeSource, mode: int | Non
 
 
 def host_path(path: Path, type_: str) -> Path:
-    """A path that is there afterwards, or Missing."""
+    """A path that exists afterwards; Missing if it fails its type check."""
     if type_ == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
     elif type_ == "FileOrCreate":
@@ -411,13 +411,13 @@ def host_path(path: Path, type_: str) -> Path:
         kind = type_.removesuffix("OrCreate").lower()
         raise Missing(f"hostPath type check failed: {path} is not a {kind}")
     if check is None and not path.exists():
-        # As a container runtime does with a mount whose source is missing.
+        # As container runtimes do if the source of a mount is missing.
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
     return path
 
 
 def is_read_only(volume: RunnableVolume) -> bool:
-    """Whether containers can only read a volume, whatever they ask for: the agent itself writes in it, or the pod says so."""
+    """Whether a volume is read-only for containers, whatever they request: the agent writes it, or the pod says so."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.read_only
     sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected, volume.image)
@@ -425,7 +425,7 @@ def is_read_only(volume: RunnableVolume) -> bool:
 
 
 def _make_filled(around: int, name: str, group: int | None, files: Files) -> None:
-    """A folder with these files, which only the agent can change."""
+    """Create a folder with these files, which only the agent can change."""
     for path in files:
         parts = PurePosixPath(path).parts
         if not parts or parts[0] == "/" or parts[0].startswith("..") or ".." in parts:
@@ -487,7 +487,7 @@ def _fill(folder: int, name: str, files: Files, group: int | None) -> None:
 
 
 def _points(folder: int, name: str) -> str:
-    """Where a link points; empty if it is none."""
+    """The target of a link; empty if it is not a link."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError:
@@ -495,7 +495,7 @@ def _points(folder: int, name: str) -> str:
 
 
 def _present(folder: int) -> Files | None:
-    """The files that the folder has, if it was the agent that wrote them."""
+    """The files in the folder, if the agent wrote them."""
     found: Files = {}
     try:
         top = os.open(_points(folder, _LINK) or ".", FOLDER, dir_fd=folder)

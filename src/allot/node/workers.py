@@ -1,4 +1,4 @@
-"""The workers of all pods that an agent looks after: one per pod, from its first appearance to its end."""
+"""The workers of all pods of an agent: one per pod, from its first appearance to its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _log = logging.getLogger("allot.node")
 
 
 class PodWorkers:
-    """By uid: a recreated pod has two workers for a while. is_ours: whether a new pod gets one; mirror pods,
-    which only tell of something that runs otherwise, never do."""
+    """Workers by uid: a recreated pod has two for a while. is_ours: whether a new pod gets one; mirror pods, which only represent something that
+    runs elsewhere, never do."""
 
     def __init__(self, clock: Clock, is_ours: Callable[[Object], bool] = lambda _: True) -> None:
         self._clock = clock
@@ -33,12 +33,12 @@ class PodWorkers:
         self._tasks: asyncio.TaskGroup | None = None
 
     def open(self, services_of: Callable[[Object], Services], tasks: asyncio.TaskGroup) -> None:
-        """From now on pods can be told of. services_of: what the worker of a pod works with."""
+        """Start accepting pods. services_of: the services for the worker of a pod."""
         self._services_of, self._tasks = services_of, tasks
 
     @property
     def are_open(self) -> bool:
-        """Whether pods can be told of."""
+        """Whether pods are accepted."""
         return self._tasks is not None
 
     def __contains__(self, uid: str) -> bool:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A place, of whatever kind; the descriptor gives no access by itself.
+# Opens a path of any kind; the descriptor itself gives no access.
 PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEPTH_MAX = 256
 _LINKS_MAX = 40
 _NAME_BYTES_MAX = 255
-# So often someone may put something new into a folder that is being removed.
+# How often others may refill a folder while it is being removed.
 _REFILLS_MAX = 100
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -36,7 +36,7 @@ class BadName(ValueError):
 
 
 def checked_name(name: str, what: str) -> str:
-    """A text that becomes one part of a path; BadName unless it can only be that. what: the object and the field."""
+    """Validate a text that becomes one part of a path; BadName if it could be anything else. what: the object and the field."""
     if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _NAME_BYTES_MAX:
         shown = name if len(name) <= 100 else f"{name[:100]}..."
         raise BadName(f"{what} {shown!r}: expected the name of a file: no '/', not '.' or '..', at most 255 bytes")
@@ -47,9 +47,9 @@ def checked_name(name: str, what: str) -> str:
 
 
 def open_beneath(folder: int, path: str, *, make_mode: int | None = None, follows: bool = True) -> int:
-    """The place (O_PATH) at a path below a folder. Links are good as long as they stay below it; LeadsOut if not.
+    """The place (O_PATH) at a path below a folder. Links must stay below it; LeadsOut if not.
 
-    make_mode: folders that are missing are made, with these rights. follows: whether there can be links at all.
+    make_mode: create missing folders with this mode. follows: whether links are allowed at all.
     """
     steps = Steps(folder, follows=follows)
     try:
@@ -67,10 +67,10 @@ def open_beneath(folder: int, path: str, *, make_mode: int | None = None, follow
 
 
 class Steps:
-    """A way down from a folder, all of whose folders stay open: the way back does not depend on where they are by then."""
+    """A way down from a folder. All folders on it stay open, so the way back works even if they are moved."""
 
     def __init__(self, folder: int, *, root: int | None = None, follows: bool = True) -> None:
-        """root: where absolute links begin; they lead out if it is not given. follows: whether links are followed at all."""
+        """root: where absolute links start; without it, they lead out. follows: whether links are followed at all."""
         self._held = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)]
         self._root = root
         self._follows = follows
@@ -79,16 +79,16 @@ class Steps:
 
     @property
     def last(self) -> int:
-        """Where we are."""
+        """The current place."""
         return self._held[-1]
 
     @property
     def is_at_start(self) -> bool:
-        """Whether we are where we began."""
+        """Whether this is where the way began."""
         return len(self._held) == 1
 
     def parts(self, path: str) -> Iterator[str]:
-        """The names to enter one after the other. Links add to them."""
+        """The names to enter, in order. Links add to them."""
         self._left = path.split("/")[::-1]
         while self._left:
             part = self._left.pop()
@@ -102,11 +102,11 @@ class Steps:
                 raise LeadsOut(errno.EXDEV, "leads out of its directory", path)
 
     def is_over(self) -> bool:
-        """Whether the name that was given last is the end of the path."""
+        """Whether the last name was the end of the path."""
         return all(part in ("", ".") for part in self._left)
 
     def enter(self, name: str) -> None:
-        """Go on to an entry, or to where it points. FileNotFoundError if it does not exist."""
+        """Continue to an entry, or to where it points. FileNotFoundError if it does not exist."""
         handle = os.open(name, PLACE, dir_fd=self.last)
         if not stat.S_ISLNK(os.fstat(handle).st_mode):
             if len(self._held) > _DEPTH_MAX:
@@ -130,27 +130,27 @@ class Steps:
         self._left.extend(target.split("/")[::-1])
 
     def restart(self, folder: int) -> None:
-        """Go on from another folder."""
+        """Continue from another folder."""
         self.close()
         self._held = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)]
 
     def replace_last(self, handle: int) -> None:
-        """Go on from what has taken the place of the last folder."""
+        """Continue from the replacement of the last folder."""
         os.close(self._held.pop())
         self._held.append(handle)
 
     def take_last(self) -> int:
-        """The place, which is the caller's to close."""
+        """The place; the caller closes it."""
         return self._held.pop()
 
     def close(self) -> None:
-        """Let go of all folders."""
+        """Close all folders."""
         while self._held:
             os.close(self._held.pop())
 
 
 def make_folder(folder: int, name: str, mode: int) -> None:
-    """Make a folder in another one, with these rights whatever the umask; one that is there stays as it is."""
+    """Create a folder in another one with this mode, whatever the umask; an existing one stays as it is."""
     try:
         os.mkdir(name, mode & 0o755, dir_fd=folder)
     except FileExistsError:
@@ -160,7 +160,7 @@ def make_folder(folder: int, name: str, mode: int) -> None:
     handle = os.open(name, FOLDER, dir_fd=folder)
     try:
         found = os.fstat(handle)
-        # Someone may have put another folder in its place: never give away one that is not as ours was a moment ago.
+        # Someone may have replaced the folder: never give away one that differs from the one just created.
         if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
             os.fchmod(handle, mode | found.st_mode & stat.S_ISGID)
     finally:
@@ -168,7 +168,7 @@ def make_folder(folder: int, name: str, mode: int) -> None:
 
 
 def open_folder(folder: int, path: str, *, make_mode: int | None = None) -> int:
-    """A folder below another one, to be listed and changed. Both are ours, so that there are no links on the way."""
+    """Open a folder below another one for listing and changing. Both are ours, so there are no links on the way."""
     place = open_beneath(folder, path, make_mode=make_mode, follows=False)
     try:
         return os.open(".", FOLDER, dir_fd=place)
@@ -180,8 +180,8 @@ def open_folder(folder: int, path: str, *, make_mode: int | None = None) -> int:
 
 
 def open_file(path: Path | str, dir_fd: int | None = None) -> int:
-    """An ordinary file for reading. OSError for a link, for anything that is no file, and for a file that has another name."""
-    # Without O_NONBLOCK a pipe would hold us until someone writes.
+    """Open a regular file for reading. OSError for a link, anything but a file, and a file with another name."""
+    # Without O_NONBLOCK, opening a pipe would block until someone writes.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -191,7 +191,7 @@ def open_file(path: Path | str, dir_fd: int | None = None) -> int:
 
 
 def read_file(path: Path | str, bytes_max: int, dir_fd: int | None = None) -> bytes:
-    """The last so many bytes of an ordinary file."""
+    """The end of a regular file, up to this many bytes."""
     handle = open_file(path, dir_fd)
     try:
         start = max(os.fstat(handle).st_size - bytes_max, 0)
@@ -203,7 +203,7 @@ def read_file(path: Path | str, bytes_max: int, dir_fd: int | None = None) -> by
 def write_file(
     folder: int, name: str, data: bytes, mode: int, group: int | None = None, user: int | None = None
 ) -> None:
-    """Make a file, which must not be there. The rights are given last."""
+    """Create a file that must not exist yet. Its mode is set last."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags, 0o600, dir_fd=folder)
     try:
@@ -221,9 +221,9 @@ def write_file(
 
 
 def remove_entry(folder: int, name: str) -> None:
-    """Remove what has a name in a folder, with everything in it; OSError tells of the first thing that stays.
+    """Remove an entry of a folder and everything in it; OSError names the first thing that stays.
 
-    What is mounted somewhere, there or deeper, is not entered and stays.
+    Mounts, at any depth, are not entered and stay.
     """
     try:
         os.unlink(name, dir_fd=folder)
@@ -249,7 +249,7 @@ def remove_entry(folder: int, name: str) -> None:
 
 
 def _open_to_remove(folder: int, name: str) -> int:
-    """A folder that from here on is for no one else."""
+    """Open a folder that from here on is closed to everyone else."""
     try:
         handle = os.open(name, FOLDER, dir_fd=folder)
     except PermissionError:
@@ -275,7 +275,7 @@ def _let_us_in(folder: int, name: str) -> None:
 
 
 def remove_tree(path: Path | str) -> None:
-    """As `remove_entry`, by a path, the folders of which are ours."""
+    """Like `remove_entry`, by a path whose folders are ours."""
     around, name = os.path.split(os.fspath(path))
     try:
         folder = os.open(around or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -294,11 +294,10 @@ def _is_folder(folder: int, name: str, error: OSError) -> bool:
 
 
 class _Removal:
-    """Empties a folder that only we can write to, of folders that others write to meanwhile.
+    """Empties a folder that only we can write to, while others write to the folders in it.
 
-    A folder that is not empty is moved up into the one that is ours before it is opened. There no one can put anything else in its
-    place, and it becomes ours too, so that no one refills it. Two descriptors are enough for any depth, and what is mounted somewhere
-    below cannot be moved and so is never entered.
+    A folder that is not empty is moved up into ours before it is opened. There no one can replace it, and it becomes ours too, so that
+    no one refills it. Two descriptors are enough for any depth. Mounts cannot be moved and so are never entered.
     """
 
     def __init__(self, top: int) -> None:
@@ -314,7 +313,7 @@ class _Removal:
             raise self._first_problem
 
     def _remove_folder(self, name: str) -> list[str]:
-        """A folder in ours; the folders that were in it and are in ours now."""
+        """Remove a folder in ours; return the folders that were in it and are now in ours."""
         found: list[str] = []
         try:
             handle = _open_to_remove(self._top, name)
@@ -336,7 +335,7 @@ class _Removal:
         return found
 
     def _empty(self, folder: int, *, is_top: bool = False) -> list[str]:
-        """Remove what is in a folder; names, in ours, of folders that have to be emptied first."""
+        """Remove what is in a folder; return the names, in ours, of folders to empty first."""
         found = []
         for name in os.listdir(folder):
             try:
@@ -355,7 +354,7 @@ class _Removal:
                         raise
                     found.append(name if is_top else self._move_up(folder, name))
             except (FileNotFoundError, NotADirectoryError):
-                continue  # someone was faster; what is there now is found when the folder is not empty
+                continue  # someone was faster; the check for an empty folder finds what is there now
             except OSError as error:
                 self._note(error)
         return found

@@ -15,9 +15,9 @@ _log = logging.getLogger("allot.process")
 
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 30.0
-# A program that ran so long starts again at once when it ends.
+# A program that ran this long is restarted at once when it ends.
 _LONG_RUN_S = 60.0
-# Between the request to end and the end by force.
+# Between the request to end and the kill.
 STOP_S = 10.0
 _LAST_WORDS_S = 0.2
 _LINE_BYTES_MAX = 64 * 1024
@@ -26,7 +26,7 @@ Hear = Callable[[str], None]
 
 
 class Child:
-    """One program. hear: takes each line that it writes to stdout or stderr; changed: called when it has started or ended."""
+    """One program. hear: takes each line that it writes to stdout or stderr; changed: called when it starts or ends."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Child:
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """How often it was restarted."""
         return max(self.starts - 1, 0)
 
     async def run(self) -> None:
-        """Until cancelled; then it is asked to end, and made to if it does not."""
+        """Run until cancelled; then ask it to end, and kill it if it does not."""
         pause = PAUSE_FIRST_S
         while True:
             began = self._clock.monotonic()
@@ -69,8 +69,8 @@ class Child:
             pause = min(pause * 2, PAUSE_MAX_S)
 
     async def _run_once(self) -> int:
-        # Not the pipe that asyncio would make: it reports the end of a program only when no one holds that open any more, and
-        # what the program started may continue.
+        # Not asyncio's pipe: asyncio reports the end of a program only when no one holds that pipe open any longer, and
+        # the program's own children may live on.
         reading, writing = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(

@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, and how to let it pass."""
+    """Tells the time, and lets it pass."""
 
     def now(self) -> str:
         """The time of day in whole seconds as API objects carry it (RFC 3339, UTC)."""
@@ -72,7 +72,7 @@ class ManualClock:
         self._changed = asyncio.Event()
 
     def advance(self, seconds: float) -> None:
-        """Move on; sleepers whose time has come wake up."""
+        """Move on, and wake sleepers whose time has come."""
         self._seconds += seconds
         self._changed.set()
         self._changed = asyncio.Event()

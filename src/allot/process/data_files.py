@@ -14,5 +14,5 @@ Table = TypeVar("Table")
 
 
 def read_data_file(package: str, name: str, type_: type[Table]) -> Table:
-    """What a file of a package says. A file that does not fit its type is a bug of ours: msgspec's error names the place."""
+    """Decode a package's data file. A file that does not fit its type is a bug of ours: msgspec's error names the place."""
     return msgspec.yaml.decode(files(package).joinpath(name).read_bytes(), type=type_)

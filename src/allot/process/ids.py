@@ -26,7 +26,7 @@ class Ids(Protocol):
         """The end of a generated name."""
 
     def jitter(self) -> float:
-        """A number from 0 to 1 to spread work."""
+        """A number from 0 to 1, to spread work."""
 
 
 class SystemIds:

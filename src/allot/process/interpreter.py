@@ -5,24 +5,24 @@ from __future__ import annotations
 import gc
 import sys
 
-# The store's writer thread takes the interpreter for moments between waits for the disk; with the default of 5 ms a busy
-# event loop can make it wait that long each time. Since writes reach that thread in groups the gain is small.
+# The store's writer thread needs the interpreter briefly between waits for the disk; with the default of 5 ms, a busy
+# event loop can delay it that long each time. Since writes reach that thread in groups, the gain is small.
 SWITCH_INTERVAL_S = 0.0005
 FILES_MAX = 65_536
-# The collector looks for garbage when there are so many more objects than at its last look. Nearly all that a process makes
-# is freed without it; a look costs a third of a microsecond for each object that is new and in use.
+# The collector runs after this many more objects than at its last run. Nearly all objects of a process
+# are freed without it; a run costs a third of a microsecond for each new object in use.
 GC_THRESHOLDS = (500_000, 20, 1000)
 
 
 def tune() -> None:
-    """Once, at the start of the process."""
+    """Call once, at the start of the process."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _allow_many_files() -> None:
-    """As many connections as the machine allows; shells often start with 1,024."""
+    """Allow as many connections as the machine does; shells often start with 1,024."""
     if sys.platform == "win32":
         return
     import resource
@@ -44,6 +44,6 @@ def open_files_max() -> int:
 
 
 def settle() -> None:
-    """Once, when the process is ready: what start-up made stays, and the collector need not look at it again."""
+    """Call once, when the process is ready: objects from start-up stay, and the collector need not look at them again."""
     gc.collect()
     gc.freeze()

@@ -19,14 +19,14 @@ BYTES_MAX = 10 * 1024 * 1024
 SET_ASIDE_MAX = 3
 _LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
 
-# To whose log a record belongs that is written in this context; empty: to that of the process.
+# Owner of the log for records written in this context; empty: the process itself.
 log_owner = ContextVar("log_owner", default="")
 
 
 def text_of(record: logging.LogRecord, *, with_head: bool = False) -> str:
-    """A record as a line, or several: a letter for its level, what it says, and where it happened if it is about a failure.
+    """A record as one or more lines: a letter for its level, the message, and the traceback of a failure.
 
-    with_head: time, process and origin behind the letter, as in the lines of Kubernetes' components.
+    with_head: time, process and origin after the letter, as Kubernetes' components log.
     """
     head = _LEVELS.get(record.levelno, "I")
     if with_head:
@@ -39,7 +39,7 @@ def text_of(record: logging.LogRecord, *, with_head: bool = False) -> str:
 
 
 class LogFile:
-    """A file of lines. What was set aside has a number behind its name, the latest 1."""
+    """A file of lines. Rotated files have a number after their name; 1 is the latest."""
 
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class LogFile:
         data = f"{line}\n".encode(errors="replace")
         if self._bytes and self._bytes + len(data) > self._bytes_max:
             self._set_aside()
-        # Unbuffered and in one piece: a reader of the file sees whole lines, and nothing is lost with the process.
+        # Unbuffered and in one piece: readers of the file see whole lines, and nothing is lost with the process.
         os.write(self._handle, data)
         self._bytes += len(data)
 
@@ -78,7 +78,7 @@ class ContainerLog(LogFile):
     """The log of a container. time: RFC 3339 with fractions."""
 
     def write_entry(self, time: str, text: str) -> None:
-        """A line, or several, that the container wrote to stderr."""
+        """One or more lines that the container wrote to stderr."""
         for line in text.split("\n"):
             self.write(f"{time} stderr F {line}")
 
@@ -97,7 +97,7 @@ class OwnersLogs(logging.Handler):
         if not owner:
             return
         try:
-            # Opened for each record: owners are many and write seldom.
+            # Opened for each record: there are many owners, and each writes seldom.
             log = ContainerLog(self._folder / f"{owner}.log")
             try:
                 log.write_entry(self._clock.now_micro(), text_of(record, with_head=True))

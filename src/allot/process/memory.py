@@ -6,7 +6,7 @@ import sys
 
 
 def peak_resident_bytes() -> int:
-    """The most that the process has had in memory at one time; 0 where the system does not say."""
+    """The peak resident memory of the process; 0 where the system does not report it."""
     if sys.platform == "win32":
         return 0
     import resource

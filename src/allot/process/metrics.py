@@ -2,7 +2,7 @@
 They are registered with a `prometheus_client` registry like its own.
 
 Not safe between threads: a process counts on its event loop. `lines` writes the same text as the library in a tenth of the time
-and memory, for who has thousands of rows.
+and memory, for thousands of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _number(value: float) -> str:
 
 
 def _told(names: Sequence[str], values: Labels) -> list[str]:
-    """Labels as text, by name."""
+    """Labels as text, sorted by name."""
     escaped = (value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for value in values)
     return [f'{name}="{value}"' for name, value in sorted(zip(names, escaped, strict=True))]
 
@@ -44,7 +44,7 @@ def _heading(name: str, kind: str, text: str) -> str:
 
 
 class Counter(Collector):
-    """Counts up. The name is without `_total`."""
+    """Counts up. The name has no `_total`."""
 
     def __init__(self, registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> None:
         self._name, self._text, self._labels = name, text, labels
@@ -69,7 +69,7 @@ class Counter(Collector):
 
 
 class Gauge(Collector):
-    """Values that are looked up when someone asks."""
+    """Values that are looked up on demand."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Gauge(Collector):
 
 
 class Histogram(Collector):
-    """How often values were at most so large."""
+    """Counts values by upper bound."""
 
     def __init__(
         self,
@@ -109,12 +109,12 @@ class Histogram(Collector):
     ) -> None:
         self._name, self._text, self._labels = name, text, labels
         self._buckets = tuple(buckets)
-        # Per labels: how often a value fell into a bucket but not into the one before; and the sum of all values.
+        # Per labels: how many values fell into each bucket but not the one before, and the sum of all values.
         self.values: dict[Labels, tuple[list[int], list[float]]] = {}
         registry.register(self)
 
     def observe(self, value: float, *labels: str, times: int = 1) -> None:
-        """A value, or several equal ones."""
+        """Observe a value, or several equal ones."""
         found = self.values.get(labels)
         if found is None:
             found = self.values[labels] = ([0] * (len(self._buckets) + 1), [0.0])
@@ -146,7 +146,7 @@ class Histogram(Collector):
         bounds = [f'le="{_number(bound)}"' for bound in (*self._buckets, inf)]
         for labels, (counts, total) in self.values.items():
             told = _told(self._labels, labels)
-            # Labels are in the order of their names, and the bound of a bucket is one of them.
+            # Labels are sorted by name, and the bound of a bucket is one of them.
             place = sum(each < 'le="' for each in told)
             before, after = "".join(f"{each}," for each in told[:place]), "".join(f",{each}" for each in told[place:])
             reached = 0
@@ -163,5 +163,5 @@ def render(registry: CollectorRegistry) -> bytes:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bounds of buckets, each so many times the one before."""
+    """Bounds of buckets, each a multiple of the one before."""
     return tuple(start * factor**power for power in range(count))

@@ -11,7 +11,7 @@ _DETACH, _NO_FOLLOW = 2, 8
 # Flags of a mount that a user who is not root must keep.
 _KEPT = 2 | 4 | 8
 
-# The numbers of newer calls are the same on all machines but one; the C library may not know them yet.
+# Newer calls have the same numbers on all architectures but one; the C library may not know them yet.
 _OPEN_TREE, _MOVE_MOUNT, _SET_ATTRIBUTES = 428, 429, 442
 _CLONE, _EMPTY_PATH, _ALL_BELOW = 1, 0x1000, 0x8000
 _FROM_EMPTY, _TO_EMPTY = 0x04, 0x40
@@ -51,13 +51,13 @@ def mount(source: str, target: str, flags: int, kind: str = "", data: str = "") 
 
 
 def make_read_only(target: str) -> None:
-    """A bind mount can be read only from now on."""
+    """Make a bind mount read-only."""
     flags = os.statvfs(target).f_flag & _KEPT
     mount("none", target, BIND | REMOUNT | READ_ONLY | flags)
 
 
 def copy_mount(source: int) -> int:
-    """A copy of what is at a place, with what is mounted below, which is nowhere yet."""
+    """Copy what is at a place, with all mounts below it; the copy is not attached yet."""
     flags = _CLONE | os.O_CLOEXEC | _EMPTY_PATH | _ALL_BELOW
     return _called(_OPEN_TREE, source, b"", flags)
 
@@ -68,12 +68,12 @@ def place_mount(copy: int, target: int) -> None:
 
 
 def seal_mount(copy: int) -> None:
-    """A mount and all below it can be read only from now on."""
+    """Make a mount and all mounts below it read-only."""
     _set_attributes(copy, _Attributes(set=_ATTRIBUTE_READ_ONLY))
 
 
 def shift_owners(copy: int, users: int) -> None:
-    """Owners of files count as the users of that number in a user namespace. OSError where the file system cannot do that."""
+    """Map the owners of files to the users of that number in a user namespace. OSError if the file system does not support it."""
     _set_attributes(copy, _Attributes(set=_ATTRIBUTE_IDS, users=users))
 
 
@@ -83,9 +83,9 @@ def _set_attributes(copy: int, attributes: _Attributes) -> None:
 
 
 def enter_root(folder: int) -> None:
-    """A mount becomes the root, and what was the root is seen no more."""
+    """Make a mount the root; the old root is no longer visible."""
     os.fchdir(folder)
-    # Both at one place: the old root is on top of the new one, and is then taken away.
+    # Both in one place: the old root is on top of the new one, and is then removed.
     if libc.pivot_root(b".", b".") != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "new root")
@@ -96,7 +96,7 @@ def enter_root(folder: int) -> None:
 
 
 def unmount(target: str) -> bool:
-    """Remove a mount, visible at once; returns whether there was one. Links are not followed."""
+    """Remove a mount at once, even if in use; returns whether there was one. Links are not followed."""
     if libc.umount2(target.encode(), _DETACH | _NO_FOLLOW) == 0:
         return True
     number = ctypes.get_errno()
@@ -107,7 +107,7 @@ def unmount(target: str) -> bool:
 
 
 def mount_id(handle: int) -> int:
-    """Which mount a descriptor is in."""
+    """The mount that a descriptor is in."""
     # As bytes: a codec might still have to be imported, from a folder that a container has mounted.
     info = os.open(f"/proc/self/fdinfo/{handle}", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -23,22 +23,22 @@ MOUNTS, HOST_NAMES, IPC, USERS, PROCESSES, NETWORK = (
 )
 _OWNER_OF = 0xB701
 
-# First id inside, first id outside, how many.
+# First id inside, first id outside, count.
 Range = tuple[int, int, int]
 
 
 def unshare(kinds: int) -> None:
-    """Namespaces of our own from now on (of processes: of our children)."""
+    """Move into new namespaces (for process namespaces: our children)."""
     _check(libc.unshare(kinds), "new namespace")
 
 
 def enter(handle: int, kind: int) -> None:
-    """A namespace that others have made."""
+    """Enter an existing namespace."""
     _check(libc.setns(handle, kind), "enter a namespace")
 
 
 def owner_of(handle: int) -> int:
-    """The user namespace to which another namespace belongs."""
+    """The user namespace that owns another namespace."""
     return fcntl.ioctl(handle, _OWNER_OF)
 
 
@@ -49,7 +49,7 @@ def is_ours(handle: int, name: str) -> bool:
 
 
 def become_owner_of_users() -> None:
-    """A user namespace in which we are who we are, with all rights over what is made in it."""
+    """Enter a new user namespace with our own ids, and with all rights over what is created in it."""
     user, group = os.geteuid(), os.getegid()
     unshare(USERS)
     _write("/proc/self/setgroups", "deny")
@@ -58,7 +58,7 @@ def become_owner_of_users() -> None:
 
 
 def make_users(users: Sequence[Range], groups: Sequence[Range]) -> int:
-    """A user namespace with these ids, as a descriptor; no one is in it. The ids outside must be ours to give."""
+    """Create a user namespace with these ids, with no process in it; returns its descriptor. The outside ids must be ours to give."""
     made, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,7 +90,7 @@ def _lines(ranges: Sequence[Range]) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    # In one call, as these files want it.
+    # In one call, as these files require.
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(handle, text.encode())
@@ -103,6 +103,6 @@ def _write(path: str, text: str) -> None:
 def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        # What the kernel calls no space is a limit that someone set, often to 0.
+        # The kernel's "no space" is a configured limit, often 0.
         why = "user.max_*_namespaces allows no more" if number == errno.ENOSPC else os.strerror(number).lower()
         raise OSError(number, f"{what}: {why}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """A socket that is bound inside the block has the mode 0600. Holds for all threads of the process, so the block has to be short."""
+    """Sockets that are bound inside the block get mode 0600. This affects all threads of the process, so keep the block short."""
     before = os.umask(0o177)
     try:
         yield

@@ -1,7 +1,7 @@
-"""`python -m allot.process.parent_death PARENT COMMAND...`: becomes the command, and ends with its parent, however that ends.
+"""`python -m allot.process.parent_death PARENT COMMAND...`: becomes the command, and ends with its parent, however the parent ends.
 
-The kernel sends the requested SIGTERM when the parent is gone; the request outlives the change into another program, so
-that programs of others can be held this way too. Where the kernel knows no such request (only Linux does), the command runs without.
+The kernel sends the requested SIGTERM when the parent is gone; the request survives exec, so this also works for
+third-party programs. On kernels without such a request (all but Linux), the command runs without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXIT_NOT_RUNNABLE = 126
 
 
 def ending_with_parent(command: Sequence[str]) -> list[str]:
-    """The command line that runs a command so that it ends together with this process."""
+    """The command line that makes a command end together with this process."""
     return [sys.executable, "-m", __name__, str(os.getpid()), *command]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Shares:
-    """Something of which users take and give back parts."""
+    """Something that users take parts of and give back."""
 
     __slots__ = ("_free", "_held", "_limit")
 
@@ -15,15 +15,15 @@ class Shares:
 
     @property
     def limit(self) -> int:
-        """How much there is in all."""
+        """The total amount."""
         return self._limit
 
     def held_by(self, user: str) -> int:
-        """What a user has now."""
+        """What a user holds now."""
         return self._held.get(user, 0)
 
     def take(self, user: str, amount: int = 1) -> bool:
-        """Whether the user has so much more now."""
+        """Take more for a user; returns whether it got it."""
         held = self._held.get(user, 0) + amount
         if held > self._free:
             return False
@@ -32,7 +32,7 @@ class Shares:
         return True
 
     def give_back(self, user: str, amount: int = 1) -> None:
-        """What was taken is free again."""
+        """Return what was taken."""
         held = self._held[user] - amount
         assert held >= 0, f"{user} gives back more than it took"
         self._free += amount

@@ -1,7 +1,6 @@
 """Short names for directories: a socket path may have at most 107 bytes, and a user's directory may be deeply nested.
 
-A deep directory is reached through a temporary link while needed. Its contents stay
-where it is.
+A deep directory is reached through a temporary link while needed. Its contents stay in place.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _PREFIX, _LINK = "allot-", "n"
 
 @contextmanager
 def short_name(folder: Path, below: int) -> Iterator[Path]:
-    """A name of a folder, under which sockets can have paths that are so many bytes longer; the folder's own if it can be."""
+    """A name for a folder that leaves sockets room for paths this many bytes longer; the folder's own name if short enough."""
     folder.mkdir(parents=True, exist_ok=True)
     if len(bytes(folder)) + below <= SOCKET_BYTES_MAX:
         yield folder
         return
     target = folder.absolute()
     _remove_links(target)
-    # No one else can put something instead of the link: the folder around it is ours alone.
+    # No one else can replace the link: the folder around it is ours alone.
     own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT))
     try:
         link = own / _LINK
@@ -39,7 +38,7 @@ def short_name(folder: Path, below: int) -> Iterator[Path]:
 
 
 def _remove_links(target: Path) -> None:
-    """What a process that was killed has left; only one at a time works in a folder."""
+    """Remove what a killed process left; only one process at a time works in a folder."""
     for link in _SHORT.glob(f"{_PREFIX}*/{_LINK}"):
         try:
             if link.readlink() == target and link.parent.lstat().st_uid == os.geteuid():

@@ -6,12 +6,12 @@ import asyncio
 import os
 import signal
 
-# Of a process that was asked a second time, as a shell says of SIGINT.
+# Exit code after a second signal, as a shell reports SIGINT.
 EXIT_FORCED = 130
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first SIGINT or SIGTERM stops cleanly, the second at once; SIGHUP, from a terminal that is closed, as the first."""
+    """The first SIGINT or SIGTERM stops cleanly, the second at once; SIGHUP, from a closed terminal, always cleanly."""
 
     def received() -> None:
         if stop.is_set():

@@ -21,8 +21,7 @@ PAUSE_MAX_S = 30.0
 
 
 async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Runs until it is cancelled or ends by itself; pauses grow from one failure to the next and start again after a
-    minute without one."""
+    """Run until cancelled or done; pauses grow with each failure, and start over after a minute without one."""
     pause = PAUSE_FIRST_S
     while True:
         started = clock.monotonic()
@@ -38,7 +37,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]], clock: Clock)
 
 
 async def answer_or_none(name: str, ask: Callable[[], Awaitable[Answer]]) -> Answer | None:
-    """The answer, or None after a failure that is our own fault, which is reported with its traceback."""
+    """The answer, or None after a bug of ours, which is logged with its traceback."""
     try:
         return await ask()
     except Exception:
@@ -47,7 +46,7 @@ async def answer_or_none(name: str, ask: Callable[[], Awaitable[Answer]]) -> Ans
 
 
 def result_or_none(name: str, ask: Callable[[], Answer]) -> Answer | None:
-    """As `answer_or_none`, for a plain function."""
+    """Like `answer_or_none`, for a plain function."""
     try:
         return ask()
     except Exception:
@@ -56,7 +55,7 @@ def result_or_none(name: str, ask: Callable[[], Answer]) -> Answer | None:
 
 
 async def answer_or_failure(ask: Callable[[], Awaitable[Answer]]) -> Answer | Exception:
-    """The answer, or what was raised instead, for code of others whose failure is an answer too."""
+    """The answer, or the exception raised instead, for third-party code whose failure is an answer too."""
     try:
         return await ask()
     except Exception as failure:
@@ -64,7 +63,7 @@ async def answer_or_failure(ask: Callable[[], Awaitable[Answer]]) -> Answer | Ex
 
 
 async def until(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    """Do the work, but not beyond a stop."""
+    """Do the work until it is done or a stop comes."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -10,7 +10,7 @@ from allot.core.cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, M
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container gets: variables by name, mounts in the order in which they have to be made."""
+    """What a container gets: variables by name, mounts in the order in which to create them."""
 
     environment: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
@@ -22,7 +22,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_devices(devices: Iterable[tuple[Spec, Device]]) -> Merged:
-    """In the order asked for; what a spec says of all its devices comes once, before the first of them."""
+    """In the requested order; edits for all devices of a spec apply once, before its first device."""
     edits: list[ContainerEdits] = []
     seen: list[Spec] = []
     for spec, device in devices:
@@ -34,7 +34,7 @@ def merge_devices(devices: Iterable[tuple[Spec, Device]]) -> Merged:
 
 
 def merge(edits: Iterable[ContainerEdits]) -> Merged:
-    """Later ones win where there can be only one: a variable, a path."""
+    """Later edits win where only one is possible: a variable, a path."""
     environment: dict[str, str] = {}
     mounts: dict[str, Mount] = {}
     nodes: dict[str, DeviceNode] = {}
@@ -47,7 +47,7 @@ def merge(edits: Iterable[ContainerEdits]) -> Merged:
             name, _, value = variable.partition("=")
             environment[name] = value
         for mount in each.mounts:
-            # In its new place: a mount that comes later is made later.
+            # In its new place: later mounts are created later.
             mounts.pop(mount.container_path, None)
             mounts[mount.container_path] = mount
         nodes |= {node.path: node for node in each.device_nodes}

@@ -1,7 +1,7 @@
 """The CDI devices of this machine, from files in some directories, read again when they change.
 
-An invalid file affects only its own devices. Of a device in two directories the later directory counts; twice in one directory, it is
-unknown.
+An invalid file affects only its own devices. If two directories define a device, the later directory wins; if one directory defines it
+twice, it is unknown.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class CdiRegistry:
         return msgspec.structs.replace(merged, device_nodes=nodes)
 
     def refresh(self) -> None:
-        """Read what has changed since."""
+        """Read what has changed."""
         files: dict[Path, _File] = {}
         has_changed = False
         for priority, folder in enumerate(self._folders):
@@ -149,7 +149,7 @@ def _spec_files(folder: Path) -> list[tuple[Path, tuple[int, int, int]]]:
         try:
             status = entry.stat()
         except OSError:
-            continue  # it has just gone
+            continue  # it has just disappeared
         if stat.S_ISREG(status.st_mode):
             found.append((Path(entry.path), (status.st_ino, status.st_mtime_ns, status.st_size)))
     return found
@@ -175,7 +175,7 @@ def _decode(path: Path) -> Any:
 
 
 def complete(node: DeviceNode) -> DeviceNode:
-    """A device node with what the file of the host says; OSError if it does not exist or is not a device."""
+    """Complete a device node from the host's file; OSError if it does not exist or is not a device."""
     if node.type and (node.major or node.type == "p"):
         return node
     status = Path(node.source).stat()

@@ -1,7 +1,7 @@
 """The agent's checkpoints: the claims in use on this node, and the health of their devices.
 
 Both files are the kubelet's (1.37): `dra_manager_state`, whose inner JSON text carries a CRC-32, and `dra_health_state`. A node can
-so move from one to the other. A file is replaced atomically and flushed, so that a power failure or kill -9 leaves
+thus move between the two. A file is replaced atomically and flushed, so that a power failure or kill -9 leaves
 either the old or the new one.
 """
 
@@ -27,7 +27,7 @@ _SUFFIX = ".new"
 
 
 class CheckpointCorrupt(Exception):
-    """The record of prepared claims cannot be read. hint: what to do about it."""
+    """The record of prepared claims cannot be read. hint: how to fix it."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
@@ -189,7 +189,7 @@ def encode_health(health: Mapping[str, DriverHealth]) -> bytes:
 
 
 def decode_health(content: bytes) -> dict[str, DriverHealth]:
-    """What was known by driver. ValueError if the content is damaged; nothing depends on it."""
+    """The last known health by driver. ValueError if the content is damaged; nothing depends on it."""
     value = msgspec.json.decode(content, type=dict[str, _Devices])
     return {
         driver: {
@@ -209,8 +209,8 @@ def decode_health(content: bytes) -> dict[str, DriverHealth]:
 
 
 class StateFile:
-    """A file that follows a state. Several changes at once cost one write: who comes while the file is being written waits for
-    the next write, which has all changes until then."""
+    """A file that follows a state. Concurrent changes share one write: a caller during a write waits for the next one, which includes all changes
+    until then."""
 
     def __init__(self, path: Path, encode: Callable[[], bytes]) -> None:
         self.path = path
@@ -219,7 +219,7 @@ class StateFile:
         self._next: asyncio.Task[None] | None = None
 
     def read(self) -> bytes | None:
-        """The content, None if there is no file. What a writer that was killed has left is removed."""
+        """The content, None if there is no file. Removes what a killed writer left."""
         self.path.with_name(self.path.name + _SUFFIX).unlink(missing_ok=True)
         try:
             return self.path.read_bytes()
@@ -227,7 +227,7 @@ class StateFile:
             return None
 
     async def write(self) -> None:
-        """Return when the state as of now is on the disk; OSError if that fails. It is written even if the caller gives up."""
+        """Return when the current state is on disk; OSError if that fails. It is written even if the caller gives up."""
         if self._next is None:
             # Not in a task group: it has no owner, and all waiters get its result.
             self._next = asyncio.get_running_loop().create_task(self._write_after(self._writing))
@@ -242,20 +242,20 @@ class StateFile:
         await asyncio.to_thread(replace_file, self.path, content)
 
     async def settle(self) -> None:
-        """Wait for writes that are under way."""
+        """Wait for pending writes."""
         under_way = [task for task in (self._writing, self._next) if task is not None and not task.done()]
         if under_way:
             await asyncio.wait(under_way)
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Waiters have received a failure; without waiters, it is not reported again."""
+    """Waiters have received the failure; without waiters, it is not reported again."""
     if not task.cancelled():
         task.exception()
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file a content at once and for good."""
+    """Replace a file's content atomically and durably."""
     beside = path.with_name(path.name + _SUFFIX)
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:

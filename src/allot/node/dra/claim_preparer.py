@@ -64,7 +64,7 @@ _DRIVER_NAME_MAX = 63
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long, in seconds. The defaults are the kubelet's, as far as it has them."""
+    """Intervals and timeouts, in seconds. The defaults are the kubelet's where it has them."""
 
     call_s: float = CALL_TIMEOUT_S
     registration_s: float = PERIOD_S
@@ -79,8 +79,9 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimPreparer:
     """The claims of one node. Run it, or no driver can register.
 
-    root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use
-    claims, None as long as that is not known. wipes_slices: whether those are deleted whose driver is away. CheckpointCorrupt if an earlier run left a damaged file.
+    root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use claims,
+    None while unknown. wipes_slices: whether to delete slices without a driver. CheckpointCorrupt if an earlier run left a damaged
+    file.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ClaimPreparer:
         content = self._file.read()
         if content is not None:
             self._records = decode_claims(self._file.path, content)
-        # Changes of the records, and up to which of them the file is written.
+        # The number of the latest change to the records, and of the latest change on disk.
         self._version = 0
         self._written = 0
         self.metrics = DraMetrics(metrics if metrics is not None else CollectorRegistry(), lambda: self._records)
@@ -138,15 +139,15 @@ class ClaimPreparer:
         self._tasks: asyncio.TaskGroup | None = None
         self._plugin_tasks: dict[Plugin, list[asyncio.Task[None]]] = {}
 
-    # --- what the agent asks ---
+    # --- called by the agent ---
 
     @property
     def records(self) -> Records:
-        """All claims that are recorded, by namespace and name."""
+        """All recorded claims, by namespace and name."""
         return self._records
 
     async def prepare(self, pod: Pod) -> None:
-        """Make all claims of a pod ready, before its sandbox is made; PrepareFailed. Costs little for what is ready already."""
+        """Prepare all claims of a pod, before its sandbox is created; PrepareFailed. Cheap if they are prepared already."""
         with self._operation("prepare", "PrepareResources"):
             async with self._alone(pod.metadata.uid):
                 await self._prepare(pod)
@@ -185,7 +186,7 @@ class ClaimPreparer:
             raise PrepareFailed(str(error)) from error
 
     def claims_of_container(self, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
-        """The recorded claims of a container with all of their devices."""
+        """The recorded claims of a container with all their devices."""
         try:
             return whole_claims_of_container(self._records, pod, container)
         except Refused:
@@ -196,11 +197,11 @@ class ClaimPreparer:
         if "ResourceHealthStatus" not in self._gates:
             return {}
         found = self._health.of_pod(pod)
-        # Lists and not tuples, as JSON has them: they become part of a patch.
+        # Lists, not tuples, as in JSON: they become part of a patch.
         return {name: msgspec.json.decode(msgspec.json.encode(statuses)) for name, statuses in found.items()}
 
     async def health_changes(self) -> AsyncGenerator[str, None]:
-        """The uid of a pod each time the health of its devices changed."""
+        """The uid of a pod each time the health of its devices changes."""
         while True:
             yield await self._changes.get()
 
@@ -232,7 +233,7 @@ class ClaimPreparer:
             return
         for claim in claims:
             for driver, part in claim.drivers.items():
-                # Also for a claim that is prepared: without its driver something is wrong with the node.
+                # Also for a prepared claim: without its driver, something is wrong with the node.
                 if not part.skips(PREPARE):
                     self.plugins.choose(driver)
         plan = plan_prepare(self._records, pod.metadata.uid, claims)
@@ -336,7 +337,7 @@ class ClaimPreparer:
         self._written = max(self._written, version)
 
     async def _in_parallel(self, plan: Plan, run: Callable[[str, Sequence[ClaimRecord]], Awaitable[None]]) -> None:
-        """All drivers at once. Successful ones stay if another fails; the first failure by name is reported."""
+        """Call all drivers at once. Successes stay if another fails; the first failure by name is reported."""
         if len(plan.batches) == 1:
             for driver, batch in plan.batches.items():
                 await run(driver, batch)
@@ -358,7 +359,7 @@ class ClaimPreparer:
         choose_service(name, endpoint, versions)
 
     def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """For the registry: take a plugin on."""
+        """For the registry: add a plugin."""
         if self._tasks is None:
             raise NotUsable("the agent is shutting down")
         plugin = Plugin(name, endpoint, versions, self._clock, calls=self.metrics.calls, timeout_s=self._periods.call_s)
@@ -371,20 +372,20 @@ class ClaimPreparer:
         ]
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """For the registry: a plugin has gone."""
+        """For the registry: remove a plugin."""
         plugin = self.plugins.remove(name, endpoint)
         if plugin is not None:
             for task in self._plugin_tasks.pop(plugin, ()):
                 task.cancel()
             if self._tasks is not None:
-                # An instance that makes room for a newer one may finish what it was asked.
+                # An instance that a newer one replaces may finish its calls.
                 self._tasks.create_task(plugin.close(self._periods.call_s))
 
     def _driver_changed(self, driver: str) -> None:
         is_usable = self.plugins.is_usable(driver)
         if self._wiper is not None:
             self._wiper.driver_changed(driver, is_usable)
-        # It may be the one that a pod which is gone has waited for.
+        # It may be the driver that the claim of a deleted pod is waiting for.
         self._has_new_driver = self._has_new_driver or is_usable
 
     def _health_changed(self, pods: Sequence[str]) -> None:

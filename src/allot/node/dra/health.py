@@ -32,7 +32,7 @@ LOOK_S = 1.0
 
 
 class HealthBook:
-    """What drivers have said. changed: told the uids of pods whose status says something else now."""
+    """What drivers have reported. changed: receives the uids of pods whose status changes."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class HealthBook:
         self._redial_s = redial_s
         self._look_s = look_s
         self._health: dict[str, DriverHealth] = {}
-        # Open streams by driver: two while an instance makes room for a newer one.
+        # Open streams by driver: two while a newer instance replaces another.
         self._streams: dict[str, int] = {}
         self._file = StateFile(folder / HEALTH_FILE, lambda: encode_health(self._health))
         try:
@@ -82,7 +82,7 @@ class HealthBook:
             before = now
 
     async def listen(self, plugin: Plugin) -> None:
-        """Follow one instance until cancelled, or until it says that it has nothing to say."""
+        """Follow one instance until cancelled, or until it reports that it has no health service."""
         while True:
             self._streams[plugin.driver] = self._streams.get(plugin.driver, 0) + 1
             try:
@@ -112,7 +112,7 @@ class HealthBook:
             await self._write()
 
     def _ended(self, driver: str) -> None:
-        """A driver's reports are void when it is gone, unless another instance continues."""
+        """A driver's reports expire when it is gone, unless another instance continues."""
         self._streams[driver] -= 1
         if not self._streams[driver]:
             del self._streams[driver]
@@ -130,5 +130,5 @@ class HealthBook:
             _log.error("%s: health is not kept over a restart: %s", self._file.path, error)
 
     async def settle(self) -> None:
-        """Wait for writes that are under way."""
+        """Wait for pending writes."""
         await self._file.settle()

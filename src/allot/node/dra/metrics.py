@@ -15,7 +15,7 @@ ANY_DRIVER = "<any>"
 
 
 class DraMetrics:
-    """What is measured. records: the claims in use, read on demand."""
+    """The metrics. records: the claims in use, read on demand."""
 
     def __init__(self, registry: CollectorRegistry, records: Callable[[], Records]) -> None:
         self.operations = Histogram(

@@ -1,7 +1,7 @@
 """Registered drivers: one connection to each instance, calls over it, and which instance to use.
 
 Knows: both versions of the DRAPlugin service, both of the health service, gRPC's errors as the kubelet shows them. Does not know
-how an instance came to be registered (`registration`) or what is asked of it (`claim_preparer`).
+how an instance registers (`registration`) or why it is called (`claim_preparer`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from allot.wire import dra_health_v1_pb2, dra_health_v1alpha1_pb2, dra_v1_pb2, d
 _log = logging.getLogger("allot.node.dra")
 
 CALL_TIMEOUT_S = 45.0
-# What a plugin calls a service when it registers, and what gRPC calls it.
+# Names of services: in a plugin's registration, and in gRPC.
 SERVICES = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
-# The agent's preference comes first.
+# In the agent's order of preference.
 HEALTH_SERVICES = {
     "v1.DRAResourceHealth": dra_health_v1_pb2,
     "v1alpha1.DRAResourceHealth": dra_health_v1alpha1_pb2,
 }
 CHANNEL_OPTIONS = (
-    # A driver that comes back is used again soon.
+    # Reconnect soon to a driver that comes back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -50,7 +50,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class CallFailed(Exception):
-    """A driver did not answer, or not as it should. The message is as Go's gRPC shows it; code is Go's name of it."""
+    """A driver did not answer, or not as it should. The message is as Go's gRPC shows it; code is Go's name of the code."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"rpc error: code = {code} desc = {text}")
@@ -75,7 +75,7 @@ class HealthReport(msgspec.Struct, frozen=True):
 
 
 def choose_service(driver: str, endpoint: str, versions: Sequence[str]) -> str:
-    """The first service of a plugin's list that is known here; NotUsable if there is none."""
+    """The first known service in a plugin's list; NotUsable if there is none."""
     where = f"invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}"
     if not versions:
         raise NotUsable(f"{where}: empty list of supported gRPC services (aka supported versions)")
@@ -99,7 +99,7 @@ def _quoted(values: Sequence[str]) -> str:
 
 
 def socket_target(path: str) -> str:
-    """What gRPC calls a socket; NotUsable if it cannot be one. gRPC makes a channel of any text, but one that never ends."""
+    """The gRPC target of a socket; NotUsable if it cannot be one. gRPC accepts any text, but the channel would never end."""
     if not path.startswith("/") or path.startswith("//") or "\0" in path or len(path.encode()) > _PATH_BYTES_MAX:
         raise NotUsable(f"socket {path[:200]!r}: expected an absolute path of at most {_PATH_BYTES_MAX} bytes")
     return f"unix:{quote(path)}"
@@ -132,7 +132,7 @@ class Plugin:
         self._channel = grpc.aio.insecure_channel(socket_target(endpoint), options=CHANNEL_OPTIONS)
 
     async def close(self, grace_s: float | None = None) -> None:
-        """No new calls; those under way have so much time to end, then they fail."""
+        """Start no new calls; pending ones fail after the grace period."""
         try:
             await self._channel.close(grace_s)
         except asyncio.CancelledError:
@@ -157,7 +157,7 @@ class Plugin:
         return {uid: (each.error, tuple(map(_device, each.devices))) for uid, each in answer.claims.items()}
 
     async def unprepare(self, claims: Sequence[ClaimRecord]) -> Mapping[str, str]:
-        """By claim uid an error, empty if there was none. CallFailed if the call as a whole failed."""
+        """By claim uid: an error, empty for success. CallFailed if the call as a whole failed."""
         answer = await self._call(UNPREPARE, claims)
         return {uid: each.error for uid, each in answer.claims.items()}
 
@@ -198,19 +198,19 @@ async def call(
 ) -> Answer:
     """One call that fails at once without a connection; CallFailed."""
     try:
-        # Parsed here and not by gRPC, which turns garbage into no answer at all.
+        # Parsed here, not by gRPC, which turns garbage into a missing answer.
         send: Any = channel.unary_unary(method)
         raw: bytes = await send(request.SerializeToString(), timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         raise _failure(error) from error
     except grpc.aio.UsageError as error:
-        # The channel was closed in the meantime: the instance has gone.
+        # The channel was closed in the meantime: the instance is gone.
         raise CallFailed("Canceled", "grpc: the client connection is closing") from error
     return parse(raw, answer)
 
 
 def parse(raw: bytes, type_: type[Answer]) -> Answer:
-    """A message from the wire; CallFailed if it is none."""
+    """Decode a message; CallFailed if it is invalid."""
     try:
         return type_.FromString(raw)
     except DecodeError as error:
@@ -220,7 +220,7 @@ def parse(raw: bytes, type_: type[Answer]) -> Answer:
 
 def _failure(error: grpc.aio.AioRpcError) -> CallFailed:
     code = error.code()
-    # Go's names: CANCELLED is spelled with one l there.
+    # Go's names: Go spells CANCELLED with one l.
     name = "Canceled" if code == grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
     name = "OK" if code == grpc.StatusCode.OK else name
     text = "context deadline exceeded" if code == grpc.StatusCode.DEADLINE_EXCEEDED else error.details() or ""
@@ -253,14 +253,14 @@ def _report(item: Any) -> HealthReport:
 
 
 class Plugins:
-    """All instances of all drivers, in the order in which they registered. changed receives the affected driver."""
+    """All instances of all drivers, in the order of registration. changed: receives the affected driver."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._plugins: dict[str, list[Plugin]] = {}
         self._changed = changed
 
     def add(self, plugin: Plugin) -> None:
-        """A new instance; NotUsable if its place is taken."""
+        """Add an instance; NotUsable if its place is taken."""
         present = self._plugins.setdefault(plugin.driver, [])
         if any(each.endpoint == plugin.endpoint for each in present):
             raise NotUsable(f"endpoint {plugin.endpoint} already registered for DRA driver plugin {plugin.driver}")
@@ -268,7 +268,7 @@ class Plugins:
         self._changed(plugin.driver)
 
     def remove(self, driver: str, endpoint: str) -> Plugin | None:
-        """An instance that has gone."""
+        """Remove an instance."""
         present = self._plugins.get(driver, [])
         plugin = next((each for each in present if each.endpoint == endpoint), None)
         if plugin is None:
@@ -280,7 +280,7 @@ class Plugins:
         return plugin
 
     def choose(self, driver: str) -> Plugin:
-        """The newest instance that is connected, else the newest; NotUsable if there is none. Look it up for each call."""
+        """The newest connected instance, else the newest; NotUsable if there is none. Choose again for each call."""
         if not driver:
             raise NotUsable("DRA driver name is empty")
         present = self._plugins.get(driver)
@@ -293,7 +293,7 @@ class Plugins:
         return any(each.is_connected for each in self._plugins.get(driver, ()))
 
     def drivers(self) -> tuple[str, ...]:
-        """All drivers that have registered."""
+        """All registered drivers."""
         return tuple(self._plugins)
 
     def instances(self) -> tuple[Plugin, ...]:

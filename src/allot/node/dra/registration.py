@@ -33,7 +33,7 @@ PAUSE_MAX_S = 122.0
 FOLDER_DEPTH_MAX = 8
 _SERVICE = "/pluginregistration.Registration"
 
-# The identity of a socket, to detect another one at the same path. Inode numbers are reused, hence the time.
+# The identity of a socket, to detect a new one at the same path. Inode numbers are reused, hence the time.
 Identity = tuple[int, int, int]
 
 
@@ -44,14 +44,14 @@ class Handler(Protocol):
         """Whether it can be used at all."""
 
     def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Take it on."""
+        """Add it."""
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """It has gone."""
+        """Remove it."""
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """A plugin that was taken on through a socket."""
+    """A plugin that was registered through a socket."""
 
     identity: Identity
     type: str
@@ -69,7 +69,7 @@ class Failing(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """What to do now: sockets whose plugins go, and sockets to register."""
+    """What to do now: sockets whose plugins to unregister, and sockets to register."""
 
     unregister: tuple[str, ...]
     register: tuple[str, ...]
@@ -88,7 +88,7 @@ def plan_registrations(
     failing: Mapping[str, Failing],
     now: float,
 ) -> Steps:
-    """Compare existing sockets with registered ones. A recreated socket has not failed yet."""
+    """Compare existing sockets with registered ones. A recreated socket starts without failures."""
     unregister = tuple(path for path, plugin in sorted(actual.items()) if desired.get(path) != plugin.identity)
     register = []
     for path, identity in sorted(desired.items()):
@@ -103,7 +103,7 @@ def plan_registrations(
 def next_failure(
     before: Failing | None, identity: Identity, why: str, now: float, first_s: float = PAUSE_FIRST_S
 ) -> Failing:
-    """A failure, with twice the pause of the one before."""
+    """The next failure, with twice the pause of the previous one."""
     if before is None or before.identity != identity:
         pause = first_s
     else:
@@ -115,7 +115,7 @@ def next_failure(
 
 
 def find_sockets(folder: Path, depth: int = 0) -> dict[str, Identity]:
-    """All sockets below a folder but hidden ones."""
+    """All sockets below a folder except hidden ones."""
     found: dict[str, Identity] = {}
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -133,17 +133,17 @@ def find_sockets(folder: Path, depth: int = 0) -> dict[str, Identity]:
                 continue
             status = entry.stat()
         except OSError:
-            continue  # it has just gone
+            continue  # it has just disappeared
         if stat.S_ISSOCK(status.st_mode):
             found[entry.path] = (status.st_dev, status.st_ino, status.st_mtime_ns)
     return found
 
 
-# --- the life ---
+# --- the registry ---
 
 
 class Registry:
-    """Keeps what is registered the same as what is there."""
+    """Keeps registrations in step with the existing sockets."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Registry:
         return self._failing
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -184,7 +184,7 @@ class Registry:
                 await self._clock.sleep(self._period_s)
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
-        """Check once; registrations run in tasks, one at a time for each socket."""
+        """Check once; registrations run in tasks, one at a time per socket."""
         desired = find_sockets(self._folder)
         for path in self._failing.keys() - desired.keys():
             del self._failing[path]

@@ -24,7 +24,7 @@ PAUSE_MAX_S = 300.0
 
 
 class SliceWiper:
-    """Deletes slices of drivers that are away."""
+    """Deletes slices of drivers that are gone."""
 
     def __init__(self, client: Client, node: str, clock: Clock, ids: Ids, *, delay_s: float = DELAY_S) -> None:
         self._slices = client.resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
@@ -32,13 +32,13 @@ class SliceWiper:
         self._clock = clock
         self._ids = ids
         self._delay_s = delay_s
-        # When the slices of a driver have to go.
+        # When to delete the slices of a driver.
         self._due: dict[str, float] = {}
         self._usable: set[str] = set()
         self._look_s = min(LOOK_S, delay_s / 2)
 
     def driver_changed(self, driver: str, is_usable: bool) -> None:
-        """A driver that is usable keeps its slices; one that is not loses them some time after that was first so."""
+        """A usable driver keeps its slices; an unusable one loses them after a delay."""
         if is_usable:
             self._usable.add(driver)
             self._due.pop(driver, None)
@@ -47,7 +47,7 @@ class SliceWiper:
         self._due.setdefault(driver, self._clock.monotonic() + self._delay_s)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._wipe(""))
             while True:
@@ -58,12 +58,12 @@ class SliceWiper:
                 await self._clock.sleep(self._look_s)
 
     async def _wipe(self, driver: str) -> None:
-        """Delete, however long it takes to reach the server."""
+        """Delete slices, however long it takes to reach the server."""
         selector = f"spec.nodeName={self._node}"
         if driver:
             selector += f",spec.driver={driver}"
         backoff = Backoff(self._clock, self._ids, first_s=PAUSE_FIRST_S, max_s=PAUSE_MAX_S, jitter=0.2)
-        # A driver that came back while the server was away has published again.
+        # A driver that came back while the server was unreachable has published again.
         while driver not in self._usable:
             try:
                 await self._slices.delete_collection(field_selector=selector)

@@ -1,7 +1,7 @@
 """The mounts of a container: volumes and what devices bring, each in its place, whatever others do meanwhile.
 
-Other containers of the pod may write to its volumes while this one is being made, as users of the machine, and this is root: mounts
-are made between descriptors, and entries are made only in what was mounted here. Imports next to nothing, as the shim uses it.
+Other containers of the pod may write to its volumes while this one is created, as users of the machine, and this is root: mounts
+are made between descriptors, and entries are created only in what was mounted here. Imports next to nothing, as the shim uses it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StartFailure(Exception):
 
 
 def enter_namespace() -> None:
-    """A mount namespace of our own, with a user namespace around it if we may not have it otherwise."""
+    """Enter a new mount namespace, inside a new user namespace if necessary."""
     try:
         if os.geteuid() != 0:
             become_owner_of_users()
@@ -56,11 +56,11 @@ class Mounts:
         """proc: the device number of /proc."""
         self._root = root
         self._proc = proc
-        # In which entries can be made: folders that exist only here, and volumes that can be written to.
+        # Mounts in which entries can be created: folders that exist only here, and writable volumes.
         self.open_mounts: set[int] = set()
 
     def attach(self, source: int, target: str, *, read_only: bool) -> None:
-        """Mount a place. It is not visible before it is complete."""
+        """Mount a source. It becomes visible only when complete."""
         is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
         place = self._place(target, is_folder)
         try:
@@ -71,7 +71,7 @@ class Mounts:
             os.close(place)
 
     def attach_all(self, sources: Iterable[tuple[dict[str, Any], int]]) -> None:
-        """Mounts with their opened sources, which are closed."""
+        """Mount opened sources, and close them."""
         for each, handle in sources:
             try:
                 self.attach(handle, each["container_path"], read_only=each.get("read_only", False))
@@ -81,7 +81,7 @@ class Mounts:
                 os.close(handle)
 
     def _mount(self, source: int, place: int, is_folder: bool, read_only: bool) -> int:
-        """Mount a source at a place; the mount's id."""
+        """Mount a source at a place; returns the mount's id."""
         raise NotImplementedError
 
     def _open_up(self, steps: Steps) -> None:
@@ -89,7 +89,7 @@ class Mounts:
         raise NotImplementedError
 
     def _place(self, target: str, is_folder: bool) -> int:
-        """What a path means in the container, which is there afterwards."""
+        """Open the place that a path means in the container, and create it if missing."""
         steps = Steps(self._root, root=self._root)
         try:
             for part in steps.parts(target):
@@ -118,7 +118,7 @@ class Mounts:
 
 
 class MachineMounts(Mounts):
-    """Over the machine's own files, in a namespace of ours. scratch: a folder that is ours alone, in which they begin."""
+    """Mounts over the machine's own files, in a namespace of ours. scratch: a folder that is ours alone, to prepare mounts in."""
 
     def __init__(self, scratch: str) -> None:
         super().__init__(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), os.stat("/proc").st_dev)
@@ -158,7 +158,7 @@ class MachineMounts(Mounts):
 
 
 class SandboxMounts(Mounts):
-    """Below a root that no one is in yet. spare: a folder of the sandbox's own layer; users: whose ids count in the container."""
+    """Mounts below a root that no process is in yet. spare: a folder of the sandbox's own layer; users: the user namespace of the container."""
 
     def __init__(self, root: int, proc: int, spare: int, users: int) -> None:
         super().__init__(root, proc)
@@ -175,18 +175,18 @@ class SandboxMounts(Mounts):
                 try:
                     shift_owners(copy, self._users)
                 except OSError:
-                    pass  # not every file system can; what is for everyone is for the container too
+                    pass  # not every file system supports this; the container can still use what is open to everyone
             place_mount(copy, place)
             return mount_id(copy)
         finally:
             os.close(copy)
 
     def show(self, source: int, target: str) -> None:
-        """Something of the machine, as it is, for reading."""
+        """Show a part of the machine, read-only."""
         self._put(source, target, is_ours=False)
 
     def put(self, source: int, target: str) -> None:
-        """Something of the sandbox's own layer, for writing."""
+        """Mount a part of the sandbox's own layer, writable."""
         self._put(source, target, is_ours=True)
 
     def _put(self, source: int, target: str, is_ours: bool) -> None:
@@ -216,7 +216,7 @@ class SandboxMounts(Mounts):
 
 
 def mirror(source: int, target: int) -> None:
-    """Fill an empty folder of ours with what another one has."""
+    """Fill an empty folder of ours with the content of another one."""
     names = os.listdir(at(source))
     if len(names) > _MIRRORED_MAX:
         where = os.readlink(at(source))
@@ -227,7 +227,7 @@ def mirror(source: int, target: int) -> None:
         try:
             have = os.open(name, PLACE, dir_fd=source)
         except OSError:
-            continue  # gone in the meantime
+            continue  # it has disappeared
         try:
             mode = os.fstat(have).st_mode
             if stat.S_ISLNK(mode):
@@ -239,25 +239,25 @@ def mirror(source: int, target: int) -> None:
                 os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600, dir_fd=target))
             mount(at(have), f"{at(target)}/{name}", BIND | RECURSIVE)
         except OSError:
-            # Not ours to look at: the container does not see it either.
+            # We may not see it, so the container does not either.
             continue
         finally:
             os.close(have)
 
 
 def open_sources(mounts: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """All that is to be mounted, in order of depth. Before anything is: what is mounted over them must not hide them."""
+    """Open all mount sources, in order of depth. Call this before mounting anything that could hide them."""
     return [(each, _source(each)) for each in sorted(mounts, key=lambda one: one["container_path"].count("/"))]
 
 
 def make_mounts(mounts: list[dict[str, Any]], scratch: str) -> None:
-    """Every mount in its place, over the machine's own files."""
+    """Make all mounts, over the machine's own files."""
     sources = open_sources(mounts)
     MachineMounts(scratch).attach_all(sources)
 
 
 def _source(wanted: dict[str, Any]) -> int:
-    """The place that is to be mounted."""
+    """Open the source of a mount."""
     path, below = wanted["host_path"], wanted.get("sub_path", "")
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
 """The root of a sandboxed container: the machine's programs to read, a layer of its own to write to, and nothing else.
 
-The layer is memory of a fixed size. The machine's folders are below it, so that a container can put files beside those of the machine,
-which notices nothing. Whatever the machine keeps elsewhere (homes, sockets, data) is not there at all. What is shown is decided by the
-agent (`machine_view`); this only makes it, in a mount namespace of its own. Imports next to nothing, as the shim uses it.
+The layer is memory of a fixed size. The machine's folders are below it, so that a container can put files beside those of the machine
+without changing it. Whatever the machine keeps elsewhere (homes, sockets, data) is not there at all. The agent decides what is shown
+(`machine_view`); this only builds it, in a separate mount namespace. Imports next to nothing, as the shim uses it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ContainerRoot:
-    """Makes a root and enters it. owner: user and group, as this process knows them, to whom the layer belongs."""
+    """Creates a root and enters it. owner: user and group of the layer, as seen by this process."""
 
     def __init__(self, spec: dict[str, Any], users: int, owner: tuple[int, int]) -> None:
         self._spec = spec
@@ -53,8 +53,8 @@ class ContainerRoot:
         self._owner = owner
 
     def make(self) -> int:
-        """Make it; the root, in which no one is yet."""
-        # Before anything is mounted, and in the pod's own view: its volumes may be mounts of the pod.
+        """Create the root; no process is in it yet."""
+        # Before mounting anything, and in the pod's own view: its volumes may be mounts of the pod.
         sources = open_sources([each for each in self._spec["mounts"] if not each.get("memory")])
         self._layer = self._make_layer()
         self.root = self._make_root()
@@ -79,7 +79,7 @@ class ContainerRoot:
         return self.root
 
     def enter(self) -> None:
-        """Be in it, and nowhere else."""
+        """Enter the root, and leave everything else."""
         os.close(self._layer)
         enter_root(self.root)
         os.close(self.root)
@@ -102,7 +102,7 @@ class ContainerRoot:
         return copy
 
     def _make_folder(self, around: int, name: str, mode: int = 0o755) -> int:
-        """A folder for the container, which is there afterwards."""
+        """Create a folder for the container unless it exists."""
         try:
             os.mkdir(name, 0o700, dir_fd=around)
         except FileExistsError:
@@ -138,7 +138,7 @@ class ContainerRoot:
     # --- kernel and devices ---
 
     def _mount_kernel(self) -> int:
-        """/proc of the container's processes, and /sys to read; the device number of /proc."""
+        """Mount /proc of the container's processes, and /sys read-only; returns the device number of /proc."""
         flags = NO_SUID | NO_DEVICES | NO_PROGRAMS
         os.close(self._make_folder(self.root, "proc"))
         mount("proc", f"{at(self.root)}/proc", flags, "proc")
@@ -160,7 +160,7 @@ class ContainerRoot:
         os.close(self._make_folder(folder, "pts"))
         mount("devpts", f"{at(folder)}/pts", NO_SUID | NO_PROGRAMS, "devpts", "newinstance,ptmxmode=0666,mode=0620")
         os.close(self._make_folder(folder, "shm", 0o1777))
-        # A mount of its own, so that it can be written to where the root cannot.
+        # A separate mount, so that it is writable even if the root is not.
         self._bind(self._make_folder(self._layer, "shm", 0o1777), folder, "shm")
         os.close(folder)
 
@@ -187,7 +187,7 @@ class ContainerRoot:
             try:
                 self._mount_over(folder, upper, f"{at(self._layer)}/work-{number}")
             except OSError:
-                # No layer over this folder (a kernel before 5.11, or a machine that is itself a layer of layers): it can only be read.
+                # No overlay over this folder (a kernel before 5.11, or a machine that is itself on an overlay): it is read-only.
                 self._show(mounts, folder)
                 self._put_files(mounts, folder)
             finally:
@@ -201,11 +201,11 @@ class ContainerRoot:
         try:
             mount("overlay", target, NO_SUID | NO_DEVICES, "overlay", f"{options},userxattr")
         except OSError:
-            # Kernels before 5.11, which let only root do this.
+            # Kernels before 5.11 let only root do this.
             mount("overlay", target, NO_SUID | NO_DEVICES, "overlay", options)
 
     def _fill_upper(self, upper: int, folder: str, wanted: dict[str, bool]) -> None:
-        """What the container finds on top of a folder of the machine: folders that it can write to, places for mounts, files."""
+        """Create what the container finds on top of a folder of the machine: writable folders, mount points, files."""
         for path in self._view["own"]:
             if path.startswith(f"{folder}/"):
                 self._make_upper(upper, folder, path)
@@ -220,7 +220,7 @@ class ContainerRoot:
                 self._make_file(upper, path[len(folder) + 1 :], text)
 
     def _make_upper(self, upper: int, folder: str, path: str) -> None:
-        """A folder on top of one of the machine, with the same rights; never on top of one that is not for everyone."""
+        """Create a folder on top of one of the machine, with the same mode; never on top of one that is not open to everyone."""
         handle, here = os.dup(upper), folder
         try:
             for part in filter(None, path[len(folder) :].split("/")):
@@ -239,7 +239,7 @@ class ContainerRoot:
             os.close(handle)
 
     def _show(self, mounts: SandboxMounts, path: str) -> None:
-        """A part of the machine in its place; what this user may not see the container does not see either."""
+        """Show a part of the machine in its place; the container does not see what this user may not see."""
         try:
             handle = os.open(path, _PLACE)
         except OSError:
@@ -261,7 +261,7 @@ class ContainerRoot:
                 os.close(handle)
 
     def _hide(self, mounts: SandboxMounts) -> None:
-        """Empty folders and files over what is no one's business, and programs that lie in between; the outermost first."""
+        """Cover masked paths with empty folders and files, and show programs inside of them again; outermost first."""
         kinds = {**dict.fromkeys(self._view["shown"], True), **dict.fromkeys(self._view["masked"], False)}
         for number, path in enumerate(sorted(kinds, key=lambda one: one.count("/"))):
             if kinds[path]:

@@ -1,7 +1,7 @@
 """The runtime `cri`: containers in containerd, CRI-O or any other runtime with the container runtime interface v1 and CDI.
 
-Keeps no state: the runtime knows everything, so that a restarted agent finds everything. What is
-remembered in between only saves calls: the details of a container do not change as long as its state does not.
+Keeps no state: the runtime knows everything, so a restarted agent finds everything. The cache only saves calls: the details of a
+container do not change as long as its state does not.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _NANOSECONDS = 1_000_000_000
 
 
 class CriOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a runtime is, and how often it is asked."""
+    """A runtime's socket and polling intervals."""
 
     socket: str = "/run/containerd/containerd.sock"
-    # The folder of all pods, in which parts of volumes are mounted for the runtime.
+    # The folder of all pods, in which subPaths are mounted for the runtime.
     pods: Path = Path("/var/lib/allot/node/pods")
-    # Between lists if the runtime tells nothing by itself, and if it does.
+    # Between lists if the runtime sends no events, and if it does.
     poll_s: float = 1.0
     relist_s: float = 30.0
 
@@ -60,7 +60,7 @@ class CriRuntime:
         self._calls = CriCalls(self._options.socket)
         self._version = pb.VersionResponse()
         self._recursive_read_only: frozenset[str] = frozenset()
-        # By id: how a sandbox was asked for, and its addresses as long as it is ready.
+        # By id: the requested sandbox, and its addresses while it is ready.
         self._specs: dict[str, SandboxSpec] = {}
         self._ips: dict[str, tuple[str, ...]] = {}
         # The last known status of containers that have run.
@@ -77,7 +77,7 @@ class CriRuntime:
     # --- life ---
 
     async def open(self) -> None:
-        """Connect; RuntimeFailure if that is no runtime to work with."""
+        """Connect; RuntimeFailure if the runtime is not usable."""
         self._calls.open()
         await self._greet()
 
@@ -93,7 +93,7 @@ class CriRuntime:
             )
 
     async def close(self) -> None:
-        """Containers run on."""
+        """Close; containers keep running."""
         await self._calls.close()
 
     async def status(self) -> RuntimeStatus:
@@ -137,7 +137,7 @@ class CriRuntime:
     async def ensure_image(
         self, image: str, pull_policy: str, pod: PodName, credentials: Sequence[Credentials] = ()
     ) -> str:
-        """Pull an image if its policy asks for that; its id."""
+        """Pull an image if its policy requires it; returns its id."""
         try:
             reference = messages.with_tag(image)
         except ValueError as error:
@@ -173,7 +173,7 @@ class CriRuntime:
     # --- sandboxes ---
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """Make a sandbox."""
+        """Create a sandbox."""
         if spec.log_directory:
             Path(spec.log_directory).mkdir(mode=0o755, parents=True, exist_ok=True)
         request = pb.RunPodSandboxRequest(config=messages.sandbox_config(spec), runtime_handler=spec.runtime_handler)
@@ -213,8 +213,8 @@ class CriRuntime:
         )
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Forget it and its containers."""
-        # Not every runtime removes a sandbox that is still ready.
+        """Remove it and its containers."""
+        # Some runtimes do not remove a sandbox that is still ready.
         await self.stop_sandbox(sandbox_id)
         await self._calls.runtime_if_there(
             "RemovePodSandbox",
@@ -227,7 +227,7 @@ class CriRuntime:
     # --- containers ---
 
     async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
-        """Make a container with what its CDI devices add."""
+        """Create a container, with the edits of its CDI devices."""
         reason = "CreateContainerError"
         sandbox = await self._spec_of(sandbox_id)
         image_user: tuple[int | None, str] = (None, "")
@@ -260,13 +260,13 @@ class CriRuntime:
         return answer.container_id
 
     def _whole(self, spec: ContainerSpec, position: int, mount: Mount) -> Mount:
-        """A subPath mount as a mount of a place that is safe against links."""
+        """A subPath mount as a mount of a whole path, safe against links."""
         folder = self._options.pods / checked_name(spec.pod.uid, f"pod {spec.pod.namespace}/{spec.pod.name}: uid")
         place = bind_subpath(folder, spec.name, position, mount)
         return msgspec.structs.replace(mount, host_path=place, sub_path="")
 
     async def _remove_unstarted(self, sandbox_id: str, spec: ContainerSpec) -> bool:
-        """Remove what an agent made and could not start any more: it has the name that is asked for. Whether there was one."""
+        """Remove a container that an earlier attempt created but did not start: it blocks the name. Returns whether there was one."""
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, state=pb.ContainerStateValue(state=pb.CONTAINER_CREATED))
         request = pb.ListContainersRequest(filter=wanted)
         found = await self._calls.runtime("ListContainers", request, pb.ListContainersResponse, "CreateContainerError")
@@ -280,7 +280,7 @@ class CriRuntime:
         return bool(same)
 
     async def _spec_of(self, sandbox_id: str) -> SandboxSpec:
-        """How a sandbox was asked for, by this agent or an earlier one."""
+        """The requested sandbox, from this agent or an earlier one."""
         if sandbox_id not in self._specs:
             request = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=sandbox_id))
             reason = "CreateContainerError"
@@ -296,7 +296,7 @@ class CriRuntime:
         await self._calls.runtime("StartContainer", request, pb.StartContainerResponse, "RunContainerError")
 
     async def update_container(self, container_id: str, resources: Resources) -> None:
-        """Other limits, while it runs."""
+        """Change the limits of a running container."""
         request = pb.UpdateContainerResourcesRequest(
             container_id=container_id, linux=messages.container_resources(resources)
         )
@@ -305,7 +305,7 @@ class CriRuntime:
         )
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """Its stop signal, and SIGKILL after the grace period."""
+        """Send its stop signal, and SIGKILL after the grace period."""
         grace = math.ceil(max(grace_seconds, 0.0))
         await self._calls.runtime_if_there(
             "StopContainer",
@@ -316,7 +316,7 @@ class CriRuntime:
         )
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget it; the runtime ends it if need be."""
+        """Remove it; the runtime ends it if necessary."""
         await self._calls.runtime_if_there(
             "RemoveContainer",
             pb.RemoveContainerRequest(container_id=container_id),
@@ -324,10 +324,10 @@ class CriRuntime:
             "KillContainerError",
         )
 
-    # --- what is there ---
+    # --- listing ---
 
     async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
-        """Everything that is in the runtime."""
+        """Everything in the runtime."""
         sandboxes, containers = await listed(self._calls)
         owners = {}
         told = []
@@ -352,7 +352,7 @@ class CriRuntime:
             if status is None:
                 return ()
             ips = messages.ips_of(status)
-            # A sandbox without addresses may still get some, unless it has the machine's.
+            # A sandbox without addresses may still get some, unless it is on the host network.
             if not ips and not self._specs[sandbox.id].host_network:
                 return ()
             self._ips[sandbox.id] = ips
@@ -362,7 +362,7 @@ class CriRuntime:
         if container.state == pb.CONTAINER_CREATED:
             return None
         known = self._statuses.get(container.id)
-        # What has ended stays as it is; what runs has begun when it has begun.
+        # The status of an ended container is final; a running one keeps its start time.
         if known is not None and known.state == container.state:
             return known
         answer = await self._calls.runtime_if_there(
@@ -385,10 +385,10 @@ class CriRuntime:
             del self._statuses[id_]
 
     def changes(self) -> AsyncIterator[str]:
-        """Pods of which something has changed."""
+        """Pods with changes."""
         return self._events.changes()
 
-    # --- talking to containers ---
+    # --- exec, attach and ports ---
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
         """Run a program and wait for it; TimeoutError if it takes too long."""
@@ -398,7 +398,7 @@ class CriRuntime:
         return answer.exit_code, (answer.stdout + answer.stderr)[:_SAID_BYTES_MAX]
 
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
-        """Run a program and talk to it."""
+        """Run a program with streams."""
         request = pb.ExecRequest(
             container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
         )
@@ -406,7 +406,7 @@ class CriRuntime:
         return await CriStreams.command(answer.url, stdin=stdin, tty=tty, what="ExecError")
 
     async def attach(self, container_id: str) -> Streams:
-        """Talk to the container itself."""
+        """Attach to the container itself."""
         request = pb.ListContainersRequest(filter=pb.ContainerFilter(id=container_id))
         found = await self._calls.runtime("ListContainers", request, pb.ListContainersResponse, "AttachError")
         if not found.containers:
@@ -424,7 +424,7 @@ class CriRuntime:
         return await CriStreams.port(answer.url, port)
 
     async def usage(self) -> Sequence[ContainerUsage]:
-        """What the running containers use now."""
+        """The current usage of running containers."""
         answer = await self._calls.runtime(
             "ListContainerStats", pb.ListContainerStatsRequest(), pb.ListContainerStatsResponse, "ListError"
         )

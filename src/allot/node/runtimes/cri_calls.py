@@ -1,6 +1,6 @@
 """Calls to a container runtime over its socket: deadlines, and what its errors mean to a pod.
 
-Knows gRPC and the texts of runtimes; knows nothing of pods' lives.
+Knows gRPC and the texts of runtimes; does not know the lifecycle of pods.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from allot.wire import cri_pb2 as pb
 Answer = TypeVar("Answer", bound=Message)
 
 CALL_S = 120.0
-# Pulls may take long; the runtime itself gives up when nothing moves.
+# Pulls may take long; the runtime itself gives up when there is no progress.
 PULL_S = 3600.0
 
 _RUNTIME = "/runtime.v1.RuntimeService/"
 _IMAGES = "/runtime.v1.ImageService/"
 _OPTIONS = (
-    # As the kubelet has it: lists of all containers with their annotations come in one message.
+    # The kubelet's value: lists of all containers with their annotations come in one message.
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3_000),
-    # Without this, equal channels in one process share a connection, and closing one would disturb another.
+    # Without this, equal channels in one process share a connection, and closing one would disturb the other.
     ("grpc.use_local_subchannel_pool", 1),
-    # A path is no name that a server in Go would accept.
+    # The default authority would be the path, which servers in Go reject.
     ("grpc.default_authority", "localhost"),
 )
 _GONE = (grpc.StatusCode.NOT_FOUND,)
@@ -46,11 +46,11 @@ class CriCalls:
         self._channel: grpc.aio.Channel | None = None
 
     def open(self) -> None:
-        """Connections are made when needed."""
+        """Open the channel; it connects when needed."""
         self._channel = grpc.aio.insecure_channel(f"unix://{self.socket}", options=_OPTIONS)
 
     async def close(self) -> None:
-        """Calls under way fail."""
+        """Close; pending calls fail."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -67,7 +67,7 @@ class CriCalls:
     async def runtime_if_there(
         self, method: str, request: Message, answer: type[Answer], reason: str, timeout_s: float = CALL_S
     ) -> Answer | None:
-        """The same; None if what it is about is not there."""
+        """The same; None if the object does not exist."""
         try:
             return await self._call(_RUNTIME + method, request, answer, timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -94,7 +94,7 @@ class CriCalls:
             raise self.failure(error, "ExecError") from error
 
     def events(self) -> Any:
-        """The stream of what happens to containers."""
+        """The stream of container events."""
         open_stream = self._open().unary_stream(
             _RUNTIME + "GetContainerEvents",
             request_serializer=pb.GetEventsRequest.SerializeToString,
@@ -115,7 +115,7 @@ class CriCalls:
         return self._channel
 
     def failure(self, error: grpc.aio.AioRpcError, reason: str) -> RuntimeFailure:
-        """What went wrong, in the runtime's words where it has some."""
+        """The failure, in the runtime's words where it has some."""
         text = (error.details() or "").strip() or error.code().name.lower().replace("_", " ")
         if error.code() == grpc.StatusCode.UNAVAILABLE:
             return RuntimeFailure(reason, f"the container runtime at {self.socket} cannot be reached: {text}")

@@ -16,7 +16,7 @@ from allot.wire import cri_pb2 as pb
 
 async def listed(calls: CriCalls) -> tuple[Sequence[pb.PodSandbox], Sequence[pb.Container]]:
     """Everything that is in a runtime."""
-    # Containers first: one that is seen has its sandbox in the list that is made afterwards.
+    # Containers first: the later list of sandboxes then includes those of all listed containers.
     containers = await calls.runtime(
         "ListContainers", pb.ListContainersRequest(), pb.ListContainersResponse, "ListError"
     )
@@ -32,7 +32,7 @@ class CriEvents:
     def __init__(
         self, calls: CriCalls, clock: Clock, *, poll_s: float, relist_s: float, owner: Callable[[str], str]
     ) -> None:
-        """owner: the pod of a container or sandbox that is gone; empty if it is not known."""
+        """owner: the pod of a removed container or sandbox; empty if unknown."""
         self._calls = calls
         self._clock = clock
         self._poll_s = poll_s
@@ -44,7 +44,7 @@ class CriEvents:
         seen: dict[str, tuple[str, int]] = {}
         tells = True
         while True:
-            # A stream is opened before the list, so that nothing happens between the two unseen.
+            # The stream is opened before the list, so that no change is missed in between.
             stream = self._calls.events() if tells else None
             try:
                 for uid in await self._differences(seen):
@@ -93,7 +93,7 @@ class CriEvents:
                 await asyncio.gather(next_event, return_exceptions=True)
 
     async def _differences(self, seen: dict[str, tuple[str, int]]) -> set[str]:
-        """Pods of which something was added, changed or removed since the last time."""
+        """Pods with additions, changes or removals since the last list."""
         sandboxes, containers = await listed(self._calls)
         pods = {each.id: each.metadata.uid for each in sandboxes}
         now: dict[str, tuple[str, int]] = {each.id: (each.metadata.uid, each.state) for each in sandboxes}

@@ -1,7 +1,7 @@
-"""Between the port's words and the messages of the container runtime interface. Pure: no call is made here.
+"""Converts between the port's types and the messages of the container runtime interface. Pure: makes no calls.
 
-What a restarted agent has to know is kept in the runtime itself: whose a sandbox or container is in the kubelet's labels, and what
-the interface does not give back (how the sandbox was asked for, whether a container has a terminal) in annotations of our own.
+What a restarted agent needs is kept in the runtime itself: the owner of a sandbox or container in the kubelet's labels, and what the interface
+does not return (the requested sandbox, whether a container has a terminal) in our own annotations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
 RESTART_COUNT = "io.kubernetes.container.restartCount"
-# Ours: the sandbox as it was asked for, which each of its containers needs again, and the streams of a container.
+# Ours: the requested sandbox, which each of its containers needs again, and the streams of a container.
 SANDBOX_SPEC = "allot.dev/sandbox"
 STREAMS = "allot.dev/streams"
 
@@ -40,7 +40,7 @@ _NANOSECONDS = 1_000_000_000
 _SHARES_MIN, _SHARES_MAX, _SHARES_PER_CPU = 2, 262_144, 1024
 _PERIOD_US, _QUOTA_MIN_US = 100_000, 1000
 
-# Files of the kernel that a container does not see, and those that it may only read, unless it is privileged.
+# Kernel files that a container does not see, and those that are read-only, unless it is privileged.
 _MASKED = (
     *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"),
@@ -67,16 +67,16 @@ _IMAGE_VOLUMES_SINCE, _IMAGE_PARTS_SINCE = (2, 1), (2, 2)
 _PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
 
 
-# --- what is asked for ---
+# --- requests ---
 
 
 def sandbox_config(spec: SandboxSpec) -> pb.PodSandboxConfig:
-    """A sandbox to be made; given again with each of its containers."""
+    """A sandbox to create; sent again with each of its containers."""
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(
             name=spec.pod.name, uid=spec.pod.uid, namespace=spec.pod.namespace, attempt=spec.attempt
         ),
-        # A pod in the machine's network has the machine's name.
+        # A pod on the host network has the machine's name.
         hostname="" if spec.host_network else spec.hostname,
         log_directory=spec.log_directory,
         labels={**spec.labels, **_pod_labels(spec.pod)},
@@ -108,7 +108,7 @@ def sandbox_config(spec: SandboxSpec) -> pb.PodSandboxConfig:
 def container_config(
     spec: ContainerSpec, sandbox: SandboxSpec, image_user: tuple[int | None, str] = (None, "")
 ) -> pb.ContainerConfig:
-    """A container to be made. image_user: id or name of the image's own user, for a group that comes without a user."""
+    """A container to create. image_user: id or name of the image's own user, for a group without a user."""
     streams = ",".join(name for name, wanted in (("stdin", spec.stdin), ("tty", spec.tty)) if wanted)
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=spec.name, attempt=spec.attempt),
@@ -133,7 +133,7 @@ def container_config(
 
 
 def check_non_root(spec: ContainerSpec, image_user: tuple[int | None, str]) -> None:
-    """RuntimeFailure if a container that must not be root would be, or no one can tell. image_user: as above."""
+    """RuntimeFailure if a container that must not be root would be, or if that is unknown. image_user: as above."""
     number, name = image_user
     if number != 0 and not name:
         return
@@ -145,8 +145,8 @@ def check_non_root(spec: ContainerSpec, image_user: tuple[int | None, str]) -> N
 
 
 def check_images(mounts: Iterable[Mount], runtime: str, version: str) -> None:
-    """RuntimeFailure if a container has the content of an image mounted, or a part of it, and this runtime is known not to do that: it
-    would not say so, but mount something else."""
+    """RuntimeFailure if a container mounts an image, or a part of it, and this runtime is known not to support that: it would silently mount
+    something else."""
     found = [each for each in mounts if each.image]
     if not found or runtime != "containerd":
         return
@@ -161,7 +161,7 @@ def check_images(mounts: Iterable[Mount], runtime: str, version: str) -> None:
 
 
 def auth_config(credentials: Credentials) -> pb.AuthConfig:
-    """Who pulls an image."""
+    """The credentials for pulling an image."""
     return pb.AuthConfig(
         username=credentials.username, password=credentials.password, identity_token=credentials.identity_token
     )
@@ -172,7 +172,7 @@ def _pod_labels(pod: PodName) -> dict[str, str]:
 
 
 def _remembered(spec: SandboxSpec) -> str:
-    # Labels and annotations are given back by the runtime, and can be long.
+    # Labels and annotations are returned by the runtime, and can be long.
     return msgspec.json.encode(msgspec.structs.replace(spec, labels={}, annotations={})).decode()
 
 
@@ -199,7 +199,7 @@ def _mount(mount: Mount) -> pb.Mount:
 
 
 def container_resources(resources: Resources) -> pb.LinuxContainerResources:
-    """What a container may use, in the units of control groups."""
+    """The limits of a container, in the units of control groups."""
     request = resources.cpu_milli_request
     if request is None:
         request = resources.cpu_milli_limit or 0
@@ -242,16 +242,16 @@ def _security(user: User, sandbox: SandboxSpec, image_user: tuple[int | None, st
 
 
 def _profile(confinement: Confinement) -> pb.SecurityProfile:
-    # A kind that is not known must not end in less than the runtime's own protection.
+    # An unknown type must not result in less than the runtime's own protection.
     kind = _PROFILES.get(confinement.kind, pb.SecurityProfile.RuntimeDefault)
     return pb.SecurityProfile(profile_type=kind, localhost_ref=confinement.profile)
 
 
-# --- what is there ---
+# --- answers ---
 
 
 def sandbox_spec(sandbox: pb.PodSandbox) -> SandboxSpec:
-    """How a sandbox was asked for. One that another agent made is taken to have a kubelet's defaults."""
+    """The requested sandbox. One from another agent is assumed to have a kubelet's defaults."""
     labels, annotations = dict(sandbox.labels), dict(sandbox.annotations)
     remembered = annotations.pop(SANDBOX_SPEC, "")
     try:
@@ -281,13 +281,13 @@ def sandbox_of(sandbox: pb.PodSandbox, ips: tuple[str, ...]) -> Sandbox:
 
 
 def ips_of(status: pb.PodSandboxStatus) -> tuple[str, ...]:
-    """A pod's addresses, the first one first; none in the machine's network."""
+    """A pod's addresses, the primary one first; none on the host network."""
     network = status.network
     return tuple(filter(None, (network.ip, *(each.ip for each in network.additional_ips))))
 
 
 def container_of(listed: pb.Container, status: pb.ContainerStatus | None, owners: Mapping[str, PodName]) -> Container:
-    """A container of a list. status: None if it has not run; owners: pods by the id of their sandbox."""
+    """A container of a list. status: None if it has not run; owners: pods by sandbox id."""
     labels = listed.labels
     pod = owners.get(listed.pod_sandbox_id) or PodName(
         uid=labels[POD_UID], namespace=labels[POD_NAMESPACE], name=labels[POD_NAME]
@@ -326,7 +326,7 @@ def _pod(metadata: pb.PodSandboxMetadata) -> PodName:
 
 
 def with_tag(image: str) -> str:
-    """An image's name with the tag that it has when it has none; ValueError if it is no name."""
+    """An image name with the default tag if it has none; ValueError if it is invalid."""
     name, _, digest = image.partition("@")
     if not name or any(letter.isspace() or not letter.isprintable() for letter in image) or name != name.strip("/:"):
         raise ValueError(f'couldn\'t parse image name "{image}": invalid reference format')
@@ -335,7 +335,7 @@ def with_tag(image: str) -> str:
 
 
 def pull_wanted(image: str, policy: str) -> str:
-    """The pull policy that holds: a pod without one gets the API server's default."""
+    """The effective pull policy: without one, the API server's default."""
     if policy:
         return policy
     return "Always" if with_tag(image).endswith(":latest") else "IfNotPresent"

@@ -1,5 +1,5 @@
-"""SPDY/3.1 as clients of a container runtime's streaming server speak it: several streams on one connection, each of which can be
-ended by either side on its own.
+"""The client side of SPDY/3.1 for a container runtime's streaming server: several streams on one connection, each of which either
+side can end separately.
 
 containerd and CRI-O also take WebSockets, but in a version in which a client cannot end standard input. Of SPDY, only what those
 servers use is here: no flow control (they have none), and headers are sent but never read, since the servers open no streams and
@@ -26,7 +26,7 @@ _CONTROL = 0x8000_0000
 _VERSION = 3
 _SYN_STREAM, _RST_STREAM, _PING, _GOAWAY = 1, 3, 6, 7
 _FIN = 0x01
-# A frame's length has 24 bits; this leaves room for others in between.
+# A frame's length has 24 bits; smaller frames let other streams in between.
 DATA_BYTES_MAX = 64 * 1024
 
 
@@ -46,7 +46,7 @@ class SpdyConnection:
 
     @classmethod
     async def open(cls, url: str, protocol: str) -> SpdyConnection:
-        """Connect and switch to SPDY; RuntimeFailure if the server does not want that."""
+        """Connect and switch to SPDY; RuntimeFailure if the server refuses."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RuntimeFailure("StreamError", f"the runtime's streaming address {url!r} is not http or https")
@@ -68,7 +68,7 @@ class SpdyConnection:
         return cls(reader, writer)
 
     async def open_stream(self, headers: Mapping[str, str], *, end: bool = False) -> int:
-        """A new stream's id. end: nothing will be sent on it."""
+        """Open a stream; returns its id. end: nothing will be sent on it."""
         id_ = self._next_id
         self._next_id += 2
         block = bytearray(struct.pack(">I", len(headers)))
@@ -80,7 +80,7 @@ class SpdyConnection:
         return id_
 
     async def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        """Data on a stream. end: nothing follows."""
+        """Send data on a stream. end: nothing follows."""
         for start in range(0, len(data) or 1, DATA_BYTES_MAX):
             part = data[start : start + DATA_BYTES_MAX]
             last = end and start + DATA_BYTES_MAX >= len(data)

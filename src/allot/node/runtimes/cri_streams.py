@@ -1,4 +1,4 @@
-"""Talking to programs and ports behind a container runtime, at the address that it names for that (`cri_spdy`)."""
+"""Streams to programs and ports behind a container runtime, at the address that it returns for them (`cri_spdy`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from allot.node.runtimes.port import RuntimeFailure
 COMMAND_PROTOCOL = "v4.channel.k8s.io"
 PORT_PROTOCOL = "portforward.k8s.io"
 _QUEUE_MAX = 32
-# What a status or an error message may have at most.
+# The maximum size of a status or an error message.
 _ERROR_BYTES_MAX = 64 * 1024
-# Between the end of what is said and the status.
+# Between the end of the output and the status.
 _STATUS_S = 10.0
 
 
@@ -31,7 +31,7 @@ class CriStreams:
         self._input: int | None = None
         self._resize: int | None = None
         self._error = 0
-        # Streams that are still to end, and what their data is.
+        # Streams that have not ended yet, and the kind of their data.
         self._said_on: dict[int, int] = {}
         self._problem = bytearray()
         self._said: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(_QUEUE_MAX)
@@ -77,7 +77,7 @@ class CriStreams:
         self._pump = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
-        """Sort what comes until the connection ends."""
+        """Dispatch incoming data until the connection ends."""
         output_open = True
         try:
             while True:
@@ -103,31 +103,31 @@ class CriStreams:
             await self._said.put(None)
 
     async def write(self, data: bytes) -> None:
-        """Input; empty ends it."""
+        """Send input; empty ends it."""
         if self._input is None:
             return
         try:
             await self._connection.send(self._input, data, end=not data)
         except SpdyClosed:
-            pass  # its end is told by what it says
+            pass  # its output reports the end
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it says."""
+        """Its output."""
         while (said := await self._said.get()) is not None:
             yield said
-        # A port that no one listens on is told when it is over.
+        # A port without a listener is reported at the end.
         if self._what == "PortForwardError":
             await self._settled()
             if self._problem:
                 raise RuntimeFailure(self._what, self._problem.decode(errors="replace"))
 
     async def resize(self, columns: int, rows: int) -> None:
-        """The size of the terminal."""
+        """Set the size of the terminal."""
         if self._resize is not None:
             try:
                 await self._connection.send(self._resize, b'{"Width":%d,"Height":%d}\n' % (columns, rows))
             except SpdyClosed:
-                pass  # its end is told by what it says
+                pass  # its output reports the end
 
     async def exit_code(self) -> int:
         """Wait for its end; RuntimeFailure if it could not be started."""
@@ -148,9 +148,9 @@ class CriStreams:
 
 
 def exit_code_of(told: bytes, what: str) -> int:
-    """The exit code in a status of Kubernetes' own form; RuntimeFailure if the program could not be run."""
+    """The exit code in a Kubernetes Status; RuntimeFailure if the program could not be run."""
     if not told:
-        # Attach ends without a word when the container does; an exec that does is cut off.
+        # Attach ends without a status when the container does; an exec without one was cut off.
         if what == "AttachError":
             return 0
         raise RuntimeFailure(what, "the runtime's streaming server hung up before the program ended")

@@ -1,10 +1,10 @@
-"""Starts what outlives the agent: the holders of pods' sandboxes, their ways out and the shims of containers, by forks of one small process.
+"""Starts what outlives the agent: the holders of pods' sandboxes, their ways out and the shims of containers, as forks of one small process.
 
-Without it each of them would have to start an interpreter, which takes longer than all the rest. The agent asks over a socket and sends
-the pipe along on which the new process reports. Ends with the agent; what it started does not. Imports next to nothing, as the shim.
+Without it, each of them would have to start an interpreter, which takes longer than all the rest. The agent's request on a socket
+includes the pipe on which the new process reports. Ends with the agent; what it started does not. Imports next to nothing, as the shim.
 
-A holder has the namespaces that the containers of a pod share, for as long as the pod is there: host name, interprocess communication,
-network, and mounts: volumes that exist only in memory. It does nothing.
+A holder keeps the namespaces that the containers of a pod share, as long as the pod exists: host name, interprocess communication,
+network, and mounts (volumes that exist only in memory). It does nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REQUEST_BYTES_MAX = 1024 * 1024
 
 
 def main() -> None:
-    """Until the agent closes its side. The argument: the socket."""
+    """Run until the agent closes its side. The argument: the socket."""
     asked = socket.socket(fileno=int(sys.argv[2]))
     # No one waits for what is started here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -81,7 +81,7 @@ def _start(wanted: dict[str, Any], tell: int, users: int = -1) -> NoReturn:
 
 
 def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
-    """users: the user namespace in which to make those of the pod; without, it is one of their own."""
+    """users: the user namespace in which to create those of the pod; without it, they get their own."""
     if users >= 0:
         if not is_ours(users, "user"):
             enter(users, USERS)
@@ -106,7 +106,7 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
 
 
 def _set(setting: str, value: str) -> None:
-    """A setting of the kernel, in namespaces of our own: the agent has checked its name."""
+    """Change a kernel setting, in our own namespaces: the agent has validated its name."""
     path = "/proc/sys/" + setting.translate(str.maketrans("./", "/."))
     try:
         with open(path, "w", encoding="ascii") as file:

@@ -1,7 +1,7 @@
 """What sandboxed containers see of this machine: its programs, but no user data.
 
-Only what is named here is shown, so that homes, sockets, data and secrets need no list of their own: folders that hold the system's
-programs, what PATH names, and the interpreter that runs this. Masks are for what lies inside of those.
+Only what is named here is shown, so homes, sockets, data and secrets need no list: folders with the system's programs, folders on
+PATH, and the interpreter that runs this. Masks hide what lies inside of those.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allot.process.namespaces import Range
 
 # Where systems keep their programs and settings.
 _SYSTEM = ("/bin", "/etc", "/gnu", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/sbin", "/snap", "/usr")
-# Folders of the system that a container can put its own files into.
+# System folders that a container can put its own files into.
 _OWN = ("/usr/local", "/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/usr/local/sbin", "/usr/local/share")
 # Empty in every container.
 _EMPTY = {
@@ -30,14 +30,14 @@ _EMPTY = {
     **dict.fromkeys(("/run/lock", "/tmp", "/var/tmp"), 0o1777),
 }
 _LINKS = {"/var/run": "/run", "/var/lock": "/run/lock"}
-# What lies beside programs and is needed by them.
+# Next to programs, and needed by them.
 _BESIDE = ("lib", "lib32", "lib64", "libexec")
-# In which people keep more than programs.
+# Folders that often hold more than programs.
 _OTHERWISE_USED = ("/", "/home", "/root", "/tmp", "/var", "/srv", "/mnt")
 _PEOPLE_FIRST = 1000
 _INODES = 200_000
 _LINKS_MAX = 200
-# Ids that containers have on this machine if the agent is root: far from those that are given to people and their containers.
+# Ids of containers on this machine if the agent is root: far from those of users and their containers.
 IDS_FIRST, IDS_COUNT = 0x70000000, 65536
 
 
@@ -56,7 +56,7 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_view(path: str, masked: Iterable[Path]) -> MachineView:
-    """This machine. path: where commands are looked for; masked: what no one sees."""
+    """The view of this machine. path: where to look for commands; masked: what no container sees."""
     homes = _homes()
     hidden = _hidden(masked) | homes
     layers = tuple(each for each in _SYSTEM if os.path.isdir(each) and not os.path.islink(each))
@@ -75,21 +75,21 @@ def machine_view(path: str, masked: Iterable[Path]) -> MachineView:
 
 
 def _homes() -> set[str]:
-    """Where the people of this machine keep what is theirs."""
+    """The home folders of this machine's users."""
     people = (each for each in pwd.getpwall() if each.pw_uid in (0, os.getuid()) or each.pw_uid >= _PEOPLE_FIRST)
     found = {os.path.realpath(each) for each in (*(each.pw_dir for each in people), os.environ.get("HOME", "/"))}
     return found - {"/", *_SYSTEM}
 
 
 def _hidden(masked: Iterable[Path]) -> set[str]:
-    """Masks by their real paths, with kubeconfigs."""
+    """The real paths of masks and kubeconfigs."""
     named = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     found = {os.path.realpath(each) for each in (*map(str, masked), *filter(None, named))}
     return found - {"/", *_SYSTEM}
 
 
 def _submounts(layers: Sequence[str]) -> tuple[str, ...]:
-    """What is mounted inside of the system's folders, which a layer over them does not show."""
+    """Mounts inside the system's folders, which a layer over them does not show."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -100,14 +100,14 @@ def _submounts(layers: Sequence[str]) -> tuple[str, ...]:
 
 
 def _programs(path: str, layers: Sequence[str], homes: set[str], hidden: set[str]) -> tuple[str, ...]:
-    """Where commands and what they need lie, as far as that is not in the system's folders."""
+    """Where commands and their dependencies are, if not in the system's folders."""
     found: set[str] = set()
     for folder in filter(os.path.isabs, path.split(os.pathsep)):
         if os.path.isdir(folder):
             found |= set(_of_folder(os.path.realpath(folder)))
     found |= {os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)}
     found |= {os.path.realpath(each) for each in sys.path if os.path.isabs(each) and os.path.isdir(each)}
-    # A folder that has more than programs is not shown for the sake of one.
+    # A folder with more than programs is not shown just for one of them.
     unfit = {*hidden, *_OTHERWISE_USED, *(parent for home in homes for parent in map(str, Path(home).parents))}
     found -= unfit
     return tuple(
@@ -120,7 +120,7 @@ def _programs(path: str, layers: Sequence[str], homes: set[str], hidden: set[str
 
 
 def _of_folder(folder: str) -> Iterable[str]:
-    """A folder of PATH, what lies beside it, and where its links lead."""
+    """A folder of PATH, its libraries, and the targets of its links."""
     yield from _of_prefix(folder)
     if _is_inside(folder, _SYSTEM):
         return
@@ -136,7 +136,7 @@ def _of_folder(folder: str) -> Iterable[str]:
 
 
 def _of_prefix(folder: str) -> Iterable[str]:
-    """A folder of programs, and its libraries; all of an environment that has nothing else."""
+    """A folder of programs, and its libraries; for a Python or conda environment, all of it."""
     yield folder
     if os.path.basename(folder) not in ("bin", "sbin"):
         return
@@ -162,7 +162,7 @@ def _is_for_everybody(path: str) -> bool:
 
 
 def gives_ids() -> bool:
-    """Whether ids of this machine that no one else has can be given to containers: root can."""
+    """Whether containers can get ids of this machine that no one else has: only root can do that."""
     if os.geteuid() != 0:
         return False
     last = IDS_FIRST + 2 * IDS_COUNT
@@ -175,7 +175,7 @@ def gives_ids() -> bool:
 
 
 def ranges(used: Iterable[int], kept: Iterable[int] = ()) -> tuple[Range, ...]:
-    """Ids of a container on this machine: the usual ones, and those that it uses besides. kept: those that are the machine's own."""
+    """The ids of a container on this machine: the usual ones, and others that it uses. kept: ids that stay the machine's own."""
     found: list[Range] = []
     at = 0
     for each in sorted(set(kept)):
@@ -194,5 +194,5 @@ def ranges(used: Iterable[int], kept: Iterable[int] = ()) -> tuple[Range, ...]:
 
 
 def outside(id_: int, mapped: Iterable[Range]) -> int:
-    """What an id of the container is on this machine."""
+    """The id on this machine for an id of the container."""
     return next(first + id_ - inside for inside, first, count in mapped if inside <= id_ < inside + count)

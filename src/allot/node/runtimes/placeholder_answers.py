@@ -18,7 +18,7 @@ _METRICS = "/metrics"
 
 
 class PlaceholderFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What it says about itself."""
+    """What a placeholder says about itself."""
 
     placeholder: str
     namespace: str
@@ -30,7 +30,7 @@ class PlaceholderFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     devices: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """The readable answer."""
+        """The human-readable answer."""
         lines = [
             self.placeholder,
             f"pod: {self.namespace}/{self.pod}",
@@ -44,7 +44,7 @@ class PlaceholderFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 async def answer_once(connection: socket.socket, facts: PlaceholderFacts) -> None:
-    """Read a request, answer it, hang up."""
+    """Read a request, answer it, disconnect."""
     reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD_BYTES_MAX)
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -52,7 +52,7 @@ async def answer_once(connection: socket.socket, facts: PlaceholderFacts) -> Non
             await writer.drain()
             if writer.can_write_eof():
                 writer.write_eof()
-            # What is still sent must not make the answer be lost.
+            # Unread input must not cause the answer to be lost.
             left = _REST_BYTES_MAX
             while left > 0 and (piece := await reader.read(64 * 1024)):
                 left -= len(piece)
@@ -69,7 +69,7 @@ def _answer(head: bytes, facts: PlaceholderFacts) -> bytes:
         return _message(error.code, "text/plain; charset=utf-8", f"{error}\n".encode(), with_body=True)
     kind, body = "text/plain; charset=utf-8", facts.text().encode()
     if asked.path == _METRICS:
-        # Readable to who collects metrics: it has none.
+        # A valid scrape, without metrics.
         kind, body = "text/plain; version=0.0.4", b"".join(b"# " + line + b"\n" for line in body.splitlines())
     elif _JSON in asked.get("accept"):
         kind, body = _JSON, msgspec.json.encode(facts) + b"\n"

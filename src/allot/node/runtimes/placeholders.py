@@ -18,14 +18,14 @@ _EXIT_CODE_MAX = 255
 
 
 class Course(msgspec.Struct, frozen=True):
-    """The fate of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
+    """The course of a placeholder: how long it runs (None: until it is stopped), and how it ends."""
 
     run_seconds: float | None = None
     exit_code: int = 0
 
 
 def course_of(annotations: Mapping[str, str]) -> Course | None:
-    """What a pod's annotations say about its containers; None if nothing. RuntimeFailure names what is wrong."""
+    """What a pod's annotations define for its containers; None if nothing. RuntimeFailure names what is wrong."""
     seconds, code = annotations.get(RUN_SECONDS), annotations.get(EXIT_CODE)
     if seconds is None and code is None:
         return None
@@ -51,7 +51,7 @@ def _code(text: str) -> int:
 
 
 class Placeholder:
-    """A container that is only an entry here."""
+    """A container that is only an entry in memory."""
 
     __slots__ = (
         "body",

@@ -1,7 +1,7 @@
 """The agent's port to container runtimes, in the words of the container runtime interface.
 
 A sandbox is what the containers of a pod share; a runtime without sandboxes keeps them as names. Calls are idempotent:
-stopping or removing a missing one succeeds. A runtime remembers what it runs over a restart of the agent, so that `list`
+stopping or removing a missing one succeeds. A runtime remembers what it runs across restarts of the agent, so that `list`
 shows everything.
 """
 
@@ -17,8 +17,8 @@ from allot.core.lifecycle.pull_secrets import Credentials
 
 
 class RuntimeFailure(Exception):
-    """A runtime could not do what it was asked. reason: for the waiting state of a container (`ErrImagePull`,
-    `CreateContainerError`, `RunContainerError`, ...)."""
+    """A request to a runtime failed. reason: for the waiting state of a container (`ErrImagePull`, `CreateContainerError`, `RunContainerError`,
+    ...)."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class RuntimeFailure(Exception):
 
 
 class State(StrEnum):
-    """How far a container is."""
+    """The state of a container."""
 
     CREATED = "Created"
     RUNNING = "Running"
@@ -35,7 +35,7 @@ class State(StrEnum):
 
 
 class PodName(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose sandbox or container it is."""
+    """The pod that owns a sandbox or container."""
 
     uid: str
     namespace: str
@@ -43,21 +43,21 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: looking
-    for it and mounting it must be one step. image: the id of an image whose content it is, instead of host_path."""
+    """A file or folder of the node in a container. sub_path: a part of it, perhaps of a volume that containers write to: finding and mounting it
+    must be one step. image: the id of an image to mount instead of host_path."""
 
     host_path: str
     container_path: str
     image: str = ""
     sub_path: str = ""
     read_only: bool = False
-    # Whether what is mounted below can only be read, too.
+    # Whether mounts below it are read-only, too.
     recursive_read_only: bool = False
     propagation: str = "None"
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container may use; None: as much as there is."""
+    """The limits of a container; None: unlimited."""
 
     cpu_milli_request: int | None = None
     cpu_milli_limit: int | None = None
@@ -72,7 +72,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
     # `RuntimeDefault`, `Unconfined` or `Localhost`.
     kind: str
-    # The file (seccomp) or the name (AppArmor) of a profile of this machine.
+    # The file (seccomp) or the name (AppArmor) of a profile on this machine.
     profile: str = ""
 
 
@@ -82,20 +82,20 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     user: int | None = None
     group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
-    # Whether an image that runs as root, or as an unknown user, must not run.
+    # Whether to reject an image that runs as root, or as an unknown user.
     non_root: bool = False
     privileged: bool = False
     read_only_root: bool = False
     add_capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
     allow_privilege_escalation: bool = True
-    # None: not said; the kubelet then leaves seccomp off and AppArmor to the runtime.
+    # None: not specified; the kubelet then disables seccomp and leaves AppArmor to the runtime.
     seccomp: Confinement | None = None
     apparmor: Confinement | None = None
 
 
 class HostPort(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of the node that leads to a port of the pod."""
+    """A port of the node that is forwarded to a port of the pod."""
 
     container_port: int
     host_port: int
@@ -104,14 +104,14 @@ class HostPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of the node that belongs to a pod, and how much may be in it."""
+    """A folder of the node that belongs to a pod, and its size limit."""
 
     path: str
     size_bytes: int | None = None
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox to be made."""
+    """A sandbox to create."""
 
     pod: PodName
     attempt: int = 0
@@ -123,28 +123,28 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     host_pid: bool = False
     host_ipc: bool = False
     share_process_namespace: bool = False
-    # The host name in full, if the pod has one: with its subdomain, namespace and the cluster's domain.
+    # The fully qualified host name, if the pod has one: with its subdomain, namespace and the cluster's domain.
     full_name: str = ""
-    # Addresses, and names for them that only this pod knows.
+    # Addresses with names that only this pod knows.
     host_aliases: tuple[tuple[str, tuple[str, ...]], ...] = ()
     dns_policy: str = "ClusterFirst"
     dns_servers: tuple[str, ...] = ()
     dns_searches: tuple[str, ...] = ()
     dns_options: tuple[str, ...] = ()
     runtime_handler: str = ""
-    # Whether one of its containers is to be privileged.
+    # Whether one of its containers is privileged.
     privileged: bool = False
     sysctls: Mapping[str, str] = {}
     host_ports: tuple[HostPort, ...] = ()
     cgroup_parent: str = ""
     # The commands of its containers.
     commands: tuple[tuple[str, ...], ...] = ()
-    # Those that live and die with the pod: a runtime can keep them in memory.
+    # Those with the pod's lifetime: a runtime can keep them in memory.
     volumes: tuple[PodVolume, ...] = ()
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A container to be made. ports: those that it says to listen on, over TCP."""
+    """A container to create. ports: its declared TCP ports."""
 
     pod: PodName
     name: str
@@ -168,12 +168,12 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    # Containers otherwise run on when the agent ends.
+    # Otherwise, containers keep running when the agent ends.
     ends_with_agent: bool = False
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox that is there."""
+    """An existing sandbox."""
 
     id: str
     pod: PodName
@@ -185,7 +185,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """A container that is there."""
+    """An existing container."""
 
     id: str
     sandbox_id: str
@@ -195,7 +195,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     state: State = State.UNKNOWN
     image: str = ""
     image_id: str = ""
-    # Seconds since 1970; 0 if that has not happened.
+    # Seconds since 1970; 0 if not yet.
     created_at: float = 0.0
     started_at: float = 0.0
     finished_at: float = 0.0
@@ -216,20 +216,20 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the runtime is."""
+    """The status of the runtime."""
 
     name: str
     version: str
     ready: bool = True
     network_ready: bool = True
     message: str = ""
-    # Without, containers are made of what the machine has.
+    # Without images, containers are built from the machine's own files.
     pulls_images: bool = True
     # None: not managed by the runtime.
     isolation: Isolation | None = None
     # Whether pods have their own addresses; None as above.
     network: Isolation | None = None
-    # The runtime handlers that can make read-only what is mounted below a mount; empty: the one without a name.
+    # The runtime handlers that support recursive read-only mounts; "" is the default handler.
     recursive_read_only: frozenset[str] = frozenset()
 
 
@@ -250,77 +250,76 @@ class Streams(Protocol):
         """To its standard input; empty closes it."""
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it says: (1, data) on standard output, (2, data) on standard error, until it ends. RuntimeFailure if a port turns
-        out not to be there."""
+        """Its output: (1, data) on standard output, (2, data) on standard error, until it ends. RuntimeFailure if a port turns out not to exist."""
 
     async def resize(self, columns: int, rows: int) -> None:
-        """The size of the terminal."""
+        """Set the size of the terminal."""
 
     async def exit_code(self) -> int:
-        """Wait for its end (exec); 0 for attach. RuntimeFailure if the program turns out not to be there."""
+        """Wait for its end (exec); 0 for attach. RuntimeFailure if the program turns out not to exist."""
 
     async def close(self) -> None:
-        """Disconnect; a program started by exec is ended."""
+        """Disconnect; ends a program that was started by exec."""
 
 
 class Runtime(Protocol):
     """Runs containers. RuntimeFailure if that is not possible."""
 
     async def open(self) -> None:
-        """Make ready and find what an earlier agent left running."""
+        """Start, and find what an earlier agent left running."""
 
     async def close(self) -> None:
         """Close; containers keep running."""
 
     async def status(self) -> RuntimeStatus:
-        """How it is."""
+        """The runtime's status."""
 
     async def ensure_image(
         self, image: str, pull_policy: str, pod: PodName, credentials: Sequence[Credentials] = ()
     ) -> str:
-        """Make sure that an image is there; its id. credentials: tried one after the other."""
+        """Make sure that an image is present; returns its id. credentials: tried in order."""
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """Make a sandbox."""
+        """Create a sandbox."""
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Stop all that is in it."""
+        """Stop everything in it."""
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Forget it and its containers."""
+        """Remove it and its containers."""
 
     async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
-        """Make a container; its id."""
+        """Create a container; returns its id."""
 
     async def start_container(self, container_id: str) -> None:
         """Start it."""
 
     async def update_container(self, container_id: str, resources: Resources) -> None:
-        """Give a running container other limits."""
+        """Change the limits of a running container."""
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """Ask it to end, and end it after the grace period."""
+        """Ask it to end, and kill it after the grace period."""
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget it."""
+        """Remove it."""
 
     async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
-        """Everything that is there."""
+        """All sandboxes and containers."""
 
     def changes(self) -> AsyncIterator[str]:
-        """The uid of a pod each time something of it changed; the agent then lists. May report too much, never too little."""
+        """The uid of a pod each time something of it changes; the agent then lists. May report too much, never too little."""
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
         """Run a program in a container: exit code and output (probes, hooks)."""
 
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
-        """Run a program in a container and talk to it."""
+        """Run a program in a container with streams."""
 
     async def attach(self, container_id: str) -> Streams:
-        """Talk to the container itself."""
+        """Attach to the container itself."""
 
     async def connect(self, sandbox_id: str, port: int) -> Streams:
         """A connection to a port of the pod."""
 
     async def usage(self) -> Sequence[ContainerUsage]:
-        """What the running containers use now, as far as it is known."""
+        """The current usage of running containers, as far as known."""

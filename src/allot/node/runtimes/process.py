@@ -65,13 +65,13 @@ _SHIM = small_program("shim")
 _NOBODYS_GROUP = 65534
 _ADOPT_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# How much a container can write to its own layer, and a pod to a volume, if they do not say.
+# The default size of a container's own layer, and of a pod's volume.
 LAYER_BYTES, VOLUME_BYTES = 512 * 2**20, 2**30
 _HINT = "the process runtime runs programs of this machine and pulls no image"
 
 
 class _Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that has a pod's namespaces, and when it began."""
+    """The process that keeps a pod's namespaces, and its start time."""
 
     pid: int
     began: int
@@ -161,7 +161,7 @@ class _Held:
 
 
 class ProcessRuntime:
-    """Runs containers as processes. root: where everything about them is kept."""
+    """Runs containers as processes. root: where their state is kept."""
 
     def __init__(
         self,
@@ -177,9 +177,9 @@ class ProcessRuntime:
         network: PodNetwork | None = None,
         no_network: str = "",
     ) -> None:
-        """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can have. host_commands:
-        whether containers run on the machine itself. masked: what they never see of it otherwise. network: where pods have
-        their own addresses; without, they share the machine's. no_network: why that is, if it should be otherwise."""
+        """environment: what an image would set, for every container. cdi_of: the CDI devices that a pod can use. host_commands: whether containers
+        run on the machine itself. masked: what they never see of it otherwise. network: gives pods their own addresses; without it, they share
+        the machine's. no_network: why there is none, if there should be."""
         self._sandbox_folder = root / "sandboxes"
         self._container_folder = root / "containers"
         self._clock = clock
@@ -206,7 +206,7 @@ class ProcessRuntime:
         """Find what an earlier agent left."""
         self._boot_id = _boot_id()
         for folder in (self._sandbox_folder, self._container_folder):
-            # Containers of other users pass through to their own folders; what is in the files is not for them.
+            # Containers of other users pass through to their own folders; they cannot read the files.
             folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for path in sorted(self._sandbox_folder.iterdir()):
             sandbox = _read(path / "sandbox.json", _SandboxFile)
@@ -232,7 +232,7 @@ class ProcessRuntime:
             await self._adopt(held)
 
     async def _open_host_ports_again(self, file: _SandboxFile) -> None:
-        """Those of an earlier agent went with it."""
+        """Reopen the host ports of an earlier agent, which ended with it."""
         if file.sandbox.ready:
             try:
                 await self._network.open_host_ports(file.spec, file.sandbox.ips)
@@ -269,7 +269,7 @@ class ProcessRuntime:
             held.gone.set()
 
     async def close(self) -> None:
-        """Containers run on."""
+        """Close; containers keep running."""
         self._launcher.close()
         loop = asyncio.get_running_loop()
         for held in self._containers.values():
@@ -285,7 +285,7 @@ class ProcessRuntime:
         return RuntimeStatus(name=NAME, version=VERSION, pulls_images=False, isolation=isolation, network=network)
 
     async def isolation(self) -> Isolation:
-        """Whether containers run in a sandbox: tried once, with a real one."""
+        """Whether containers run in a sandbox: tested once, with a real one."""
         async with self._probing:
             if self._isolation is None:
                 self._isolation = _on_host() if self._host_commands else await self._try_sandbox()
@@ -322,13 +322,13 @@ class ProcessRuntime:
         pod: PodName,  # noqa: ARG002
         credentials: Sequence[Credentials] = (),  # noqa: ARG002
     ) -> str:
-        """Nothing is pulled; the image is what its name says."""
+        """Nothing is pulled; the id is the image's name."""
         return image
 
     # --- sandboxes ---
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """The namespaces that a pod's containers share; only a name if they run on the machine itself."""
+        """Create the namespaces that a pod's containers share; only a name if they run on the machine itself."""
         isolation = await self.isolation()
         if not isolation.runs:
             raise RuntimeFailure("CreatePodSandboxError", isolation.message)
@@ -358,7 +358,7 @@ class ProcessRuntime:
         return made
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """End all that is in it."""
+        """End everything in it."""
         file = self._sandboxes.get(sandbox_id)
         if file is None:
             return
@@ -372,7 +372,7 @@ class ProcessRuntime:
         _write(self._sandbox_folder / sandbox_id / "sandbox.json", file)
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Forget it and its containers."""
+        """Remove it and its containers."""
         for held in self._inside(sandbox_id):
             await self.remove_container(held.file.id)
         if self._sandboxes.pop(sandbox_id, None) is not None:
@@ -384,7 +384,7 @@ class ProcessRuntime:
     # --- containers ---
 
     async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
-        """Write down what is to be started."""
+        """Write the configuration of the container to start."""
         return (await self._create(sandbox_id, spec)).file.id
 
     async def _create(self, sandbox_id: str, spec: ContainerSpec) -> _Held:
@@ -469,7 +469,7 @@ class ProcessRuntime:
     def _sandboxed(
         self, sandbox: _SandboxFile, spec: ContainerSpec, edits: Edits, start: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What is different in a sandbox: a root, a home, ids."""
+        """The differences in a sandbox: a root, a home, ids."""
         assert self._view is not None, "it was made before the first sandbox"
         user = os.geteuid() if spec.user.user is None else spec.user.user
         group = os.getegid() if start["group"] is None else start["group"]
@@ -497,7 +497,7 @@ class ProcessRuntime:
         }
 
     async def start_container(self, container_id: str) -> None:
-        """Start the shim and wait for its word."""
+        """Start the shim and wait for its report."""
         held = self._containers.get(container_id)
         if held is None:
             raise RuntimeFailure("RunContainerError", f"container {container_id} does not exist")
@@ -507,7 +507,7 @@ class ProcessRuntime:
         try:
             await self._run_hooks(held, AFTER_START, "running")
         except RuntimeFailure as error:
-            # As in OCI: failures after the start are reported and change nothing.
+            # As in OCI: failures after the start are logged and change nothing.
             _log.warning("container %s: %s", held.file.spec.name, error)
 
     async def _launch(self, held: _Held) -> None:
@@ -521,7 +521,7 @@ class ProcessRuntime:
             raise RuntimeFailure("RunContainerError", _with_hint(str(error), held.file.spec.image)) from error
         held.ran = _read(held.folder / "run.json", _Ran)
         if not self._watch(held, pid):
-            # It has ended since.
+            # It has ended meanwhile.
             held.ended = _read(held.folder / "exit.json", _Ended)
             self._ended(held)
 
@@ -541,7 +541,7 @@ class ProcessRuntime:
             raise
 
     def _watch(self, held: _Held, pid: int) -> bool:
-        """Notice the end of a shim; whether it is there."""
+        """Watch for the end of a shim; returns whether it exists."""
         try:
             held.pidfd = os.pidfd_open(pid)
         except OSError:
@@ -563,12 +563,12 @@ class ProcessRuntime:
 
     def _ended(self, held: _Held) -> None:
         held.gone.set()
-        # The trial of a sandbox is no one's pod.
+        # The trial sandbox belongs to no pod.
         if held.file.spec.pod.uid:
             self._changed.put_nowait(held.file.spec.pod.uid)
 
     async def update_container(self, container_id: str, resources: Resources) -> None:
-        """Other limits, in the groups that the container is in."""
+        """Change the limits, in the control groups of the container."""
         held = self._running(container_id)
         try:
             update_group(container_id, held.file.group, resources)
@@ -579,7 +579,7 @@ class ProcessRuntime:
         _write(held.folder / "container.json", held.file)
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
-        """SIGTERM, and SIGKILL after the grace period."""
+        """Send SIGTERM, and SIGKILL after the grace period."""
         held = self._containers.get(container_id)
         if held is None or not held.is_running:
             return
@@ -595,7 +595,7 @@ class ProcessRuntime:
         await held.gone.wait()
 
     async def _signal(self, held: _Held, number: int) -> None:
-        """Through the shim, which knows whether the process is still the one that it started."""
+        """Signal through the shim, which knows whether the process is still its own."""
         try:
             streams = await AttachedStreams.open(held.folder)
             try:
@@ -603,14 +603,14 @@ class ProcessRuntime:
             finally:
                 await streams.close()
         except (FileNotFoundError, ConnectionError):
-            # The shim has ended, or ends just now: asyncio reports that without an errno.
+            # The shim has ended, or is just ending: asyncio reports that without an errno.
             if held.ran is not None and shim.start_time(held.ran.pid) == held.ran.began:
                 _send(held.ran.pid, number)
         except OSError as error:
             raise RuntimeFailure("KillContainerError", str(error)) from error
 
     async def remove_container(self, container_id: str) -> None:
-        """End it if need be and forget it."""
+        """End it if necessary, and remove it."""
         held = self._containers.get(container_id)
         if held is None:
             return
@@ -622,12 +622,12 @@ class ProcessRuntime:
             _log.warning("container %s: %s", held.file.spec.name, error)
         with_lock = os.open(held.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # A shim that an agent started right before its end finds the lock taken and goes.
+            # A shim that an agent started just before its own end finds the lock taken and exits.
             fcntl.flock(with_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             pass
         finally:
-            # The container decides how much that is.
+            # Its size is up to the container.
             await asyncio.to_thread(_remove, held.folder)
             os.close(with_lock)
         remove_group(held.file.group)
@@ -639,11 +639,11 @@ class ProcessRuntime:
         return sandboxes, tuple(each.described() for each in self._containers.values())
 
     async def changes(self) -> AsyncIterator[str]:
-        """Pods of which something has changed."""
+        """Pods with changes."""
         while True:
             yield await self._changed.get()
 
-    # --- talking to containers ---
+    # --- exec, attach and ports ---
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
         """Run a program and wait for it; TimeoutError if it takes too long."""
@@ -666,7 +666,7 @@ class ProcessRuntime:
         return await ProgramStreams.start(helper, command, tty=tty, stdin=stdin, is_asked=is_sandboxed)
 
     async def attach(self, container_id: str) -> Streams:
-        """Talk to the container itself."""
+        """Attach to the container itself."""
         held = self._running(container_id)
         try:
             return await AttachedStreams.open(held.folder)
@@ -674,14 +674,14 @@ class ProcessRuntime:
             raise RuntimeFailure("AttachError", f"container {held.file.spec.name}: {error}") from error
 
     async def connect(self, sandbox_id: str, port: int) -> Streams:
-        """A connection to a port of the pod; of this machine, if the pod has its network."""
+        """Connect to a port of the pod; of this machine, if the pod is on the host network."""
         file = self._sandboxes.get(sandbox_id)
         if file is None:
             raise RuntimeFailure("PortForwardError", f"sandbox {sandbox_id} does not exist")
         return await self._network.connect(file.sandbox.ips, file.holder.pid if file.holder is not None else 0, port)
 
     async def usage(self) -> Sequence[ContainerUsage]:
-        """What containers use now."""
+        """The current usage of containers."""
         return tuple(
             usage_of(held.file.id, held.ran.pid, held.ran.shim, held.ran.at, is_sandboxed=self._is_sandboxed(held))
             for held in self._containers.values()
@@ -718,8 +718,8 @@ def _boot_id() -> str:
 
 
 def _group(user: User) -> int | None:
-    """Never root's by default: a user that this machine does not know is in nobody's group. Asked here and not by the shim, where the
-    container's own /etc would answer."""
+    """The user's group, never root's by default: users unknown to this machine get nobody's group. Looked up here, because the shim would read the
+    container's own /etc."""
     if user.group is not None or not user.user:
         return user.group
     try:
@@ -740,7 +740,7 @@ def _refused(why: str) -> Isolation:
 
 
 def _check_sysctls(spec: SandboxSpec, *, has_namespaces: bool, has_network: bool) -> None:
-    """RuntimeFailure if a setting of a pod would be one of the machine."""
+    """RuntimeFailure if a pod's sysctl would apply to the machine."""
     for name in spec.sysctls:
         if not has_namespaces or (name.startswith("net.") and not has_network):
             text = f'sysctl "{name}": the pod has no separate namespace for that on this node'
@@ -752,7 +752,7 @@ def _is_there(volume: PodVolume) -> bool:
 
 
 def _bounded(asked: int | None, usual: int) -> int:
-    """So much memory at most; never more than half of what there is."""
+    """A size of memory, never more than half of the machine's."""
     return max(min(usual if asked is None else asked, memory_total_bytes() // 2), 1)
 
 
@@ -766,7 +766,7 @@ def _home(user: int) -> str:
 
 
 def _make_work(folder: Path, user: int | None) -> None:
-    """Where a container is if it does not say: a folder for no one else."""
+    """Create the default working directory of a container, which no one else can enter."""
     folder.mkdir(mode=0o700)
     if user is not None and os.geteuid() == 0:
         os.chown(folder, user, -1)
@@ -808,7 +808,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _kill(ran: _Ran) -> None:
-    """End what a shim that is gone has left: the container is the leader of its session."""
+    """Kill what a dead shim has left: the container leads its own session."""
     if shim.start_time(ran.pid) == ran.began:
         try:
             os.killpg(ran.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""CDI devices for processes: what a device adds to a container, as far as a process can have it, and the hooks of its life.
+"""CDI devices for processes: the edits of a device, as far as they apply to a process, and its lifecycle hooks.
 
-Device nodes are the machine's own, so they are looked for and shown under another path if the device wants that; they are not
-created. Hooks are programs on this machine that get the container's state as from an OCI runtime.
+Device nodes are the machine's own, so they are looked up, not created, and shown under another path if the device requests that. Hooks are
+programs on this machine that receive the container's state as from an OCI runtime.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(registry: CdiRegistry, names: Sequence[str], folder: Path, *, is_sandboxed: bool) -> Edits:
-    """What a container gets with devices; RuntimeFailure if one is not known or its files are not there. is_sandboxed: it has no
-    devices but these."""
+    """The edits of devices for a container; RuntimeFailure if one is unknown or its files do not exist. is_sandboxed: it has no other devices."""
     if not names:
         return Edits()
     try:
@@ -78,7 +77,7 @@ def _mounts(merged: Merged, folder: Path) -> list[dict[str, Any]]:
 
 
 async def run_hooks(hooks: Sequence[Hook], moments: Sequence[str], state: Mapping[str, Any]) -> None:
-    """Run the hooks of some moments in order; RuntimeFailure by the first that fails."""
+    """Run the hooks of some lifecycle stages in order; RuntimeFailure from the first that fails."""
     for moment in moments:
         for hook in hooks:
             if hook.hook_name == moment:

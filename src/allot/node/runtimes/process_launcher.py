@@ -21,7 +21,7 @@ _START_S = 30.0
 
 
 def small_program(module: str) -> tuple[str, ...]:
-    """The command of one of our modules, without site-packages, whose search takes as long as the rest of a start."""
+    """The command of one of our modules, without site-packages, which would double the start time."""
     source = str(Path(allot.__file__).parents[1])
     code = f"import sys; sys.path.append({source!r}); from allot.node.runtimes.{module} import main; main()"
     return (sys.executable, "-I", "-S", "-B", "-c", code)
@@ -35,8 +35,8 @@ class Launcher:
         self._socket: socket.socket | None = None
 
     async def start(self, wanted: dict[str, Any], handles: Sequence[int] = ()) -> int:
-        """Start what is asked for; its pid once it says that it runs. RuntimeFailure in its own words if it does not. handles: what
-        it is given besides."""
+        """Start a process; returns its pid once it reports that it runs. RuntimeFailure in its own words if it does not. handles: more descriptors
+        that it inherits."""
         told, tell = os.pipe()
         try:
             self._ask(msgspec.json.encode(wanted), [tell, *handles])
@@ -66,7 +66,7 @@ class Launcher:
                 socket.send_fds(self._connected(), [wanted], handles)
                 return
             except (BrokenPipeError, ConnectionError):
-                # It was killed; another one does as well.
+                # It was killed; start another one.
                 self.close()
                 if last:
                     raise
@@ -89,7 +89,7 @@ class Launcher:
         return self._socket
 
     def close(self) -> None:
-        """End the launcher; what it has started runs on."""
+        """End the launcher; what it has started keeps running."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -99,7 +99,7 @@ class Launcher:
 
 
 async def _read_all(handle: int, into: bytearray) -> None:
-    """What comes through a pipe until its end."""
+    """Read a pipe until its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(

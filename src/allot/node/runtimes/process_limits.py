@@ -1,6 +1,6 @@
-"""Limits of processes by control groups, version 1 or 2, where this user may make some; elsewhere containers run without.
+"""Limits of processes by control groups, version 1 or 2, where this user may create them; elsewhere containers run without.
 
-Groups are made below the agent's own, so that whatever limits the agent limits its containers too.
+Groups are created below the agent's own, so that the agent's limits also apply to its containers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _QUOTA_MIN_US = 1000
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The control groups of a container, and the file that counts kills for want of memory."""
+    """The control groups of a container, and the file that counts OOM kills."""
 
     folders: tuple[str, ...] = ()
     oom_file: str = ""
 
 
 def make_group(container_id: str, resources: Resources) -> Group:
-    """Groups with a container's limits; an empty one if it has none or they are not available."""
+    """Create groups with a container's limits; empty if it has none or they are not available."""
     settings = _settings(resources)
     if not settings:
         return Group()
@@ -36,7 +36,7 @@ def make_group(container_id: str, resources: Resources) -> Group:
 
 
 def remove_group(group: Group) -> None:
-    """Once nothing runs in them."""
+    """Remove groups in which nothing runs any longer."""
     for folder in group.folders:
         try:
             Path(folder).rmdir()
@@ -45,11 +45,11 @@ def remove_group(group: Group) -> None:
 
 
 class LimitsRefused(Exception):
-    """Limits that the kernel does not give to a container that runs."""
+    """Limits that the kernel refuses for a running container."""
 
 
 def update_group(container_id: str, group: Group, resources: Resources) -> None:
-    """Other limits for a container that runs; LimitsRefused if it cannot have them before it is restarted."""
+    """Change the limits of a running container; LimitsRefused if that requires a restart."""
     settings = _settings(resources)
     if not group.folders and not _can_be_had(container_id, resources):
         return
@@ -68,7 +68,7 @@ def update_group(container_id: str, group: Group, resources: Resources) -> None:
 
 
 def _can_be_had(container_id: str, resources: Resources) -> bool:
-    """Whether this machine lets us limit anything."""
+    """Whether this machine lets us set any limits."""
     group = make_group(f"{container_id}-trial", resources)
     remove_group(group)
     return bool(group.folders)
@@ -124,7 +124,7 @@ def _make_old(container_id: str, settings: _Settings) -> Group:
 
 def _make_unified(container_id: str, settings: _Settings) -> Group:
     own = _ROOT / _own_groups().get("", "/").lstrip("/")
-    # A group with processes in it cannot pass controllers on, so its parent is tried too.
+    # A group that contains processes cannot delegate controllers, so its parent is tried too.
     for base in (own, own.parent):
         if not base.is_relative_to(_ROOT) or not _passes_on(base, settings):
             continue

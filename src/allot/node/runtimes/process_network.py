@@ -27,7 +27,7 @@ _CONNECT_S = 10.0
 
 
 class SandboxNetwork:
-    """Connects sandboxes. network: None if there is none; address: the machine's; why_not: why there is none, if there should be."""
+    """Connects sandboxes. network: None if there is none; address: the machine's; why_not: why there is no network, if there should be."""
 
     def __init__(self, network: PodNetwork | None, address: str, why_not: str = "") -> None:
         self._network = network
@@ -51,7 +51,7 @@ class SandboxNetwork:
         return self._network is not None and not spec.host_network
 
     async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], spec: SandboxSpec) -> tuple[int, str]:
-        """Start what has the namespaces of a pod; its pid, and the pod's address."""
+        """Start the process that keeps a pod's namespaces; returns its pid, and the pod's address."""
         if self._network is None or not self.has_own(spec):
             return await launcher.start(wanted), self.address
         users = -1
@@ -76,7 +76,7 @@ class SandboxNetwork:
         return pid, address
 
     async def _lead_out(self, launcher: Launcher, holder: int) -> None:
-        """A pod is useful even without external connectivity."""
+        """Add external connectivity; a pod is useful even without it."""
         if not self._way_out:
             return
         try:
@@ -85,7 +85,7 @@ class SandboxNetwork:
             _log.warning("a pod has no way out of the pod network: %s: %s", self._way_out, error)
 
     async def open_host_ports(self, spec: SandboxSpec, ips: tuple[str, ...]) -> None:
-        """Ports of the node that lead to a pod, over TCP. RuntimeFailure if one is not available."""
+        """Open ports of the node that lead to a pod, over TCP. RuntimeFailure if one is not available."""
         if self._network is None or not any(map(is_of_pod, ips)):
             return
         for each in spec.host_ports:
@@ -102,7 +102,7 @@ class SandboxNetwork:
                 raise RuntimeFailure("CreatePodSandboxError", text) from error
 
     async def close_host_ports(self, spec: SandboxSpec, ips: tuple[str, ...]) -> None:
-        """They are free again."""
+        """Release them."""
         if self._network is None or not ips:
             return
         for each in spec.host_ports:
@@ -112,7 +112,7 @@ class SandboxNetwork:
                 _log.warning("host port %d: %s", each.host_port, error)
 
     def files(self, spec: SandboxSpec, ips: tuple[str, ...]) -> dict[str, str]:
-        """By which the containers of a sandbox find names and addresses."""
+        """The files by which the containers of a sandbox find names and addresses."""
         hostname = spec.hostname.partition(".")[0]
         knows_cluster = self._network is not None and any(map(is_of_pod, ips))
         wanted = resolving(
@@ -130,7 +130,7 @@ class SandboxNetwork:
         }
 
     async def is_there(self, ips: tuple[str, ...]) -> bool:
-        """Whether what an earlier agent connected still is: the network may be another one by now."""
+        """Whether a pod of an earlier agent is still connected: the network may be a new one."""
         if not any(map(is_of_pod, ips)):
             return True
         if self._network is None:
@@ -141,7 +141,7 @@ class SandboxNetwork:
             return False
 
     async def connect(self, ips: tuple[str, ...], holder: int, port: int) -> PortStreams:
-        """A connection to a port, as from within the pod."""
+        """Connect to a port, as from within the pod."""
         if self._network is None or not any(map(is_of_pod, ips)):
             return await connect_port("127.0.0.1", port)
         try:

@@ -1,4 +1,4 @@
-"""Talking to processes: programs started inside a container, the container itself through its shim, and ports."""
+"""Streams to processes: programs started inside a container, the container itself through its shim, and ports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AttachedStreams:
     @classmethod
     async def open(cls, folder: Path) -> AttachedStreams:
         """Connect to the shim of a folder; OSError if it does not exist."""
-        # The path of a socket may have 107 characters only; this way the folder's does not count.
+        # A socket path may have only 107 characters; this way the folder's path does not count.
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
             path = f"/proc/self/fd/{handle}/attach.sock"
@@ -42,19 +42,19 @@ class AttachedStreams:
         return cls(reader, writer)
 
     async def send(self, kind: int, data: bytes) -> None:
-        """A frame."""
+        """Send a frame."""
         self._writer.write(shim.FRAME.pack(kind, len(data)) + data)
         await self._writer.drain()
 
     async def write(self, data: bytes) -> None:
-        """Input; empty ends it, if the container wants that."""
+        """Send input; empty ends it, if the container is configured so."""
         try:
             await self.send(shim.INPUT if data else shim.END_INPUT, data)
         except ConnectionError:
-            pass  # the container has ended; its output tells
+            pass  # the container has ended; its output shows that
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What the container says from now on."""
+        """The container's output from now on."""
         try:
             while True:
                 kind, length = shim.FRAME.unpack(await self._reader.readexactly(shim.FRAME.size))
@@ -66,11 +66,11 @@ class AttachedStreams:
             return
 
     async def resize(self, columns: int, rows: int) -> None:
-        """The size of the terminal."""
+        """Set the size of the terminal."""
         await self.send(shim.RESIZE, struct.pack(">HH", columns, rows))
 
     async def exit_code(self) -> int:
-        """The container's own end is told elsewhere."""
+        """The container's own end is reported elsewhere."""
         return 0
 
     async def close(self) -> None:
@@ -93,8 +93,8 @@ class ProgramStreams:
     async def start(
         cls, helper: Sequence[str], command: Sequence[str], *, tty: bool, stdin: bool, is_asked: bool
     ) -> ProgramStreams:
-        """Have a helper start it; RuntimeFailure if that is not possible. The helper is told the number of a socket, over which the
-        other side of a terminal comes. is_asked: whether it ends the program when it is asked to."""
+        """Start a program through a helper; RuntimeFailure if that is not possible. The helper gets the number of a socket, and sends the other
+        side of a terminal over it. is_asked: whether it ends the program on request."""
         terminal, theirs = socket.socketpair()
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
@@ -158,7 +158,7 @@ class ProgramStreams:
             asyncio.get_running_loop().add_reader(self._master, self._master_readable)
 
     async def write(self, data: bytes) -> None:
-        """Input; empty ends it."""
+        """Send input; empty ends it."""
         if self._master >= 0:
             async with self._typing:
                 await self._type(data)
@@ -172,10 +172,10 @@ class ProgramStreams:
             else:
                 self._process.stdin.close()
         except (ConnectionError, RuntimeError):
-            pass  # it does not read any more
+            pass  # it no longer reads
 
     async def _type(self, data: bytes) -> None:
-        # The end of input is a key on a terminal.
+        # On a terminal, the end of input is a key.
         left = data or b"\x04"
         while left:
             try:
@@ -186,12 +186,12 @@ class ProgramStreams:
                 return
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it says."""
+        """The program's output."""
         while (said := await self._said.get()) is not None:
             yield said
 
     async def resize(self, columns: int, rows: int) -> None:
-        """The size of the terminal."""
+        """Set the size of the terminal."""
         if self._master >= 0:
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -202,7 +202,7 @@ class ProgramStreams:
 
     async def close(self) -> None:
         """End it if it has not ended."""
-        # The helper of a sandbox ends the program, and itself after it; a program on the machine itself may not want to.
+        # The helper of a sandbox ends the program, then itself; a program on the machine itself may ignore the request.
         for number in (signal.SIGTERM, signal.SIGKILL) if self._is_asked else (signal.SIGKILL,):
             if self._process.returncode is not None:
                 break
@@ -225,7 +225,7 @@ class ProgramStreams:
 
 
 async def _receive(terminal: socket.socket) -> int:
-    """The side of a terminal that is sent over a socket; -1 if none comes."""
+    """Receive the side of a terminal that is sent over a socket; -1 if none comes."""
     terminal.setblocking(False)
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(terminal, ready.set)
@@ -249,7 +249,7 @@ class PortStreams:
         self._writer = writer
 
     async def write(self, data: bytes) -> None:
-        """To the port; empty: nothing follows."""
+        """Send to the port; empty: nothing follows."""
         try:
             if data:
                 self._writer.write(data)
@@ -257,10 +257,10 @@ class PortStreams:
             elif self._writer.can_write_eof():
                 self._writer.write_eof()
         except (ConnectionError, RuntimeError, OSError):
-            pass  # its end is told by what it says
+            pass  # its output shows the end
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """From the port."""
+        """Data from the port."""
         try:
             while data := await self._reader.read(_CHUNK_BYTES):
                 yield 1, data
@@ -271,16 +271,16 @@ class PortStreams:
         """Ports have no terminal."""
 
     async def exit_code(self) -> int:
-        """Ports do not end."""
+        """Ports have no exit code."""
         return 0
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._writer.close()
 
 
 async def connect_port(host: str, port: int) -> PortStreams:
-    """A connection; RuntimeFailure without an answer."""
+    """Connect; RuntimeFailure without an answer."""
     try:
         async with asyncio.timeout(_CONNECT_S):
             return PortStreams(*await asyncio.open_connection(host, port))

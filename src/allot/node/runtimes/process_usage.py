@@ -13,8 +13,7 @@ _PROCESSES_MAX = 10_000
 
 
 def usage_of(container_id: str, pid: int, shim_pid: int, started_at: float, *, is_sandboxed: bool) -> ContainerUsage:
-    """Processor time and memory of a container and all that it started. What looks after it, which in a sandbox is its first process,
-    too, is not included."""
+    """Processor time and memory of a container and all that it started. Excludes the shim and, in a sandbox, its first process."""
     processor = memory = 0.0
     left = _children(pid) if is_sandboxed else [pid, *(each for each in _children(shim_pid) if each != pid)]
     seen = 0
@@ -26,7 +25,7 @@ def usage_of(container_id: str, pid: int, shim_pid: int, started_at: float, *, i
             fields = Path(f"/proc/{each}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        # utime, stime, and those of children that have ended.
+        # utime, stime, and those of ended children.
         processor += sum(int(value) for value in fields[11:15]) / _TICKS
         memory += int(fields[21]) * _PAGE
     return ContainerUsage(id=container_id, processor_seconds=processor, memory_bytes=int(memory), started_at=started_at)

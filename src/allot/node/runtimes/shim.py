@@ -1,13 +1,13 @@
 """A small program beside each container of the process runtime: starts it, keeps its log, reports how it ended.
 
-Forked by the `launcher`, so that it starts in milliseconds, and on its own from then on, so that containers outlive the agent. Holds a
-lock on its folder as long as it lives; everything that it knows is in files there. The second use (`exec FOLDER ...`) turns a process
+Forked by the `launcher`, so that it starts in milliseconds, and independent from then on, so that containers outlive the agent. Holds a
+lock on its folder as long as it runs; all its state is in files there. The second use (`exec FOLDER ...`) turns a process
 into a program inside a container that runs; it imports nothing of allot but modules that import as little as it does (pathlib or typing
 alone would take a tenth of its start).
 
 A sandboxed container has a root of its own (`container_root`) and namespaces for processes, mounts and users; the pod's holder has those
 that its containers share. The first process in there is not the container but a copy of this one, which passes on signals and the
-container's end: without it the container would be deaf to signals that it has no handler for. Nothing is imported or looked up once the
+container's end: otherwise the container would ignore signals without a handler. Nothing is imported or looked up once the
 first volume is in place (it may be where modules are).
 
 Files: start.json (from the agent), run.json (it runs), exit.json (it has ended), attach.sock (to talk to it).
@@ -58,7 +58,7 @@ FRAME = struct.Struct(">BI")
 INPUT, RESIZE, SIGNAL, END_INPUT = 0, 1, 2, 3
 OUTPUT, ERRORS, ENDED = 1, 2, 3
 _LOG_LINE_MAX = 16 * 1024
-# As the kubelet's default; the file before is kept as NAME.1.
+# The kubelet's default; the previous file is kept as NAME.1.
 _LOG_BYTES_MAX = 10 * 1024 * 1024
 _PIPE_BYTES = 64 * 1024
 _CLIENT_BUFFER_MAX = 4 * 1024 * 1024
@@ -67,13 +67,13 @@ _MESSAGE_BYTES_MAX = 4096
 _OPEN_PEER = 0x5441
 _CLOSE_RANGE, _WHEN_ANOTHER_PROGRAM = 436, 4
 _DROP_CAPABILITY, _CAPABILITIES = 24, 64
-# What root in a container can do at most, over what is the container's; the list of container runtimes: chown, dac_override, fowner,
+# The most that root in a container can do, over what the container owns; the default of container runtimes: chown, dac_override, fowner,
 # fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
 _CAPABILITIES_KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 _PROCESSES_MAX = 4096
-# Namespaces that the containers of a pod share; that of mounts comes last, as it changes what /proc means.
+# Namespaces that the containers of a pod share; mounts come last, because that changes what /proc means.
 _SHARED = (("ipc", IPC), ("uts", HOST_NAMES), ("net", NETWORK), ("mnt", MOUNTS))
-# What the first process of a sandbox passes on to the container.
+# Signals that the first process of a sandbox forwards to the container.
 _PASSED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM),
@@ -102,12 +102,12 @@ def _read_file(name: str) -> Any:
 
 
 def _become(spec: dict[str, Any]) -> NoReturn:
-    """The program itself."""
+    """Execute the program."""
     for number in (*_PASSED_ON, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if os.geteuid() != 0 and not spec.get("privileged"):
-        # A container can mount what it likes over the files that programs which become root believe in.
+        # A container can mount anything over the files that setuid programs trust.
         _checked(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
     if spec.get("view") is not None:
         for each in range(_CAPABILITIES):
@@ -119,7 +119,7 @@ def _become(spec: dict[str, Any]) -> NoReturn:
     environment: dict[str, str] = spec["environment"]
     command: list[str] = spec["command"]
     program = _find(command[0], environment.get("PATH", ""))
-    # All are closed anyway, as far as this program knows.
+    # Everything that this program opened closes on exec anyway.
     libc.syscall(_CLOSE_RANGE, 3, 0xFFFFFFFF, _WHEN_ANOTHER_PROGRAM)
     try:
         os.execve(program, command, environment)
@@ -130,8 +130,8 @@ def _become(spec: dict[str, Any]) -> NoReturn:
 
 
 def _enter_directory(spec: dict[str, Any], *, is_user: bool) -> None:
-    """Where the container begins. One that says nothing begins in a folder that was made for it, below those of the agent, which its
-    user cannot enter: we are there before we are that user. Where it says something, its user has to get there."""
+    """Enter the working directory. The default one is below the agent's folders, which the container's user cannot enter: enter it before changing
+    the user. A configured one must be accessible to the user."""
     if is_user == spec.get("own_directory", False):
         return
     try:
@@ -141,7 +141,7 @@ def _enter_directory(spec: dict[str, Any], *, is_user: bool) -> None:
 
 
 def _become_user(spec: dict[str, Any]) -> None:
-    """The user of the container."""
+    """Change to the user of the container."""
     user: Any = spec.get("user")
     group: Any = spec.get("group")
     groups = spec.get("groups")
@@ -197,14 +197,14 @@ def _settle(spec: dict[str, Any]) -> None:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write(str(spec.get("oom_score_adjust", 0)))
     except OSError:
-        pass  # lowering it is root's privilege, and it matters only when memory runs out
+        pass  # only root may lower it, and it matters only when memory runs out
     if spec.get("view") is None and spec["mounts"]:
         enter_namespace()
         make_mounts(spec["mounts"], spec["scratch"])
 
 
 def _numbers(text: str) -> set[int]:
-    """0-2,5 as the kernel writes sets of processors."""
+    """Parse 0-2,5, the kernel's notation for sets of processors."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -286,13 +286,13 @@ class _Client:
         self.has_input = False
 
     def send(self, kind: int, data: bytes) -> None:
-        # Who does not read loses what is said: the container must not wait.
+        # A client that does not read loses output: the container must not wait.
         if len(self.leaving) < _CLIENT_BUFFER_MAX:
             self.leaving += FRAME.pack(kind, len(data)) + data
 
 
 class _Child:
-    """Between a fork and a program of the container. terminal: where the other side of its terminal goes, if it has one."""
+    """The steps between a fork and the container's program. terminal: where to send the other side of its terminal, if it has one."""
 
     def __init__(self, spec: dict[str, Any], streams: tuple[int, ...], terminal: socket.socket | None) -> None:
         self._spec = spec
@@ -300,7 +300,7 @@ class _Child:
         self._terminal = terminal
 
     def start(self) -> NoReturn:
-        """On the machine itself."""
+        """Start on the machine itself."""
         os.umask(0o022)
         _settle(self._spec)
         _enter_directory(self._spec, is_user=False)
@@ -310,7 +310,7 @@ class _Child:
         _become(self._spec)
 
     def start_in_sandbox(self, users: int, status: int, tell: int) -> NoReturn:
-        """As the first process of the container's namespace. status: where its end is told."""
+        """Start as the first process of the container's namespace. status: where to report its end."""
         spec = self._spec
         os.umask(0o022)
         _settle(spec)
@@ -323,7 +323,7 @@ class _Child:
         root.make()
         root.enter()
         enter(users, USERS)
-        # A user namespace inside of this one could have memory of its own, which has no bounds.
+        # A nested user namespace could have its own memory, without limits.
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as file:
             file.write("0")
         _become_user(spec)
@@ -338,14 +338,14 @@ class _Child:
         _look_after(main, status)
 
     def join(self) -> NoReturn:
-        """Beside a container that runs on the machine itself."""
+        """Start beside a container that runs on the machine itself."""
         _enter_directory(self._spec, is_user=False)
         _become_user(self._spec)
         self._take_streams("/dev/ptmx")
         _become(self._spec)
 
     def join_sandbox(self, pid: int) -> NoReturn:
-        """Beside a container that runs in a sandbox. pid: its first process."""
+        """Start beside a container that runs in a sandbox. pid: its first process."""
         handles = _open_namespaces(pid, (*_SHARED[:-1], ("pid", PROCESSES), _SHARED[-1]))
         users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         around = owner_of(handles[-1][0])
@@ -374,7 +374,7 @@ class _Child:
         os._exit(code if code >= 0 else 128 - code)
 
     def _take_streams(self, terminal: str) -> None:
-        """Pipes, or a terminal whose other side goes to the client."""
+        """Use pipes, or a terminal whose other side goes to the client."""
         if self._terminal is not None:
             master = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             slave = open_peer(master)
@@ -388,7 +388,7 @@ class _Child:
 
 
 def _end_on_signal(inside: int) -> None:
-    """A program that no one talks to any more is ended, and waited for: as long as no one has done that, its container cannot end."""
+    """Kill and reap a program when its client is gone: until then, its container cannot end."""
 
     def end(_number: int, _frame: object) -> None:
         for kill in (os.killpg, os.kill):
@@ -403,14 +403,14 @@ def _end_on_signal(inside: int) -> None:
 
 
 def _end_with_parent(alive: int) -> None:
-    """alive: can be read from once the parent is gone, as it may be before the kernel is asked."""
+    """alive: becomes readable once the parent is gone, which may be before the kernel is asked."""
     _checked(libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "end with the parent")
     if select.select([alive], [], [], 0)[0]:
         os._exit(128)
 
 
 def _make_message(path: str) -> None:
-    """The file for a termination message, in the pod's own memory."""
+    """Create the file for a termination message, in the pod's own memory."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     os.fchmod(handle, 0o666)
@@ -418,7 +418,7 @@ def _make_message(path: str) -> None:
 
 
 def open_peer(master: int) -> int:
-    """The side of a terminal that programs have, wherever its name is."""
+    """The program's side of a terminal, wherever its name is."""
     libc.grantpt(master)
     libc.unlockpt(master)
     return fcntl.ioctl(master, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -449,7 +449,7 @@ def _look_after(main: int, status: int) -> NoReturn:
 
 
 def _open_namespaces(pid: int, names: tuple[tuple[str, int], ...]) -> list[tuple[int, int]]:
-    """Namespaces of a process that are not ours, with their kinds."""
+    """Those namespaces of a process that are not ours, with their kinds."""
     found = [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), name, kind) for name, kind in names]
     return [(handle, kind) for handle, name, kind in found if not is_ours(handle, name)]
 
@@ -479,7 +479,7 @@ class _Shim:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def start(self) -> None:
-        """Fork, and wait until the child is the container or has said why not."""
+        """Fork, and wait until the child is the container or reports why not."""
         report, tell = os.pipe()
         ours, theirs = self._streams()
         libc.prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -517,7 +517,7 @@ class _Shim:
         return self.spec.get("view") is not None
 
     def _prepare_sandbox(self) -> int:
-        """Enter the user namespace of the pod, and make that of the container; ours from now on is that of its processes."""
+        """Enter the pod's user namespace, and create the container's; our children start in a new process namespace."""
         holder = self.spec["holder"]
         if start_time(holder["pid"]) != holder["began"]:
             raise StartFailure("the pod's sandbox is gone")
@@ -533,7 +533,7 @@ class _Shim:
         return users
 
     def _receive_terminal(self, terminal: socket.socket) -> None:
-        """The other side of the container's terminal, from its process."""
+        """Receive the other side of the container's terminal, from its process."""
         _, handles, _, _ = socket.recv_fds(terminal, 1, 1)
         if handles:
             self.input = handles[0]
@@ -556,7 +556,7 @@ class _Shim:
         return {out: OUTPUT, errors: ERRORS}, (end, out_end, errors_end)
 
     def run(self) -> None:
-        """Until the container has ended."""
+        """Run until the container has ended."""
         wake, waker = os.pipe()
         for handle in (wake, waker):
             os.set_blocking(handle, False)
@@ -569,7 +569,7 @@ class _Shim:
         agent = self._watch_agent()
         status: int | None = None
         while status is None:
-            # A child that ended before the handler was there is noticed at once.
+            # Notice at once a child that ended before the handler was set.
             status = self._reap()
             if status is not None:
                 break
@@ -608,7 +608,7 @@ class _Shim:
                 pass
 
     def _watch_agent(self) -> int:
-        """Of containers that go with the agent: something to be read from once it is gone."""
+        """For containers that end with the agent: a descriptor that becomes readable once it is gone."""
         if not self.spec.get("agent"):
             return -1
         try:
@@ -620,12 +620,12 @@ class _Shim:
         return handle
 
     def _own_status(self, status: int) -> int:
-        """How the container ended, which in a sandbox is not how its first process did."""
+        """How the container ended, which in a sandbox differs from how its first process ended."""
         told = os.read(self.status, 4) if self.is_sandboxed else b""
         return int(struct.unpack(">i", told)[0]) if len(told) == 4 else status
 
     def _keep_message(self) -> None:
-        """What the container left as its message, out of the pod's own memory, to where the agent reads it."""
+        """Copy the container's termination message from the pod's own memory to where the agent reads it."""
         path = self.spec.get("message_file", "")
         if not self.is_sandboxed or not path:
             return
@@ -651,7 +651,7 @@ class _Shim:
                 return None
 
     def _kill_rest(self) -> None:
-        """What the container has started and left behind goes with it."""
+        """Kill everything that the container has started and left behind."""
         until = time.monotonic() + 5.0
         while time.monotonic() < until:
             for child in _children():
@@ -683,7 +683,7 @@ class _Shim:
             self.poll.register(client.connection.fileno(), select.POLLIN | select.POLLOUT)
         return True
 
-    # --- those who are attached ---
+    # --- attached clients ---
 
     def _accept(self) -> None:
         connection, _ = self.listener.accept()
@@ -694,7 +694,7 @@ class _Shim:
     def _serve(self, client: _Client, events: int) -> None:
         handle = client.connection.fileno()
         try:
-            # What it said before it left counts, though it does not hear any more.
+            # What it sent before it left counts, even if it no longer reads.
             if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 data = client.connection.recv(_PIPE_BYTES)
                 if not data:
@@ -745,7 +745,7 @@ class _Shim:
                     pass
 
     def _feed(self) -> None:
-        """Pass on what was typed as fast as the container reads."""
+        """Forward input as fast as the container reads."""
         if self.input < 0:
             return
         try:
@@ -780,7 +780,7 @@ def _children() -> list[int]:
 
 
 def _kills(path: str) -> int:
-    """How often the kernel has killed something in a control group for want of memory."""
+    """How many OOM kills a control group has counted."""
     try:
         with open(path, encoding="ascii") as file:
             counts = dict(line.split(" ", 1) for line in file.read().splitlines())
@@ -790,7 +790,7 @@ def _kills(path: str) -> int:
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 if there is none."""
+    """When a process started, in ticks since boot; 0 if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[19])
@@ -801,7 +801,7 @@ def start_time(pid: int) -> int:
 def run(folder: str, tell: int) -> int:
     """Start the container of a folder and look after it. tell: where its start is reported."""
     os.chdir(folder)
-    # Log, files and socket are the agent's alone from their first moment.
+    # Log, files and socket are accessible only to the agent from the start.
     os.umask(0o077)
     lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -832,11 +832,11 @@ def _report(tell: int, text: str) -> None:
         os.write(tell, text.encode())
         os.close(tell)
     except OSError:
-        pass  # the agent has gone; it reads the files when it is back
+        pass  # the agent is gone; it reads the files when it is back
 
 
 def _exec(folder: str, terminal: str, command: list[str]) -> NoReturn:
-    """Become a program inside the container of a folder. terminal: a socket that gets the other side of its terminal, or none."""
+    """Become a program inside the container of a folder. terminal: a socket that receives the other side of its terminal, or none."""
     try:
         spec, running = _read_file(f"{folder}/start.json"), _read_file(f"{folder}/run.json")
         spec = {**spec, "command": command}
@@ -857,7 +857,7 @@ def _exec(folder: str, terminal: str, command: list[str]) -> NoReturn:
 
 
 def _enter(pid: int) -> None:
-    """The mounts of a container that runs on the machine itself."""
+    """Enter the mounts of a container that runs on the machine itself."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     users, mounts = (os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt"))
     if not is_ours(users, "user"):
@@ -868,5 +868,5 @@ def _enter(pid: int) -> None:
 
 
 def main() -> None:
-    """For the agent."""
+    """The entry point for the agent."""
     _exec(sys.argv[2], sys.argv[3], sys.argv[4:])

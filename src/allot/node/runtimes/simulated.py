@@ -1,17 +1,17 @@
 """The runtime `simulated`: for nodes that exist only here, thousands of them in one process.
 
-A container whose command this machine has runs in a sandbox (`process`), with what stands in for its image (`stand_ins`). What this machine has not got, and everything where it allows
-no sandbox, becomes a placeholder: an entry in memory that starts at once, says in its log and in an event what it stands for, and ends
-when it is stopped. Two annotations of a pod make all its containers placeholders and define their fate:
+A container whose command exists on this machine runs in a sandbox (`process`), with the stand-in of its image (`stand_ins`). All
+others, and everything where sandboxes are not allowed, become placeholders: an entry in memory that starts at once, explains itself
+in its log and in an event, and ends when it is stopped. Two annotations of a pod make all its containers placeholders and define their course:
 
     allot.dev/run-seconds: "2.5"    how long its containers run
     allot.dev/exit-code: "3"        how they end; without run-seconds at once
 
 Placeholders of init containers succeed at once. Placeholders are forgotten when the agent ends; its next start recreates them.
 
-A program in a placeholder (`kubectl exec`) finds the container's environment, its devices and their edits: at that
-moment the placeholder gets a body, a process that only waits, in which programs of this machine and of the devices can run. Bodies
-are not reported, and end with their placeholders, or with the agent.
+A program in a placeholder (`kubectl exec`) finds the container's environment, its devices and their edits: the placeholder then
+gets a body, a process that only waits, in which programs of this machine and of the devices can run. Bodies are not reported, and
+end with their placeholders, or with the agent.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _BODY_COMMAND = ("sh", "-c", "while true; do sleep 3600; done")
 _ADDRESSES = BLOCK_SIZE - 2
 _VISITS_MAX = 512
 
-# Told for each placeholder: whose, the container's name, and the text.
+# Called for each placeholder: its pod, the container's name, and the text.
 Announce = Callable[[PodName, str, str], None]
-# On which node a container is, and which devices it has.
+# The node of a container, and its devices.
 Whereabouts = Callable[[PodName, str], tuple[str, tuple[str, ...]]]
 
 
 class _Room:
-    """A sandbox; program_id: that of the other runtime, once a program of the pod runs; body_id: that of bodies there."""
+    """A sandbox; program_id: its id in the other runtime, once a program of the pod runs; body_id: that of bodies there."""
 
     __slots__ = ("body_id", "containers", "made", "program_id", "spec")
 
@@ -83,7 +83,7 @@ class _Room:
 
 
 class SimulatedRuntime:
-    """Runs placeholders itself and leaves programs to another runtime. Answers about one pod without looking at the others."""
+    """Runs placeholders itself and leaves programs to another runtime. Queries about one pod do not scan the others."""
 
     def __init__(
         self,
@@ -98,32 +98,32 @@ class SimulatedRuntime:
         network: PodNetwork | None = None,
         whereabouts: Whereabouts = lambda _pod, _container: ("", ()),
     ) -> None:
-        """path: where commands are looked for, unless a container has a PATH of its own. cdi_of:
-        the CDI devices that a pod can have. network: that of the programs."""
+        """path: where to look for commands, unless a container has its own PATH. cdi_of: the CDI devices that a pod can use. network: that of the
+        programs."""
         self._programs = programs
         self._clock = clock
         self._ids = ids
         self._announce = announce
         self._programs_max = programs_max
         self._network = network
-        # Where the addresses of pods of placeholders begin.
+        # The start of the address block for pods of placeholders.
         self._block = number_of(BLOCKS[0])
         self._path = path
         self._cdi_of = cdi_of
-        # Why this machine runs no programs for us, if it runs none.
+        # Why this machine runs no programs, if so.
         self._no_programs = ""
         self._whereabouts = whereabouts
-        # Addresses that pods of placeholders have been given, and how many there have been.
+        # Addresses of pods of placeholders, and how many have been assigned.
         self._addresses: dict[str, _Room] = {}
         self._visits: set[asyncio.Task[None]] = set()
         self._given = 0
         self._rooms: dict[str, _Room] = {}
         self._by_pod: dict[str, dict[str, _Room]] = {}
         self._placeholders: dict[str, Placeholder] = {}
-        # When placeholders end, and whose they are.
+        # When placeholders end, and the uids of their pods.
         self._ends: list[tuple[float, str]] = []
         self._changed: asyncio.Queue[str] = asyncio.Queue()
-        # Held while a body is made or ended.
+        # Held while a body is created or ended.
         self._bodies = asyncio.Lock()
 
     # --- life ---
@@ -149,7 +149,7 @@ class SimulatedRuntime:
         await self._programs.remove_sandbox(sandbox_id)
 
     async def close(self) -> None:
-        """Programs run on; placeholders and their bodies do not."""
+        """Close; programs keep running, placeholders and their bodies end."""
         for visit in tuple(self._visits):
             visit.cancel()
         for room in self._rooms.values():
@@ -175,7 +175,7 @@ class SimulatedRuntime:
     # --- sandboxes ---
 
     async def run_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        """An entry; with a sandbox for programs at once if there will be some, so that the pod has one address from the beginning."""
+        """Create an entry; with a sandbox if programs are expected, so that the pod keeps one address from the start."""
         ips = () if spec.host_network else (self._next_address(),)
         now = self._clock.seconds()
         made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, ips=ips, created_at=now)
@@ -187,7 +187,7 @@ class SimulatedRuntime:
         return room.made
 
     def _next_address(self) -> str:
-        """One that no program listens on, so that what talks to the pod can tell."""
+        """An address that no program listens on, so that clients of the pod notice."""
         self._given = self._given % _ADDRESSES + 1
         return address_of(self._block + self._given)
 
@@ -196,7 +196,7 @@ class SimulatedRuntime:
         self._by_pod.setdefault(room.made.pod.uid, {})[room.made.id] = room
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """End all that is in it."""
+        """End everything in it."""
         room = self._rooms.get(sandbox_id)
         if room is None:
             return
@@ -207,7 +207,7 @@ class SimulatedRuntime:
         room.made = msgspec.structs.replace(room.made, ready=False)
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Forget it and its containers."""
+        """Remove it and its containers."""
         room = self._rooms.get(sandbox_id)
         if room is None:
             return
@@ -228,7 +228,7 @@ class SimulatedRuntime:
     # --- containers ---
 
     async def create_container(self, sandbox_id: str, spec: ContainerSpec) -> str:
-        """A program if this machine has it, a placeholder otherwise."""
+        """Create a program if this machine has it, else a placeholder."""
         room = self._rooms.get(sandbox_id)
         if room is None or not room.made.ready:
             raise RuntimeFailure("CreateContainerError", f"sandbox {sandbox_id} does not exist")
@@ -248,7 +248,7 @@ class SimulatedRuntime:
         return made.id
 
     def _brought(self, spec: ContainerSpec) -> Mapping[str, str]:
-        """The programs that a container's devices and the stand-in of its image bring: their names, and where they are in it."""
+        """The programs that a container's devices and the stand-in of its image provide: their names, and their paths in it."""
         own = programs_of(spec.image)
         if not spec.cdi_devices or self._cdi_of is None:
             return own
@@ -261,7 +261,7 @@ class SimulatedRuntime:
         return {**own, **{path.name: str(path) for path in paths if str(path.parent) in folders}}
 
     async def _why_not(self, spec: ContainerSpec, brought: Mapping[str, str]) -> str:
-        """Why a program cannot be run; empty if it can."""
+        """Why a program cannot run; empty if it can."""
         if not spec.command:
             return f'image "{spec.image}" is not pulled, and the container names no command'
         if not self._can_start(spec.command[0], spec, brought):
@@ -288,7 +288,7 @@ class SimulatedRuntime:
         return await self._programs.create_container(room.program_id, spec)
 
     async def _run_program_sandbox(self, room: _Room, spec: SandboxSpec) -> None:
-        """From now on the pod is where its programs are."""
+        """From now on, the pod has the address of its programs."""
         inner = await self._programs.run_sandbox(spec)
         room.program_id = inner.id
         for address in room.made.ips:
@@ -340,7 +340,7 @@ class SimulatedRuntime:
                 await self._programs.remove_container(body)
 
     async def remove_container(self, container_id: str) -> None:
-        """Forget it."""
+        """Remove it."""
         made = self._placeholders.pop(container_id, None)
         if made is None:
             await self._programs.remove_container(container_id)
@@ -350,7 +350,7 @@ class SimulatedRuntime:
         if room is not None:
             room.containers.pop(container_id, None)
 
-    # --- what there is ---
+    # --- listing ---
 
     async def list(self) -> tuple[Sequence[Sandbox], Sequence[Container]]:
         """Everything."""
@@ -360,7 +360,7 @@ class SimulatedRuntime:
         return tuple(room.made for room in self._rooms.values()), (*own, *self._in_rooms(programs))
 
     async def of(self, uid: str) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
-        """What there is of one pod."""
+        """Everything of one pod."""
         rooms = self._by_pod.get(uid, {})
         now = self._clock.seconds()
         found = [each.described(now) for room in rooms.values() for each in room.containers.values()]
@@ -370,23 +370,23 @@ class SimulatedRuntime:
         return tuple(room.made for room in rooms.values()), tuple(found)
 
     def stale(self) -> None:
-        """Nothing is remembered that could be stale."""
+        """Nothing is cached that could be stale."""
 
     def can_run(self, annotations: Mapping[str, str], commands: Iterable[Sequence[str]], has_devices: bool) -> bool:
-        """Whether a pod has a container that may run as a program. has_devices: which may bring it."""
+        """Whether a pod has a container that may run as a program. has_devices: they may provide the program."""
         if self._no_programs or RUN_SECONDS in annotations or EXIT_CODE in annotations:
             return False
         return any(command and (has_devices or self._has(command[0], self._path)) for command in commands)
 
     def is_nowhere(self, address: str) -> bool:
-        """Whether an address is that of a pod of placeholders."""
+        """Whether an address belongs to a pod of placeholders."""
         return address in self._addresses
 
     def _has(self, command: str, path: str) -> bool:
         return "$(" in command or shutil.which(command, path=path) is not None
 
     def _in_rooms(self, programs: Sequence[Container]) -> Sequence[Container]:
-        """Containers of the other runtime, in the sandboxes that they have here."""
+        """Containers of the other runtime, with the ids of their sandboxes here."""
         shown = [each for each in programs if _BODY not in each.annotations]
         here = {
             room.program_id: id_
@@ -398,7 +398,7 @@ class SimulatedRuntime:
         )
 
     async def changes(self) -> AsyncIterator[str]:
-        """Pods of which something has changed: programs, placeholders that were touched, and those whose time is over."""
+        """Pods with changes: programs, changed placeholders, and those whose time is over."""
         told = self._programs.changes()
         own, other = asyncio.ensure_future(self._changed.get()), asyncio.ensure_future(anext(told))
         try:
@@ -427,23 +427,23 @@ class SimulatedRuntime:
         """Placeholders use nothing."""
         return await self._programs.usage()
 
-    # --- talking to containers ---
+    # --- exec, attach and ports ---
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
-        """In a placeholder nothing runs, and what a probe or a hook asks for counts as done."""
+        """Nothing runs in a placeholder: commands of probes and hooks count as successful."""
         made = self._placeholders.get(container_id)
         if made is None:
             return await self._programs.exec_sync(container_id, command, timeout_s)
         return 0, made.text.encode()
 
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool, stdin: bool) -> Streams:
-        """In a placeholder: what this machine has, and what the container's devices bring."""
+        """In a placeholder: programs of this machine, and of the container's devices."""
         made = self._placeholders.get(container_id)
         id_ = container_id if made is None else await self._body(made, command)
         return await self._programs.exec(id_, command, tty=tty, stdin=stdin)
 
     async def _body(self, made: Placeholder, command: Sequence[str]) -> str:
-        """Where a program can run in a placeholder; RuntimeFailure if the program does not exist."""
+        """A process in which a program can run in a placeholder; RuntimeFailure if the program does not exist."""
         brought = self._brought(made.spec)
         if not self._can_start(command[0], made.spec, brought):
             those = (
@@ -473,7 +473,7 @@ class SimulatedRuntime:
             ends_with_agent=True,
             stdin=False,
             tty=False,
-            # Volumes of placeholders are not made, and no one reads a message of a body.
+            # Volumes of placeholders are not created, and no one reads a body's message.
             mounts=tuple(
                 each for each in made.spec.mounts if each.host_path != message and Path(each.host_path).exists()
             ),
@@ -490,7 +490,7 @@ class SimulatedRuntime:
         return await self._programs.attach(container_id)
 
     async def connect(self, sandbox_id: str, port: int) -> Streams:
-        """To a program, or to a placeholder that says to listen there."""
+        """To a program, or to a placeholder that declares the port."""
         room = self._rooms.get(sandbox_id)
         found = self._listening(room, port) if room is not None else None
         if room is None or (found is None and not room.program_id):
@@ -502,7 +502,7 @@ class SimulatedRuntime:
         self._answer(theirs, found, port)
         return await streams_of(ours)
 
-    # --- visitors of placeholders ---
+    # --- connections to placeholders ---
 
     def _listening(self, room: _Room, port: int) -> Placeholder | None:
         """The placeholder that answers on a port."""

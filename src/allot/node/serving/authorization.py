@@ -35,7 +35,7 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 class Authorization:
-    """Decides by asking the API server, and remembers the answer for a while."""
+    """Asks the API server, and caches the answer for a while."""
 
     def __init__(self, client: Client, clock: Clock, node: str, refusals: Refusals) -> None:
         self._reviews = client.resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
@@ -69,7 +69,7 @@ class Authorization:
             groups = (*subject.get("organizationName", ()), "system:authenticated")
             return Asker(subject["commonName"][-1], groups)
         kind, _, token = request.header("authorization").partition(" ")
-        # Tokens are ASCII; what is not need not be asked about.
+        # Tokens are ASCII; skip the review for anything else.
         if kind.lower() != "bearer" or not token or not token.isascii():
             return None
         key = hashlib.sha256(token.encode()).digest()

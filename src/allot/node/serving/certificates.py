@@ -16,7 +16,7 @@ _RENEW_DAYS = 30
 
 
 def server_context(folder: Path, name: str, address: str, authority: bytes, now: float) -> ssl.SSLContext:
-    """TLS with our certificate; clients may show one of the cluster's authority (PEM, may be empty)."""
+    """TLS with our certificate; clients may present one from the cluster's authority (PEM, may be empty)."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
     if not _is_good(certificate, key, now):

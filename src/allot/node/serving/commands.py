@@ -1,7 +1,7 @@
 """Remote commands (exec, attach) and forwarded ports over WebSockets and SPDY, in the protocols that kubectl speaks.
 
-Moves bytes between a client and a program (`runtimes.port.Streams`). How the command ended is told as a Status on a stream of
-its own.
+Moves bytes between a client and a program (`runtimes.port.Streams`). The result of a command is sent as a Status on a separate
+stream.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allot.node.serving.spdy import Pipe, SpdySession, SpdyStream
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _COMMAND_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _BASE64 = "base64.channel.k8s.io"
-# Without a version, the end of a command is told by a text, and only if it failed. Who offers nothing means the first.
+# Without a version, the result of a command is a text, sent only on failure. A client that offers nothing means the first.
 _OLDER_PROTOCOLS = ("channel.k8s.io", _BASE64, "")
 _SOCKET_PROTOCOLS = (*_COMMAND_PROTOCOLS, f"v4.{_BASE64}", *_OLDER_PROTOCOLS[:2])
 _PORT_PROTOCOL = "portforward.k8s.io"
@@ -37,7 +37,7 @@ Connect = Callable[[int], Awaitable[Streams]]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which streams a client asks for."""
+    """The streams that a client requests."""
 
     stdin: bool
     stdout: bool
@@ -49,13 +49,13 @@ class _Channels(Protocol):
     """A client of a remote command."""
 
     async def say(self, channel: int, data: bytes) -> None:
-        """Something for the client."""
+        """Send to the client."""
 
     def heard(self) -> AsyncIterator[tuple[int, bytes]]:
-        """(channel, data) from the client; empty data on stdin is its end."""
+        """(channel, data) from the client; empty data on stdin means its end."""
 
     async def end(self) -> None:
-        """Everything is said."""
+        """Everything is sent."""
 
 
 def status_of(code: int) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def failure_of(text: str) -> dict[str, Any]:
 
 
 def wanted_streams(request: Request) -> Wanted:
-    """What is asked for; HttpError."""
+    """The requested streams; HttpError."""
     asked = {name: request.flag(name) for name in ("input", "output", "error", "tty")}
     # A terminal has one output.
     wanted = Wanted(
@@ -89,7 +89,7 @@ def wanted_streams(request: Request) -> Wanted:
 
 
 def run_command(request: Request, wanted: Wanted, start: Callable[[], Awaitable[Streams]]) -> Upgrade:
-    """Connects a client with a program until one of them ends. Nothing is started before the client is understood; HttpError."""
+    """Connect a client with a program until one of them ends. Nothing is started before the request is valid; HttpError."""
 
     async def by_spdy(connection: Connection) -> None:
         session = SpdySession(connection)
@@ -120,7 +120,7 @@ def _expect_spdy(request: Request) -> None:
 
 
 def _chosen(protocols: Sequence[str], offers: str, *, required: bool = True) -> str:
-    """The first of our protocols that the client offers; HttpError if it offers others."""
+    """Our first protocol that the client offers; HttpError if it offers only others."""
     offered = [each.strip() for each in offers.split(",") if each.strip()]
     protocol = next((each for each in protocols if each in offered), "")
     if not protocol and (offered or required):
@@ -138,7 +138,7 @@ async def _converse(channels: _Channels, wanted: Wanted, start: Callable[[], Awa
     listening = asyncio.ensure_future(_listen(channels, streams, wanted))
     talking = asyncio.ensure_future(_talk(channels, streams, wanted))
     try:
-        # A client that leaves ends the conversation; one that only has no more input does not.
+        # A client that leaves ends the session; one that only ends its input does not.
         await asyncio.wait((talking, listening), return_when=asyncio.FIRST_COMPLETED)
         if not talking.done():
             return
@@ -177,7 +177,7 @@ async def _talk(channels: _Channels, streams: Streams, wanted: Wanted) -> None:
 
 
 class _SocketChannels:
-    """Channels over a WebSocket: the first byte of a message says which, or its first digit if the rest is base64."""
+    """Channels over a WebSocket: the first byte of a message is the channel, or its first digit if the rest is base64."""
 
     def __init__(self, socket: WebSocket, protocol: str) -> None:
         self._socket = socket
@@ -196,7 +196,7 @@ class _SocketChannels:
             await self._socket.send(bytes((channel,)) + data)
 
     async def heard(self) -> AsyncIterator[tuple[int, bytes]]:
-        # Clients take the first message as the sign that they can begin.
+        # Clients take the first message as the signal to start.
         await self.say(_STDOUT, b"")
         async for said in self._socket.messages():
             message = _decoded(said) if self._in_base64 else said
@@ -213,7 +213,7 @@ class _SocketChannels:
 
 
 def _decoded(said: bytes) -> bytes:
-    """A message in base64 as a binary one; nothing if it is none."""
+    """A base64 message as a binary one; empty if it is invalid."""
     try:
         return bytes((said[0] - ord("0"),)) + base64.b64decode(said[1:], validate=True) if said else b""
     except ValueError:
@@ -221,14 +221,14 @@ def _decoded(said: bytes) -> bytes:
 
 
 class _SpdyChannels:
-    """Channels over SPDY: each is a stream, and its headers say which."""
+    """Channels over SPDY: each is a stream, identified by its headers."""
 
     def __init__(self) -> None:
         self._streams: dict[str, SpdyStream] = {}
         self._session: SpdySession | None = None
 
     async def collect(self, session: SpdySession, wanted: Wanted) -> None:
-        """Wait until the client has opened what it asked for."""
+        """Wait until the client has opened all requested streams."""
         self._session = session
         expected = 1 + wanted.stdin + wanted.stdout + (wanted.stderr and not wanted.tty) + wanted.tty
         async with asyncio.timeout(_STREAMS_S):
@@ -252,7 +252,7 @@ class _SpdyChannels:
             await said.put((channel, b""))
 
         async def until_left() -> None:
-            # The client is there as long as its connection is: the session tells when it ends.
+            # The client stays as long as its connection: the session reports its end.
             assert self._session is not None, "streams are collected first"
             while await self._session.opened.get() is not None:
                 pass
@@ -303,13 +303,13 @@ class _SocketPipe:
 
 
 def _port(text: str) -> int | None:
-    """The number of a port; None if it is none."""
+    """A port number; None if it is invalid."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     return number if 0 < number <= _PORT_MAX else None
 
 
 def forward_ports(request: Request, connect: Connect) -> Upgrade:
-    """Connects a client with ports of a pod, for as long as it stays; HttpError."""
+    """Connect a client with ports of a pod until it leaves; HttpError."""
     if request.head.upgrade != "websocket":
         _expect_spdy(request)
         return Upgrade(_SPDY, {"X-Stream-Protocol-Version": _PORT_PROTOCOL}, lambda pipe: _forward(pipe, connect))
@@ -332,7 +332,7 @@ def forward_ports(request: Request, connect: Connect) -> Upgrade:
 
 async def _forward(pipe: Pipe, connect: Connect) -> None:
     session = SpdySession(pipe)
-    # Request id -> the stream that has come first of its two.
+    # Request id -> the first of its two streams.
     halves: dict[str, SpdyStream] = {}
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.run())
@@ -384,7 +384,7 @@ async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStrea
     except (ConnectionError, TimeoutError):
         pass
     finally:
-        # First the port: who ends this task twice ends it at the next pause.
+        # The port first: a second cancellation takes effect at the next await.
         await streams.close()
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
@@ -393,7 +393,7 @@ async def _forward_one(session: SpdySession, data: SpdyStream, errors: SpdyStrea
 
 
 async def _forward_channels(socket: WebSocket, ports: list[int], connect: Connect) -> None:
-    """The older way over WebSockets: two channels per port, each beginning with the port's number."""
+    """The older way over WebSockets: two channels per port, each starting with the port number."""
     opened: dict[int, Streams] = {}
 
     async def tell(position: int, streams: Streams) -> None:

@@ -10,12 +10,12 @@ from allot.http1.heads import HttpError
 from allot.http1.requests import Request, Response
 from allot.node.logs import LogOptions, read_log
 
-# As long as a number of 64 bits can be at all.
+# Numbers of this length always fit into 64 bits.
 _DIGITS_MAX = 18
 
 
 def stream_log(path: Path, options: LogOptions, is_running: Callable[[], Awaitable[bool]]) -> Response:
-    """The part of a log that is asked for; is_running: whether more may come."""
+    """The requested part of a log; is_running: whether more may come."""
     return Response(_pieces(path, options, is_running), "text/plain")
 
 
@@ -28,7 +28,7 @@ async def _pieces(path: Path, options: LogOptions, is_running: Callable[[], Awai
 
 
 def log_options(request: Request, now: float) -> LogOptions:
-    """What is asked for; HttpError."""
+    """The requested options; HttpError."""
 
     def number(name: str, least: int) -> int | None:
         text = request.get(name)

@@ -44,13 +44,13 @@ class Refusals:
 
 
 def watch_handshakes(context: ssl.SSLContext, refusals: Refusals) -> None:
-    """Hear of certificates that are refused: the event loop drops such connections in silence."""
+    """Report refused certificates: the event loop drops such connections silently."""
 
     class Watched(ssl.SSLObject):
         """One side of a connection."""
 
         def do_handshake(self) -> None:
-            """As ever."""
+            """Like the base class, but reports failures."""
             try:
                 super().do_handshake()
             except ssl.SSLCertVerificationError as error:

@@ -1,7 +1,7 @@
 """The server's side of SPDY/3.1, as far as kubectl uses it: streams in both directions over one connection.
 
-Streams are opened by the client. There is no flow control: clients of Kubernetes do not use it. What arrives for a stream that
-no one reads stops the reading of the whole connection, so memory stays bounded.
+The client opens streams. There is no flow control: Kubernetes clients do not use it. Data for a stream that no one reads blocks
+the whole connection, so memory stays bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADERS_BYTES_MAX = 256 * 1024
 _STREAMS_MAX = 1000
 _WAITING_MAX = 64
 
-# The words with which header compression begins (SPDY draft 3.1, section 2.6.10.1).
+# The initial dictionary of header compression (SPDY draft 3.1, section 2.6.10.1).
 _WORDS = [
     "options",
     "head",
@@ -93,17 +93,17 @@ DICTIONARY = b"".join(struct.pack(">I", len(word)) + word.encode() for word in (
 
 
 class BadFrame(Exception):
-    """A client that does not keep to the protocol."""
+    """A client violates the protocol."""
 
 
 class Pipe(Protocol):
-    """Where frames come from and go to: a connection, or something tunneled through another protocol."""
+    """Transports frames: a connection, or a tunnel through another protocol."""
 
     async def read_exactly(self, count: int) -> bytes:
-        """So many bytes; ConnectionError at the end."""
+        """Exactly this many bytes; ConnectionError at the end."""
 
     async def write(self, data: bytes) -> None:
-        """Bytes, waiting while they are not read."""
+        """Write, and wait while the other side does not read."""
 
 
 class SpdyStream:
@@ -118,23 +118,23 @@ class SpdyStream:
         self._has_said_all = False
 
     async def received(self) -> AsyncIterator[bytes]:
-        """What the client says on it, until its end."""
+        """Data from the client, until the stream ends."""
         while data := await self._come.get():
             yield data
 
     async def write(self, data: bytes) -> None:
-        """Say something."""
+        """Send data."""
         for start in range(0, len(data), _DATA_BYTES_MAX):
             await self._session.send_data(self.number, data[start : start + _DATA_BYTES_MAX])
 
     async def close(self) -> None:
-        """Nothing follows."""
+        """End our side."""
         if not self._has_said_all:
             self._has_said_all = True
             await self._session.send_data(self.number, b"", ends=True)
 
     async def take(self, data: bytes) -> None:
-        """From the session: data, empty at the end."""
+        """Data from the session; empty at the end."""
         if not self.is_ended:
             self.is_ended = not data
             await self._come.put(data)
@@ -152,7 +152,7 @@ class SpdySession:
         self.opened: asyncio.Queue[SpdyStream | None] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Read frames until the connection ends; then every stream ends, and `opened` has None."""
+        """Read frames until the connection ends; then every stream ends, and `opened` gets None."""
         try:
             while True:
                 await self._frame()

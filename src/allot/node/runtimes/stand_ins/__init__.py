@@ -1,7 +1,7 @@
-"""Stand-ins for images: programs that containers of simulated nodes find where they would find those of an image, which is not pulled.
+"""Stand-ins for images: programs that containers of simulated nodes find in place of those of an image, which is not pulled.
 
-They do what can be seen from outside (memory that is taken, ports that answer, what a program prints) and no work. A stand-in's folder is
-mounted, and its programs and modules come first on PATH and PYTHONPATH. Which image has one is data (`catalogue.yaml`).
+They imitate what is visible from outside (memory in use, open ports, output) and do no work. A stand-in's folder is mounted, and its programs
+and modules come first on PATH and PYTHONPATH. Which image has one is data (`catalogue.yaml`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from allot.process.data_files import read_data_file
 
 CONTAINER_FOLDER = "/run/stand-in"
 _PROGRAMS, _MODULES = "bin", "python"
-# For programs that are allot's own.
+# For allot's own programs.
 _INTERPRETER = "ALLOT_PYTHON"
 _HERE = Path(__file__).parent
 
@@ -30,7 +30,7 @@ class _StandIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def with_stand_in(spec: ContainerSpec, path: str) -> ContainerSpec:
-    """A container with the stand-in of its image, if there is one. path: where it would look for commands."""
+    """A container with the stand-in of its image, if there is one. path: its default PATH."""
     found = _stand_in(spec.image)
     if found is None:
         return spec
@@ -48,7 +48,7 @@ def with_stand_in(spec: ContainerSpec, path: str) -> ContainerSpec:
 
 
 def command_of(command: tuple[str, ...], image: str) -> tuple[str, ...]:
-    """What a container runs: its command, or that of its image, as far as it is known."""
+    """What a container runs: its command, or that of its image, if known."""
     if command:
         return command
     found = _stand_in(image)
@@ -56,7 +56,7 @@ def command_of(command: tuple[str, ...], image: str) -> tuple[str, ...]:
 
 
 def programs_of(image: str) -> Mapping[str, str]:
-    """The programs of an image's stand-in, and where they are in a container."""
+    """The programs of an image's stand-in, and their paths in a container."""
     found = _stand_in(image)
     programs = sorted((_HERE / found.folder / _PROGRAMS).glob("*")) if found is not None else ()
     return {each.name: f"{CONTAINER_FOLDER}/{_PROGRAMS}/{each.name}" for each in programs}

@@ -1,7 +1,7 @@
-"""Stands in for vLLM's server in containers of simulated nodes: takes the memory that vLLM would take of the devices that the container was given, and
-answers vLLM's API. No model is loaded, and every answer says so.
+"""Stands in for vLLM's server in containers of simulated nodes: allocates as much memory on the container's devices as vLLM would, and answers
+vLLM's API. No model is loaded, and every answer says so.
 
-Runs on the Python of the machine, with nothing but its standard library.
+Runs on the machine's Python, with only its standard library.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 
 CARDS = Path(os.environ.get("SIMULATED_GPUS", "/run/nvidia-simulated"))
 BODY_BYTES_MAX = 1024 * 1024
-# As long as anyone could want it.
+# Practically forever.
 HOLD_S = 10**9
 
 
 def say(text: str) -> None:
-    """As vLLM's front end logs."""
+    """Log as vLLM's front end does."""
     sys.stdout.write(f"(APIServer pid={os.getpid()}) {text}\n")
     sys.stdout.flush()
 
 
 def fail(text: str) -> None:
-    """The engine could not be started."""
+    """Report that the engine could not be started."""
     sys.stdout.write(f"(EngineCore pid={os.getpid()}) {text}\n")
     say("RuntimeError: Engine core initialization failed. See root cause above.")
     sys.exit(1)
@@ -41,7 +41,7 @@ def fail(text: str) -> None:
 
 
 class Card:
-    """A GPU or MIG instance that the container was given."""
+    """A GPU or MIG instance of the container."""
 
     def __init__(self, folder: Path) -> None:
         lines = (shlex.split(line)[0].partition("=") for line in (folder / "info").read_text().splitlines())
@@ -53,12 +53,12 @@ class Card:
 
 
 def cards() -> list[Card]:
-    """In the order in which CUDA counts them."""
+    """In CUDA's order."""
     return [Card(each) for each in sorted(CARDS.glob("*")) if (each / "info").exists()]
 
 
 def take_memory(found: list[Card], share: float) -> None:
-    """Of each card, as vLLM does before it serves: a share of what the card has, whatever limits hold."""
+    """Allocate memory on each card, as vLLM does before it serves: a share of the card's total, whatever limits apply."""
     for index, card in enumerate(found):
         mib = int(card.memory_mib * share)
         holder = subprocess.Popen(
@@ -77,7 +77,7 @@ def take_memory(found: list[Card], share: float) -> None:
 
 
 def device_text(options: argparse.Namespace) -> str:
-    """Take what there is; what the server runs on, for display."""
+    """Allocate memory; returns what the server runs on, for display."""
     found = cards()
     size = options.tensor_parallel_size
     if found:
@@ -98,7 +98,7 @@ def device_text(options: argparse.Namespace) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """vLLM's API, as far as clients look at it."""
+    """vLLM's API, as far as clients use it."""
 
     protocol_version = "HTTP/1.1"
     model = ""
@@ -174,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def parse_options() -> argparse.Namespace:
-    """The options that matter here; others are vLLM's, and taken."""
+    """Parse the options that matter here; vLLM's others are accepted."""
     parser = argparse.ArgumentParser(prog="vllm.entrypoints.openai.api_server", allow_abbrev=False)
     parser.add_argument("--host", default="0.0.0.0")
     parser.add_argument("--port", type=int, default=8000)
