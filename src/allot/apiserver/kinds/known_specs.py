@@ -47,7 +47,7 @@ class KnownSpecs(Generic[T]):
 
 
 def exact_key(spec: Any) -> bytes | None:
-    """What stands for a spec; None when it is too large to be kept."""
+    """The key of a spec; None if it is too large to cache."""
     try:
         encoded = msgspec.json.encode(spec)
     except (TypeError, ValueError):
@@ -66,7 +66,7 @@ class SpecKeys:
         self._last: tuple[Any, bytes | None] = (None, None)
 
     def key(self, spec: Any) -> bytes | None:
-        """What stands for a spec; None when it is too large to be kept."""
+        """The key of a spec; None if it is too large to cache."""
         last, key = self._last
         if spec is None or spec is not last:
             key = self._key(spec)

@@ -1,7 +1,8 @@
 """Conversion of objects between the versions of a kind.
 
 Device allocation has its own converter in `core.model.convert`, definitions of custom resources in
-`core.customresources.older_definitions`; autoscalers and events are converted here; the other kinds have the same schema in all their versions, so that only apiVersion changes. Input is never changed.
+`core.customresources.older_definitions`; autoscalers and events are converted here; the other kinds have the same schema
+in all versions, so only apiVersion changes. Input is never changed.
 """
 
 from __future__ import annotations
