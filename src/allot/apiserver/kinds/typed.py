@@ -132,7 +132,7 @@ def _without_removed_selectors(value: Object, kind: Kind) -> Object:
 
 
 def decode_typed(object_: Object, kind: Kind) -> Any:
-    """The object in the type of its kind, with managedFields reduced to who and how; Refused if it cannot be read."""
+    """The object in the type of its kind, with managedFields without fields and time; Refused if it cannot be read."""
     document = {name: value for name, value in object_.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata")
     if isinstance(metadata, dict) and "managedFields" in metadata:

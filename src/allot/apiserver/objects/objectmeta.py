@@ -65,7 +65,7 @@ def in_namespace(object_: Object, namespace: str, *, namespaced: bool) -> Object
 
 
 def new_object(object_: Object, clock: Clock, ids: Ids) -> Object:
-    """An object about to be created, with name, creationTimestamp and uid from the server."""
+    """An object about to be created, with uid, creationTimestamp and any generated name from the server."""
     given = metadata_of(object_)
     metadata = dict(given)
     for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):

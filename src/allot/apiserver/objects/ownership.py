@@ -61,7 +61,7 @@ def _converter(registry: Registry, served: Served) -> Convert | None:
         if row is None or schema is None:
             return None
         try:
-            # The current object in each version that it was already converted to.
+            # The object in today's storage version, whichever version it was converted to before.
             if served.custom:
                 stored = served.strategy.current(object_)
             else:

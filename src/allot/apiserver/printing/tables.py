@@ -152,8 +152,8 @@ def table(
     metadata: Mapping[str, Any] | None = None,
     headers: bool = True,
 ) -> Object:
-    """A Table of objects in the row's version, or of what one of its subresources answered. `metadata` is that of the list, or of the object if there is one only;
-    `printer` is needed for custom resources; watches leave out the headers after the first event."""
+    """A Table of objects in the row's version, or of a subresource's answer. `metadata` is that of the list, or of a single object;
+    `printer` is needed for custom resources; watches omit the headers after the first event."""
     objects = [entry.object for entry in entries]
     kind = objects[0].get("kind") if objects else None
     chosen = (_ANSWERS.get(str(kind)) if kind != resource.kind else None) or printer or printer_for(resource)
