@@ -1,12 +1,12 @@
 """Work beside the event loop: a thread processes large requests, so that others are served meanwhile.
 
 There is one such thread. It takes turns with the event loop every half millisecond (`process.interpreter`), so that a
-request of megabytes slows others down but does not block them. Small requests are processed directly: handing them over would cost
-more than it takes.
+request of megabytes slows others down but does not block them. Small requests are processed directly: handing one over would cost
+more than processing it.
 
 Code here runs concurrently with the event loop. It may use only its arguments, which no one else changes, and caches
-whose every step is whole: one look, one insertion, one clearing, or one assignment of everything that belongs together.
-Nothing of it may iterate over what the event loop changes, nor wait, nor write.
+whose every step is atomic: one lookup, one insertion, one clearing, or one assignment of everything that belongs together.
+It must not iterate over what the event loop changes, wait, or write.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from allot.apiserver.request import RAW
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Bodies and stored objects of this size take some 30 ms.
+# Bodies and stored objects of this size take about 30 ms.
 LARGE_BYTES = 32 * 1024
 WAITING_MAX = 400
 
 
 class Aside:
-    """One thread for what is large."""
+    """One thread for large requests."""
 
     def __init__(self) -> None:
-        # The thread is started when there is something to do.
+        # The thread is started on demand.
         self._thread = ThreadPoolExecutor(1, "allot-large")
         self._waiting = 0
 
     async def run(self, size_bytes: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the work gives, done here or in the thread by the size of what it is about; 429 if too much waits."""
+        """The result of the work, done here or in the thread depending on size; 429 if too much is waiting."""
         if size_bytes <= LARGE_BYTES:
             return work(*arguments, **named)
         if self._waiting >= WAITING_MAX:
@@ -53,13 +53,13 @@ class Aside:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Let what is being done end by itself."""
+        """Stop; running work ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _without_collector(work: Callable[[], T]) -> T:
-    """Do work that makes a million values and lets go of nearly all of them by itself: the collector would look at them again
-    and again, each time for a fifth of a second in which no one else does anything."""
+    """Do work that creates a million values and frees nearly all of them itself: the collector would scan them again
+    and again, each time blocking everything for a fifth of a second."""
     if not gc.isenabled():
         return work()
     gc.disable()
@@ -70,5 +70,5 @@ def _without_collector(work: Callable[[], T]) -> T:
 
 
 def size_of(body: Any) -> int:
-    """How large a body is; 0 for one that was given in process, by one of our own components."""
+    """The size of a body; 0 for an in-process one, from one of our own components."""
     return len(body) if isinstance(body, RAW) else 0

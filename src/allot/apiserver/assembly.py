@@ -65,31 +65,31 @@ from allot.store.port import Compacted, Entry, Event, EventType, Store, StoreUna
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an administrator decides."""
+    """The administrator's settings."""
 
-    # Keys and certificates are kept below it.
+    # Holds keys and certificates.
     directory: Path
     host: str = "127.0.0.1"
     port: int = 6443
     gates: FeatureGates = DEFAULT_GATES
-    # Host names and addresses of the server besides the usual ones.
+    # Additional host names and addresses of the server.
     names: tuple[str, ...] = ()
     token_file: Path | None = None
-    # The key that signs service-account tokens, if not the one in the directory, and files with keys that signed others.
+    # The key that signs service-account tokens, if not the directory's, and files with keys that signed other tokens.
     signing_key_file: Path | None = None
     verifying_key_files: tuple[Path, ...] = ()
     audit_log: Path | None = None
-    # How often nodes are asked what they and their pods use.
+    # How often nodes are scraped for the usage of nodes and pods.
     metric_resolution_s: float = RESOLUTION_S
-    # Admission plugins that are left out, by kube-apiserver's names.
+    # Disabled admission plugins, by kube-apiserver's names.
     disabled_admission: frozenset[str] = frozenset()
     limits: Limits = Limits()
     seats: SeatLimits = SeatLimits()
-    # Whether nodes may be at loopback addresses: None if only this machine can reach the server, so that all nodes are on it.
+    # Whether nodes may have loopback addresses. None: only if no other machine can reach the server, so that all nodes are on this one.
     loopback_kubelets: bool | None = None
-    # Who signs the certificates of kubelets; they are not verified without.
+    # The CA of kubelet certificates; without it, they are not verified.
     kubelet_authority: Path | None = None
-    # Host and port of what belongs to the control plane besides the server itself, such as etcd: proxies never lead there.
+    # Host and port of other control plane endpoints, such as etcd: proxies never connect there.
     own_endpoints: tuple[tuple[str, int], ...] = ()
 
 
@@ -102,7 +102,7 @@ class Running(msgspec.Struct, frozen=True):
     port: int
     # Discovery, OpenAPI, version, health and metrics, for clients in this process.
     endpoints: NonResourceEndpoints
-    # Who connects to nodes and pods.
+    # Connects to nodes and pods.
     dialler: Dialler
 
 
@@ -155,7 +155,7 @@ async def running(
 
 
 def _shown_host(host: str) -> str:
-    """Where clients on this machine find a server that listens at an address."""
+    """The host at which clients on this machine reach a server that listens on an address."""
     if host in ("0.0.0.0", "::"):
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -176,7 +176,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditLog | None
 
     def followers(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What runs beside it."""
+        """What runs alongside it."""
         context = self.server.context
         runs: dict[str, Callable[[], Awaitable[None]]] = {
             "the feed of access rules": self.state.feed,
@@ -295,7 +295,7 @@ def _admission(
 
 
 def _selecting(lookup: StoreLookup, registry: Registry) -> Selecting:
-    """Objects that select pods, for metrics of all of them together."""
+    """Finds objects that select pods, for metrics of all their pods together."""
 
     async def ask(group: str, plural: str, namespace: str, name: str) -> tuple[dict[str, Any], Requirements] | None:
         row = registry.storage_row(group, plural)
@@ -320,7 +320,7 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 
 
 class _State:
-    """What follows the store: who may do what, what claims hold, who runs, and namespaces that need furnishing."""
+    """What follows the store: permissions, devices held by claims, running components, and namespaces that need standard objects."""
 
     def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance) -> None:
         self._server = server
@@ -335,7 +335,7 @@ class _State:
         return (("ping", self._ping), ("store", self._store), ("poststarthook/bootstrap", self._bootstrapped))
 
     def ready_checks(self) -> tuple[Check, ...]:
-        """For /readyz besides: a server whose disk is full answers reads, and starting it again would not help."""
+        """Additional ones for /readyz: a server whose disk is full still answers reads, and a restart would not help."""
         return (("store-writable", self._writable),)
 
     async def _ping(self) -> str | None:
@@ -351,7 +351,7 @@ class _State:
         return None if self.ready else "not finished"
 
     async def load(self) -> None:
-        """Read everything that decisions about access are made from."""
+        """Read everything that access decisions depend on."""
         context = self._server.context
         self._revision = await context.store.revision()
         pages: list[tuple[str, tuple[Entry, ...]]] = []
@@ -359,7 +359,7 @@ class _State:
             served = context.registry.storage_row(group, plural)
             if served is not None:
                 pages.append((plural, (await context.store.list(served.prefix(""))).entries))
-        # Decoded for this alone, one after the other: all pods at once would be most of the memory that the server takes.
+        # Decoded just for this, one after another: all pods at once would dominate the server's memory.
         self._access.authorizer.reload(
             (read_pod if plural == "pods" else msgspec.json.decode)(entry.encoded)
             for plural, entries in pages
@@ -369,7 +369,7 @@ class _State:
         await self._attendance.load(context.store)
 
     async def feed(self) -> None:
-        """Follow changes of what access is decided from."""
+        """Follow changes of what access decisions depend on."""
         context = self._server.context
         watch = context.store.watch("/registry/", self._revision)
         try:
@@ -386,7 +386,7 @@ class _State:
             await watch.close()
 
     async def furnish(self) -> None:
-        """Give every namespace what it needs, as they appear."""
+        """Create the standard objects of namespaces as they appear."""
         context = self._server.context
         authority = self._access.certificates.authority.pem.decode()
         served = context.registry.find("", "v1", "namespaces")
@@ -406,7 +406,7 @@ class _State:
 
 
 async def _failure(asking: Awaitable[object]) -> str | None:
-    """What a question to the store fails with. Anyone may ask: no paths, no addresses."""
+    """Why a check of the store fails. Anyone may see it: no paths, no addresses."""
     try:
         async with asyncio.timeout(5):
             await asking

@@ -1,6 +1,6 @@
 """Bootstrap objects: namespaces, default roles, priority classes, the Service of the API itself.
 
-Missing ones are created; an administrator's changes stay, except that default roles and bindings get at every start
+Missing ones are created; an administrator's changes stay, except that at every start default roles and bindings get
 what this version adds (`core.access.reconciling`): a store may come from an older version or have had fewer feature
 gates. Written through the server's own handlers, as the server itself, so that these objects look like all others.
 """
@@ -48,7 +48,7 @@ _PRIORITIES = {
 
 
 async def ensure(server: ApiServer, group: str, version: str, plural: str, object_: Object) -> None:
-    """Create an object unless it is there."""
+    """Create an object unless it exists."""
     if await _stored(server, group, version, plural, object_) is None:
         await _create(server, group, version, plural, object_)
 
@@ -86,7 +86,7 @@ def _request(verb: str, group: str, version: str, plural: str, object_: Object) 
 
 
 async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> None:
-    """A default role or binding as this version has it, and what an administrator gave it besides. Several servers may start on
+    """A default role or binding as in this version, plus an administrator's additions. Several servers may start on
     one store: the loser of a race checks again."""
     for _ in range(_ATTEMPTS):
         existing = await _stored(server, _RBAC, "v1", plural, expected)
@@ -115,7 +115,7 @@ async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> No
 
 
 async def bootstrap(server: ApiServer, address: str, port: int) -> None:
-    """Make what is missing, and bring default roles up to date."""
+    """Create what is missing, and update default roles."""
     for name in NAMESPACES:
         await ensure(server, "", "v1", "namespaces", _object("v1", "Namespace", name))
     async with asyncio.TaskGroup() as tasks:
@@ -143,7 +143,7 @@ async def _own_service(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
-    """Where the service leads. Written past validation, which lets no one else lead others to a loopback address: a server for one
+    """The endpoints of the Service. Bypasses validation, which forbids loopback addresses to everyone else: a server for one
     machine has no other."""
     address = _reachable(address)
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
@@ -162,7 +162,7 @@ async def _own_endpoints(server: ApiServer, address: str, port: int) -> None:
 
 
 async def _put(server: ApiServer, group: str, plural: str, object_: Object) -> None:
-    """Store an object as it is, instead of what is there."""
+    """Store an object as it is, replacing an existing one."""
     context = server.context
     served = context.registry.find(group, "v1", plural)
     assert served is not None, f"{plural}.{group} is served"
@@ -186,7 +186,7 @@ async def _put(server: ApiServer, group: str, plural: str, object_: Object) -> N
 
 
 def _reachable(address: str) -> str:
-    """The address itself, or that of the machine for a server that listens on all of them. Nothing is sent."""
+    """The address itself, or the machine's if the server listens on all addresses. Nothing is sent."""
     if address not in ("0.0.0.0", "::", "localhost"):
         return address
     if address == "localhost":
@@ -208,13 +208,13 @@ async def furnish_namespace(server: ApiServer, name: str, authority: str) -> Non
         await ensure(server, "", "v1", "serviceaccounts", account_object(name))
         await ensure(server, "", "v1", "configmaps", root_ca_object(name, authority))
     except StatusError as error:
-        # The namespace is being deleted, or is gone already.
+        # The namespace is being deleted, or is already gone.
         if error.code not in (403, 404):
             raise
 
 
 def _own_api(group: str, version: str) -> Object:
-    """A group that this server serves by itself; elsewhere it may be another server's."""
+    """A group that this server serves itself; in other clusters it may be another server's."""
     service = _object(f"{_REGISTRATION}/v1", "APIService", f"{version}.{group}")
     service["spec"] = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
     local = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from allot.core.validation.fields import FieldError
 
-# Upstream tells all errors; an object that is wrong in every place must not have an answer many times its size.
+# Upstream reports all errors; an object that is wrong everywhere must not get an answer many times its size.
 _ERRORS_LENGTH_MAX = 256 * 1024
 
 
@@ -53,7 +53,7 @@ class StatusError(Exception):
 
 
 def _as_text(value: Any) -> Any:
-    """A value that JSON can carry: bytes of a request that are no characters are told as U+FFFD, as Go does."""
+    """A value that JSON can carry: invalid bytes of a request become U+FFFD, as in Go."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -95,7 +95,7 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 with all field errors, each once; of very many the first, and how many there are besides."""
+    """422 with all field errors, each once; if there are too many, the first ones and the number of the rest."""
     errors = tuple(dict.fromkeys(errors))
     shown = _first(errors)
     texts = [f"{error.field}: {error.message}" for error in shown]
@@ -168,7 +168,7 @@ def timeout(message: str, *, retry_after_s: int = 0, causes: Sequence[dict[str, 
 
 
 def too_large_resource_version(asked: int, current: int) -> StatusError:
-    """504: the client has seen more than this server."""
+    """504: the client has seen a newer revision than this server."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     text = f"Too large resource version: {asked}, current: {current}"
     return timeout(text, retry_after_s=1, causes=[cause])

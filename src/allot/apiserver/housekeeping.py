@@ -22,7 +22,7 @@ _SERVER = User("system:apiserver", groups=("system:masters",))
 async def compact(context: ServerContext) -> None:
     """Keep five to ten minutes of history, as kube-apiserver does with etcd, whatever the store. Runs until it is cancelled.
 
-    Several servers on one store do it at the same time; what one has forgotten, the others need not."""
+    Several servers on one store do it at the same time; what one has compacted, the others skip."""
     while True:
         revision = await context.store.revision()
         await context.clock.sleep(COMPACT_EVERY_S)
@@ -41,7 +41,7 @@ async def sweep_events(context: ServerContext) -> None:
 
 
 async def sweep_events_once(context: ServerContext) -> None:
-    """Delete what is too old now."""
+    """Delete events that are now too old."""
     served = context.registry.find("", "v1", "events")
     assert served is not None, "events are served"
     oldest = rfc3339(int(context.clock.seconds()) - EVENT_TTL_S)

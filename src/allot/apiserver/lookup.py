@@ -18,7 +18,7 @@ _KEPT_LENGTH_MAX = 50
 
 
 class _KeptList(NamedTuple):
-    """A list as of the newest change below the folder that it is from."""
+    """A list as of the newest change below its folder."""
 
     folder: str
     revision: int
@@ -26,14 +26,14 @@ class _KeptList(NamedTuple):
 
 
 class StoreLookup:
-    """Reads of the server itself, without authorization; objects come in their storage version."""
+    """The server's own reads, without authorization; objects are in their storage version."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
-        # Short lists, most of them empty, for as long as nothing changes in their folder: every write asks for several.
+        # Short lists, most of them empty, cached until their folder changes: every write needs several.
         self._lists: dict[tuple[str, str, str], _KeptList] = {}
-        # Folder, newest change below it, and object: namespaces and accounts are asked for all the time and seldom change.
+        # Folder, newest change below it, and object: namespaces and accounts are read all the time and seldom change.
         self._objects: dict[tuple[str, str, str, str], tuple[str, int, Object]] = {}
         self._generation = registry.generation
 
@@ -57,7 +57,7 @@ class StoreLookup:
         return entry.object
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
-        """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""
+        """All objects of a kind, of one namespace if one is given, ordered by name. Do not change it."""
         known = self.known_list(plural, group, namespace)
         if known is not None:
             return known
@@ -73,7 +73,7 @@ class StoreLookup:
         return objects
 
     def known_list(self, plural: str, group: str, namespace: str = "") -> builtins.list[Object] | None:
-        """What `list` gives, if that can be told at once."""
+        """The result of `list`, if known without waiting."""
         if self._generation != self._registry.generation:
             self._generation = self._registry.generation
             self._lists.clear()
@@ -83,7 +83,7 @@ class StoreLookup:
         return kept.objects
 
     def stamp_of(self, kinds: Collection[tuple[str, str]]) -> Callable[[], Hashable] | None:
-        """What stays the same for as long as lists of these kinds do."""
+        """Returns a stamp that stays the same as long as lists of these kinds do."""
         registry = self._registry
         count = self._store.count_changes(
             {_folder_of(registry.storage_row(group, plural), group) for plural, group in kinds}
@@ -91,7 +91,7 @@ class StoreLookup:
         return None if count is None else lambda: (count.value, registry.generation)
 
     async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
-        """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
+        """Store an object with a changed status if it is still at its resourceVersion; StatusError 409 or 404."""
         served = self._registry.storage_row(group, plural)
         if served is None:
             raise not_found(group, plural, name)
@@ -107,7 +107,7 @@ class StoreLookup:
 
 
 def _folder_of(served: Served | None, group: str) -> str:
-    """The folder whose changes stores tell: of custom resources, also of those that are not served yet, and of services the one that
-    theirs is in."""
+    """The folder whose changes stores report: for custom resources, even those not served yet, and for services, the one that
+    contains theirs."""
     folder = f"/registry/{group}/" if served is None else served.folder
     return folder[: folder.index("/", len("/registry/")) + 1]

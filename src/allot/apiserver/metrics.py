@@ -63,7 +63,7 @@ class Metrics:
             lambda: self._long,
         )
 
-        # Apart from the others, as upstream has them, so that they can be read more often.
+        # Separate from the others, as upstream, so that they can be scraped more often.
         health = CollectorRegistry()
         self._checked = Counter(
             health,
@@ -91,16 +91,16 @@ class Metrics:
         self._long[labels] = self._long.get(labels, 0) + change
 
     def checked(self, name: str, type_: str, *, is_healthy: bool) -> None:
-        """A check of an endpoint (type_: healthz, livez, readyz) was made."""
+        """A check of an endpoint (type_: healthz, livez, readyz) ran."""
         self._checked.add(name, "success" if is_healthy else "error", type_)
         self._healthy[name, type_] = float(is_healthy)
 
     def text(self) -> bytes:
-        """Everything except checks of health, as Prometheus reads it."""
+        """Everything except health checks, in Prometheus' format."""
         return _text(self._requests, self._latency, self._running)
 
     def health_text(self) -> bytes:
-        """Checks of health, by which service levels are measured."""
+        """Health checks, from which service levels are measured."""
         return _text(self._health, self._checked)
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # Objects as stored -> the same in the version of a row.
 Convert = Callable[[Sequence[Object]], list[Object]]
 
-# Groups in the order in which upstream's discovery tells them: by priority.
+# Groups in the order of upstream's discovery: by priority.
 _GROUP_ORDER = (
     "",
     "apiregistration.k8s.io",
@@ -46,7 +46,7 @@ _GROUP_ORDER = (
     "flowcontrol.apiserver.k8s.io",
     "resource.k8s.io",
 )
-# Built-in groups whose keys are below their name, as those of custom resources are.
+# Built-in groups whose keys are below their name, like those of custom resources.
 _GROUPS_WITH_FOLDER = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 _STAGES = {"": 0, "beta": 1, "alpha": 2}
 
@@ -55,11 +55,11 @@ class Beside(Protocol):
     """Runs work that has to wait."""
 
     async def run(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the work gives."""
+        """The result of the work."""
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """Where an object keeps its replicas, the replicas that it has, and the selector of its pods."""
+    """Where an object keeps its desired replicas, its current replicas, and the selector of its pods."""
 
     spec: tuple[str, ...] = ("spec", "replicas")
     status: tuple[str, ...] = ("status", "replicas")
@@ -67,7 +67,7 @@ class ScalePaths(msgspec.Struct, frozen=True):
 
 
 class Served:
-    """One row with its treatment."""
+    """One row with its strategy, schema and conversion."""
 
     __slots__ = (
         "_convert",
@@ -100,26 +100,26 @@ class Served:
         self.strategy = strategy
         self._schema: Callable[[], Schema | None] | Schema | None = schema
         self._convert = convert
-        # Who runs what brings objects into other versions, if that has to wait for someone; see `run_for`.
+        # Runs conversions that have to wait for a webhook; see `run_for`.
         self.beside = beside
         self.scale = scale or ScalePaths()
-        # The schema that a custom resource's definition gives, for OpenAPI documents.
+        # The schema from a custom resource's definition, for OpenAPI documents.
         self.openapi = openapi
         # How tables show a custom resource; built-in kinds have theirs by name.
         self.printer = printer
         self.convert_needed = convert is not None
-        # How objects are brought into other versions, and the generation of the registry for which that holds.
+        # Converts objects to other versions; valid for this generation of the registry.
         self.converter: tuple[int, Callable[[Object, str], tuple[Object, Schema] | None] | None] | None = None
         # Whether it is a custom resource.
         own_folder = resource.storage_resource.startswith(f"{resource.group}/")
         self.custom = own_folder and resource.group not in _GROUPS_WITH_FOLDER
         self.folder = f"/registry/{resource.storage_resource}/"
-        # How the JSON of a stored object starts: lists of built-in kinds leave that out of their items.
+        # How the JSON of a stored object starts: lists of built-in kinds omit it from their items.
         self.type_prefix = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the row's version, found when it is first needed."""
+        """The schema of the row's version, loaded on first use."""
         schema = self._schema
         if callable(schema):
             schema = self._schema = schema()
@@ -150,16 +150,16 @@ class Served:
 
 
 async def run_for(served: Served, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Work in which objects of a row are brought into other versions: done here, or beside the event loop if that has to wait."""
+    """Run work that converts objects of a row: here, or outside the event loop if it has to wait."""
     if served.beside is None:
         return work(*arguments, **named)
     return await served.beside.run(work, *arguments, **named)
 
 
 class Registry:
-    """All rows. `generation` changes whenever a row does, so that what is derived from the rows can be kept.
+    """All rows. `generation` changes whenever a row does, so that what is derived from the rows can be cached.
 
-    Rows are changed on the event loop alone; `of_kind` and `versions_of` are also asked beside it."""
+    Rows change only on the event loop; `of_kind` and `versions_of` are also called outside it."""
 
     def __init__(self, rows: Iterable[Served] = ()) -> None:
         self._rows: dict[tuple[str, str, str], Served] = {}
@@ -171,13 +171,13 @@ class Registry:
             self.add(row)
 
     def add(self, row: Served) -> None:
-        """Serve a row, instead of the one with the same names."""
+        """Serve a row, replacing one with the same names."""
         resource = row.resource
         self._rows[resource.group, resource.version, resource.plural] = row
         self.generation += 1
 
     def remove(self, group: str, version: str, plural: str) -> None:
-        """Serve a row no longer."""
+        """Stop serving a row."""
         if self._rows.pop((group, version, plural), None) is not None:
             self.generation += 1
 
@@ -186,7 +186,7 @@ class Registry:
         return self._rows.get((group, version, plural))
 
     def storage_row(self, group: str, plural: str) -> Served | None:
-        """A row of the resource in its storage version, else in any."""
+        """A row of the resource in its storage version, otherwise in any."""
         if self._stored_generation != self.generation:
             self._stored_generation = self.generation
             self._stored.clear()

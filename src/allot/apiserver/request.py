@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-# What a body is that came over the wire.
+# A body that came over the wire.
 RAW = (bytes, bytearray, memoryview)
 
 
@@ -46,7 +46,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     query: Mapping[str, str] = {}
-    # The body: JSON value if it was given in process, raw bytes with content_type if it came over the wire.
+    # The body: a JSON value if in-process, raw bytes with content_type if it came over the wire.
     body: Any = None
     content_type: str = "application/json"
     user_agent: str = ""
@@ -72,7 +72,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for something else than API objects: discovery, version, health. verb is the method in small letters."""
+    """A request for something other than API objects: discovery, version, health. verb is the method in lower case."""
 
     user: User
     verb: str
@@ -86,13 +86,13 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiConnection(msgspec.Struct, frozen=True):
-    """A connection to a node as an answer: the transport has made it, and it is over."""
+    """A connection to a node as an answer: the transport has handled it, and it has ended."""
 
     status: int
 
 
 class ApiObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object (or Status) as an answer. entry: set if it is stored, so that its JSON need not be made again."""
+    """One object (or Status) as an answer. entry: set if it is stored, so that its JSON can be reused."""
 
     object: dict[str, Any]
     status: int = 200
@@ -113,12 +113,12 @@ class ApiList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read out of its entry on demand."""
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR with its object, which is read from its entry on demand."""
 
     __slots__ = ("_object", "entry", "type")
 
     def __init__(self, type_: str, object_: dict[str, Any] | None, entry: Entry | None = None) -> None:
-        """Give the object or its entry."""
+        """Pass the object or its entry."""
         self.type = type_
         self.entry = entry
         self._object = object_

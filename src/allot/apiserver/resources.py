@@ -32,7 +32,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """status, scale, binding, eviction, token, log, exec, ... Its kind can be another than the resource's."""
+    """status, scale, binding, eviction, token, log, exec, ... Its kind can differ from the resource's."""
 
     name: str
     verbs: tuple[str, ...]
@@ -62,11 +62,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     # The folder of keys under /registry. The plural unless given; kube-apiserver's names differ for a few kinds, and
     # custom resources are in <group>/<plural>.
     storage_resource: str = ""
-    # The group in which objects are stored, where that is another one (events.k8s.io events are core events).
+    # The group in which objects are stored, if different (events.k8s.io events are core events).
     storage_group: str | None = None
-    # False for kinds that are only asked (reviews, bindings): there is nothing to store.
+    # False for kinds that are never stored (reviews, bindings).
     stored: bool = True
-    # Whether an update may leave out metadata.resourceVersion, whether PUT creates what is not there, and whether
+    # Whether an update may leave out metadata.resourceVersion, whether PUT creates missing objects, and whether
     # DELETE answers with the object instead of a Status.
     unconditional_update: bool = True
     create_on_update: bool = False
@@ -82,12 +82,12 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """group/version as objects carry it."""
+        """group/version, as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def storage_api_version(self) -> str:
-        """group/version as stored objects carry it."""
+        """group/version, as in stored objects."""
         group = self.group if self.storage_group is None else self.storage_group
         return f"{group}/{self.storage_version}" if group else self.storage_version
 
@@ -105,7 +105,7 @@ class FastPath(Protocol):
     """Accepts common updates that are certainly valid, so that they need not be decoded, prepared and validated."""
 
     def accepts(self, object_: Object, old: Object, subresource: str) -> bool:
-        """Whether an update is one. It is in the storage version and shares unchanged parts with the stored object."""
+        """Whether an update qualifies. It is in the storage version and shares unchanged parts with the stored object."""
 
     def stored(self, object_: Object, old: Object, subresource: str) -> Object | None:
         """An accepted update, with its new managedFields, as stored; None if it needs the full path after all."""
@@ -117,13 +117,13 @@ WriteCheck = Callable[["ServerContext", "ApiRequest", Object, Object | None, str
 
 
 class Strategy(Protocol):
-    """What happens to objects of a kind on their way in, in this order: `read`, admission that changes the object,
+    """How incoming objects of a kind are processed, in this order: `read`, admission that changes the object,
     `prepare_*`, `validate_*`, `write_check`, admission that refuses. `read` takes an object in the version of the row that the
     strategy was made for; everything else takes JSON values in the storage version. Arguments are not changed, results may
     share parts with them. Raises nothing but Refused, and uses nothing but its arguments and caches: large objects come from
     another thread. What is said here about writes and deletions holds for most kinds."""
 
-    # What a sender needs besides the right to write is in write_check.
+    # write_check has what a sender needs besides permission to write.
     fast_path: FastPath | None = None
     write_check: WriteCheck | None = None
 
@@ -131,11 +131,11 @@ class Strategy(Protocol):
         """An object as a client wrote it, with defaults, in the storage version."""
 
     def current(self, stored: Object) -> Object:
-        """A stored object in the storage version of today. Asked only where objects have to be converted by someone else."""
+        """A stored object in the current storage version. Called only where a webhook converts objects."""
         return stored
 
     def with_requester(self, object_: Object, user: User) -> Object:  # noqa: ARG002
-        """A new object with what it says about who created it."""
+        """A new object with its creator's details, if the kind has any."""
         return object_
 
     def prepare_create(self, object_: Object) -> Object:
@@ -159,11 +159,11 @@ class Strategy(Protocol):
         return ()
 
     def grace_s(self, object_: Object, asked: int | None) -> int:  # noqa: ARG002
-        """How long the object may take to end when it is deleted. asked: what the client wants, None if it does not say."""
+        """How long the object may take to end when it is deleted. asked: what the client requests, or None."""
         return 0
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
-        """An object that is deleted, for the first time or again, as stored until it is gone. now: in seconds."""
+        """An object being deleted, for the first time or again, as stored until it is gone. now: in seconds."""
         return marked
 
     def is_held(self, object_: Object) -> bool:  # noqa: ARG002

@@ -1,7 +1,7 @@
 """The API server without HTTP: a request value in, an object, a list or a watch out.
 
-Both transports use `handle`: authorization first, then the verb's handler. What the server creates on its own
-account (bootstrap) uses it too. Paths outside the API have the same in `non_resource_endpoints`.
+Both transports use `handle`: authorization first, then the verb's handler. What the server creates itself
+(bootstrap) uses it too. `non_resource_endpoints` does the same for paths outside the API.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Answer = ApiObject | ApiList | watch.ObjectWatch
 
 
 class Wire(Protocol):
-    """What a transport with a connection does for a request, once that is allowed and not before."""
+    """What a transport with a connection does for a request once it is authorized, not before."""
 
     async def receive(self) -> bytes:
         """The body."""
@@ -119,7 +119,7 @@ class ApiServer:
         entry = await self.context.store.get(served.key(request.namespace, request.name))
         if entry is None:
             raise not_found(resource.group, resource.plural, request.name)
-        # Written out: reads of one object cost little else.
+        # Inlined: reads of one object cost little else.
         return storing.answer(served, entry, 200) if served.beside is None else await storing.shown(served, entry, 200)
 
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
@@ -137,7 +137,7 @@ class ApiServer:
 
 
 def _misnamed(request: ApiRequest) -> bool:
-    """Whether one object is asked for without a name, or many with one."""
+    """Whether a request for one object lacks a name, or one for many has one."""
     if request.verb == "watch":
         return False
     return bool(request.name) != (request.verb in _NAMING)

@@ -18,7 +18,7 @@ from allot.store.port import Store
 
 
 class Reviews(Protocol):
-    """Answers what is asked and not stored."""
+    """Answers kinds that are never stored."""
 
     async def answer(self, context: ServerContext, served: Served, request: ApiRequest) -> ApiObject:
         """POST of a review."""
@@ -34,7 +34,7 @@ class UnstoredApis(Protocol):
         """Whether a group is one of these."""
 
     async def answer(self, request: ApiRequest) -> ApiObject:
-        """The answer to a request that is allowed."""
+        """The answer to an authorized request."""
 
 
 class ServerContext(msgspec.Struct, frozen=True, kw_only=True):

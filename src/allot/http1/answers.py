@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from allot.http1.heads import BadHead, Headers, chunk_size, parse_answer_head
 
 PIECE_BYTES = 64 * 1024
-# Answers before the answer, such as 100 and 103.
+# Interim answers, such as 100 and 103.
 _INFORMATIONAL_MAX = 5
 _TRAILERS_MAX = 100
 
@@ -27,9 +27,9 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, Headers]:
 
 
 async def read_body(reader: asyncio.StreamReader, received: Headers) -> AsyncIterator[bytes]:
-    """The body in pieces; BadHead or IncompleteReadError if it is not all there."""
+    """The body in pieces; BadHead or IncompleteReadError if it is incomplete."""
     if received.chunked:
-        # Some servers fill the line with blanks.
+        # Some servers pad the line with blanks.
         while size := chunk_size((await reader.readuntil(b"\r\n"))[:-2].rstrip(b" \t")):
             async for piece in _exactly(reader, size):
                 yield piece

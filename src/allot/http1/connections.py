@@ -16,11 +16,11 @@ import msgspec
 from allot.http1.heads import HEAD_BYTES_MAX, BadHead, Head, answer_head, check_trailer, chunk_size, parse_head
 
 CONNECTIONS_MAX = 32_768
-# Until a client takes more of what waits for its user, who may look at a page for long: logs, terminals.
+# How long a client may pause reading for a user who may look at a page for long: logs, terminals.
 PATIENCE_S = 4 * 3600.0
 _WRITE_BYTES = 1024 * 1024
 _TAKEN_BYTES_PER_S_MIN = 256 * 1024
-# What may wait unread while a request is handled.
+# Bytes that may wait unread while a request is handled.
 _AHEAD_BYTES_MAX = 128 * 1024
 _CHUNK_LINE_MAX = 256
 _TRAILER_BYTES_MAX = 8 * 1024
@@ -39,13 +39,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 180.0
     # Until a client has taken what was written to it.
     write_s: float = 30.0
-    # That are open. An address gets more as long as it then has no more than are free: at most half, and others find room.
+    # Open ones. An address gets more as long as it then has no more than are free: at most half, leaving room for others.
     connections: int = CONNECTIONS_MAX
 
 
 class _TimeLimit:
-    """Cancels what a connection's task does when the time is up: asyncio.timeout at a tenth of its price, because nothing
-    is scheduled; the listener looks after all connections every second."""
+    """Cancels a connection's task when its time is up: asyncio.timeout at a tenth of the cost, because nothing
+    is scheduled; the listener checks all connections every second."""
 
     __slots__ = ("_connection", "_seconds", "expired")
 
@@ -70,14 +70,14 @@ class _TimeLimit:
 
 
 class BodyTooLarge(Exception):
-    """A body of more bytes than are accepted."""
+    """A body larger than accepted."""
 
 
 class _Gone(asyncio.Transport):
-    """In place of the transport of a connection that has ended: nothing happens to it any more.
+    """Replaces the transport of a connection that has ended; does nothing.
 
-    uvloop's TLS keeps methods of its protocol for good, so a protocol that keeps its transport is garbage that only the
-    collector finds; with the buffers of TLS that is 300 KB for each connection, and the collector seldom looks
+    uvloop's TLS keeps references to its protocol's methods, so a protocol that keeps its transport is garbage that only the
+    collector finds; with TLS buffers that is 300 KB per connection, and the collector seldom runs
     (`process.interpreter`)."""
 
     def is_closing(self) -> bool:
@@ -103,7 +103,7 @@ class Server(Protocol):
     loop: asyncio.AbstractEventLoop
     limits: Limits
     handler: Handler
-    # Where bytes are put, the present time as answers tell it, and whether no request is taken any more.
+    # The read buffer, the current time for Date headers, and whether requests are no longer accepted.
     view: memoryview
     date: str
     stopping: asyncio.Event
@@ -124,10 +124,10 @@ class Connection(asyncio.BufferedProtocol):
         self.now = server.loop.time
         self._view = server.view
         self._data = bytearray()
-        # Until when something has to happen, and whether that is the end of a head.
+        # The deadline, and whether it is for the end of a head.
         self.until = self.now() + self._limits.idle_s
         self._in_head = False
-        # Who is to be told then, while a request is handled, and the task that handles it.
+        # What to expire at the deadline while a request is handled, and the task that handles it.
         self.limit: _TimeLimit | None = None
         self._task: asyncio.Task[None] | None = None
         self._head: Head | None = None
@@ -136,13 +136,13 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = True
         self._discards = False
         self._lost = False
-        # Who waits for so many bytes, or (0) for the end of a head.
+        # The reader waiting for this many bytes, or (0) for the end of a head.
         self._waiter: asyncio.Future[None] | None = None
         self._wanted = 0
         self._writable: asyncio.Future[None] | None = None
         self._paused_reading = False
         self._write_s = self._limits.write_s
-        # Set when the server stops, and when it does or the client has gone: streams end.
+        # Set when the server stops; set when it stops or the client has gone, so that streams end.
         self.stopping = server.stopping
         self.ending = asyncio.Event()
         self.certificate: bytes | None = None
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the signature is asyncio's
-        """Where bytes are put. One place for all: they are taken out again before anything else is read."""
+        """The read buffer, shared by all connections: it is emptied before anything else is read."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(None)
 
     def eof_received(self) -> bool:
-        """The client has closed its side; with TLS no answers are possible then."""
+        """The client has closed its side; with TLS, no answers are possible after that."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _next_head(self) -> Head:
         data = self._data
-        # Some clients end a body with an empty line more than they said.
+        # Some clients end a body with an extra empty line.
         while data[:2] == b"\r\n":
             del data[:2]
         end = data.find(_END_OF_HEAD)
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         return head
 
     async def body(self, limit: int) -> bytes:
-        """The body of the present request; BodyTooLarge, TimeoutError, or BadHead if it is malformed."""
+        """The body of the current request; BodyTooLarge, TimeoutError, or BadHead if it is malformed."""
         head = self._head
         assert head is not None, "a body is read while its request is handled"
         if self._body_read:
@@ -337,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def answered(self) -> bool:
-        """Whether the present request has its answer, or the beginning of one."""
+        """Whether the current request has its answer, or the start of one."""
         return self._answered
 
     @property
@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._lost or self.transport.is_closing()
 
     def _keeps(self) -> bool:
-        """Whether another request can follow the present one."""
+        """Whether another request can follow the current one."""
         head = self._head
         if head is None or not head.keep_alive or self.stopping.is_set():
             return False
@@ -365,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
     async def answer_in_pieces(
         self, status: int, headers: Mapping[str, str], pieces: Sequence[bytes], length: int
     ) -> None:
-        """A whole answer that is not copied together first. It has to be taken at a moderate speed: it waits in memory."""
+        """A whole answer, sent without joining its pieces. It waits in memory, so the client must read at a moderate speed."""
         async with asyncio.timeout(self._limits.write_s + length / _TAKEN_BYTES_PER_S_MIN):
             await self.write(self._answer_head(status, headers, length))
             for piece in pieces if not self._is_to_head else ():
@@ -384,9 +384,9 @@ class Connection(asyncio.BufferedProtocol):
         return answer_head(status, {**headers, "Date": self._server.date}, length=length, closes=not self._keep)
 
     async def start_stream(self, status: int, headers: Mapping[str, str], patience_s: float | None = None) -> Stream:
-        """An answer whose end is not known yet. patience_s: until the client takes more of it, if that is not as for others."""
+        """An answer whose end is not known yet. patience_s: how long the client may pause reading, if not the default."""
         assert self._head is not None, "an answer is to a request"
-        # Chunks came with HTTP/1.1; before, the end of an answer is the end of its connection.
+        # Chunks came with HTTP/1.1; before that, an answer ends with its connection.
         chunked = self._head.version_minor > 0
         self._keep = self._keeps() and chunked
         self._answered = True
@@ -412,14 +412,14 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = False
         self.transport.abort()
 
-    # --- one request after the other ---
+    # --- one request after another ---
 
     def time_limit(self, seconds: float) -> _TimeLimit:
         """A block that ends with TimeoutError when it takes longer, to the second."""
         return _TimeLimit(self, seconds)
 
     async def run(self) -> None:
-        """Until either side has had enough."""
+        """Serve requests until either side closes."""
         self._task = asyncio.current_task()
         try:
             while not self.stopping.is_set():
@@ -468,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
 
     def expire(self) -> None:
-        """Time is up: end what is done, or say so to someone who has begun to ask, and close."""
+        """Time is up: cancel the running request, or close, with an answer if a request has begun."""
         self.until = 0.0
         if self.limit is not None:
             self.limit.expired = True

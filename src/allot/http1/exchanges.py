@@ -1,8 +1,8 @@
 """The client side of HTTP/1.1: persistent connections to a server.
 
-Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. The user decides about requests, credentials and
-retries. A tenth of the work of a full library, which matters where thousands of small
-requests are sent: a scheduler sends four for each pod.
+Bytes of a request in, its answer out, whole or in pieces. As strict as `heads` about where an answer ends. Requests, credentials and
+retries are up to the caller. A tenth of the work of a full library, which matters where thousands of small
+requests are sent: a scheduler sends four per pod.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from urllib.parse import unquote, urlsplit
 from allot.http1.connections import GONE
 from allot.http1.heads import HEAD_BYTES_MAX, BadHead, Headers, chunk_size, parse_answer_head
 
-# A server closes connections that no one uses; one that is about to be closed should not be used again.
+# Servers close idle connections; one that is about to be closed should not be reused.
 _IDLE_S = 15.0
 _CHUNK_LINE_MAX = 256
-# What may wait unread.
+# Bytes that may wait unread.
 _AHEAD_BYTES_MAX = 4 << 20
 _ROUNDS_TO_CLOSE_MAX = 1000
-# A peer that is gone without a word is noticed after idle + count * interval; a watch waits for minutes.
+# A peer that vanished silently is detected after idle + count * interval; a watch waits for minutes.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 # What comes next on a connection.
@@ -36,21 +36,21 @@ class Lost(ConnectionError):
 
 
 class UnknownHost(OSError):
-    """A name without an address."""
+    """A host name that does not resolve."""
 
 
 class TooLarge(Exception):
-    """An answer of more bytes than are accepted."""
+    """An answer larger than accepted."""
 
 
 class Place(NamedTuple):
-    """Where a server is, and how to get there. proxy: a URL, empty without one."""
+    """Where a server is, and how to reach it. proxy: a URL, or empty."""
 
     host: str
     port: int
-    # None: without TLS.
+    # None: no TLS.
     context: ssl.SSLContext | None = None
-    # The name that the server's certificate has to have.
+    # The name that the server's certificate must have.
     name: str = ""
     proxy: str = ""
 
@@ -103,8 +103,8 @@ class Exchange(asyncio.Protocol):
     # --- for users ---
 
     async def ask(self, request: bytes, *, opens_tunnel: bool = False) -> int:
-        """Send a request and read the head of its answer, which `headers` has then; its status. opens_tunnel: what follows a success
-        is no body."""
+        """Send a request and read the head of its answer into `headers`; returns its status. opens_tunnel: what follows a success
+        is not a body."""
         self._next, self._opens_tunnel = _HEAD, opens_tunnel
         self._transport.write(request)
         while self._next == _HEAD:
@@ -112,13 +112,13 @@ class Exchange(asyncio.Protocol):
         return self.status
 
     async def piece(self) -> bytes:
-        """What has come of the body, at least a byte; empty at its end."""
+        """The next part of the body, at least one byte; empty at its end."""
         while not self._pieces and self._next != _NOTHING:
             await self._more()
         return self._take()
 
     async def whole(self, bytes_max: int) -> bytes:
-        """All of the body."""
+        """The whole body."""
         taken, size = list[bytes](), 0
         while True:
             piece = self._take()
@@ -138,19 +138,19 @@ class Exchange(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether its socket is, which is a moment after it was lost."""
+        """Whether its socket is closed, which is a moment after it was lost."""
         return self.is_lost and (self.socket is None or self.socket.fileno() == -1)
 
     def abort(self) -> None:
-        """No more of it."""
+        """Close it at once."""
         self._transport.abort()
 
     def close(self) -> None:
-        """In an orderly way."""
+        """Close it in an orderly way."""
         self._transport.close()
 
     async def secure(self, context: ssl.SSLContext, name: str | None) -> None:
-        """Go on with TLS."""
+        """Continue with TLS."""
         secured = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
         assert secured is not None, "it was not lost"
         self._transport = secured
@@ -189,7 +189,7 @@ class Exchange(asyncio.Protocol):
     # --- waiting ---
 
     async def _more(self) -> None:
-        """Until something has come."""
+        """Wait for more data."""
         if self._error is not None:
             raise self._error
         if self.is_lost:
@@ -219,7 +219,7 @@ class Exchange(asyncio.Protocol):
     # --- reading ---
 
     def _advance(self) -> bool:
-        """One step further; whether another one may be possible."""
+        """Parse one step; returns whether another may be possible."""
         state = self._next
         if state in (_LENGTH, _CHUNK):
             self._read_piece()
@@ -283,7 +283,7 @@ class Exchange(asyncio.Protocol):
         line = self._line()
         if line is None:
             return False
-        # Some servers fill the line with blanks.
+        # Some servers pad the line with blanks.
         self._left = chunk_size(line.rstrip(b" \t"))
         self._next = _CHUNK if self._left else _TRAILERS
         return True
@@ -317,13 +317,13 @@ class Exchange(asyncio.Protocol):
 
 
 class Pool:
-    """Connections of one client. A connection is taken, used for one request, and given back."""
+    """Connections of one client. A connection is taken, used for one request, and returned."""
 
     def __init__(self, connections_max: int) -> None:
         self._room = asyncio.Semaphore(connections_max)
-        # The last one that was used is used next, so that there are no more than are needed.
+        # The most recently used one is reused first, so that no more stay open than needed.
         self._idle: deque[Exchange] = deque()
-        # Those that were dropped are in here until they are closed.
+        # Includes dropped ones until they are closed.
         self._open: set[Exchange] = set()
 
     async def take(self, place: Place, connect_timeout_s: float) -> Exchange:
@@ -345,7 +345,7 @@ class Pool:
             raise
 
     def give(self, exchange: Exchange) -> None:
-        """It is not needed any more. One whose answer was not read to its end is closed."""
+        """Return a connection. It is closed if its answer was not read to the end."""
         self._room.release()
         now = asyncio.get_running_loop().time()
         while self._idle and now - self._idle[0].idle_since >= _IDLE_S:
@@ -361,7 +361,7 @@ class Pool:
             exchange.abort()
 
     async def close(self) -> None:
-        """Close all of them, and wait until they are; those that take long wait for a peer that does not answer."""
+        """Close all connections and wait until they are closed; slow ones wait for a peer that does not answer."""
         left = tuple(self._open)
         self._idle.clear()
         for exchange in left:
@@ -402,7 +402,7 @@ async def connect(place: Place) -> Exchange:
 
 
 async def _tunnel(exchange: Exchange, place: Place, name: str | None) -> None:
-    """Through a proxy, which sees nothing of what follows."""
+    """Open a tunnel through a proxy, which sees nothing of what follows."""
     assert place.context is not None, "without TLS a proxy is asked like a server"
     try:
         target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
@@ -417,7 +417,7 @@ async def _tunnel(exchange: Exchange, place: Place, name: str | None) -> None:
 
 
 def proxy_authorization(proxy: str) -> str:
-    """The header for a proxy whose URL has a user, with its line end; else empty."""
+    """The header for a proxy whose URL has a user, with its line end; otherwise empty."""
     found = urlsplit(proxy)
     if not found.username:
         return ""
@@ -426,7 +426,7 @@ def proxy_authorization(proxy: str) -> str:
 
 
 async def _socket(host: str, port: int) -> socket.socket:
-    """Connected to the first address of a host that answers."""
+    """A socket connected to the host's first address that answers."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

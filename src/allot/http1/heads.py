@@ -19,7 +19,7 @@ _SAME_LENGTH_MAX = 1024
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _AUTHORITY = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-# Values without control characters; a line that starts with a blank would continue with the one before, and is refused.
+# Values without control characters; a line that starts with a blank would continue the previous one, and is refused.
 _HEADER = rf"{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEADERS = re.compile(rf"{_HEADER}(?:\r\n{_HEADER})*")
 _QUOTED = r'"(?:[\t !#-\[\]-~]|\\[\t -~])*"'
@@ -45,7 +45,7 @@ class BadHead(HttpError):
 
 
 class Headers:
-    """The headers of a request. Names are in lower case. Not changed: requests with the same headers share them."""
+    """The headers of a request. Names are in lower case. Immutable: requests with the same headers share them."""
 
     __slots__ = ("_values", "chunked", "connection", "has_host", "impersonates", "items", "length")
 
@@ -60,7 +60,7 @@ class Headers:
         self.impersonates = any(name.startswith("impersonate-") for name in self._values)
 
     def get(self, name: str) -> str:
-        """The value of a header, empty if it does not exist; several of the same name are joined, but for Authorization."""
+        """The value of a header, or empty; several of the same name are joined, except Authorization."""
         return self._values.get(name, "")
 
 
@@ -75,7 +75,7 @@ class Head:
         self.version_minor = version_minor
         self.headers = headers
         if method == "CONNECT":
-            # It names an authority, and what follows is no body to those who know it.
+            # Its target is an authority, and for servers that support it, what follows is not a body.
             raise BadHead(400, "malformed request target")
         if version_minor and not headers.has_host:
             raise BadHead(400, "missing required Host header")
@@ -94,7 +94,7 @@ class Head:
 
     @property
     def upgrade(self) -> str:
-        """The protocol that the client wants to change to, empty if none."""
+        """The protocol that the client wants to switch to, or empty."""
         return _lower(self.get("upgrade"))
 
 
@@ -119,7 +119,7 @@ def _parse_headers(data: bytes) -> Headers:
     return Headers(tuple((name.lower(), value.strip(" \t")) for name, _, value in pairs))
 
 
-# A client's requests differ in little but their first line.
+# A client's requests differ little except in their first line.
 _same_headers = lru_cache(maxsize=512)(_parse_headers)
 
 
@@ -156,13 +156,13 @@ def _joined(headers: Pairs) -> dict[str, str]:
             # A repeated header may have two meanings.
             raise BadHead(400, f"more than one {name.title()}")
         elif name != "authorization":
-            # Of two authorizations the first counts, as in Kubernetes.
+            # Of several Authorization headers the first counts, as in Kubernetes.
             values[name] = f"{values[name]}, {value}"
     return values
 
 
 def _framing(values: Mapping[str, str]) -> tuple[int, bool]:
-    """How long the body is, and whether it comes in chunks."""
+    """The length of the body, and whether it is chunked."""
     length, coding = values.get("content-length"), values.get("transfer-encoding")
     if coding is not None:
         if _lower(coding) != "chunked":
@@ -178,7 +178,7 @@ def _framing(values: Mapping[str, str]) -> tuple[int, bool]:
 
 
 def chunk_size(line: bytes) -> int:
-    """How long the chunk is that a line announces; BadHead if it is not such a line."""
+    """The size in a chunk header line; BadHead if it is malformed."""
     found = _CHUNK_SIZE.fullmatch(line)
     if found is None:
         raise BadHead(400, "malformed chunk")
@@ -186,7 +186,7 @@ def chunk_size(line: bytes) -> int:
 
 
 def check_trailer(line: bytes) -> None:
-    """BadHead if a line after the last chunk is no header, or one that says where the body ends."""
+    """BadHead if a line after the last chunk is not a header, or is one that determines where the body ends."""
     if _TRAILER.fullmatch(line) is None or line.partition(b":")[0].lower() in _FRAMING:
         raise BadHead(400, "malformed trailer")
 
@@ -217,7 +217,7 @@ def first_values(pairs: Pairs) -> dict[str, str]:
 
 
 def answer_head(status: int, headers: Mapping[str, str], *, length: int | None = None, closes: bool = False) -> bytes:
-    """The head of an answer; length: of its body, if that is known."""
+    """The head of an answer; length: of its body, if known."""
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, '')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if length is not None:

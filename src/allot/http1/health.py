@@ -35,8 +35,8 @@ async def serving_health(
     *,
     ready: Check = runs,
 ) -> AsyncIterator[str]:
-    """Serve until the block ends; the URL, empty if the port is -1. OSError if the port is not available. ready: what besides
-    is asked for /readyz."""
+    """Serve until the block ends; yields the URL, empty if the port is -1. OSError if the port is not available. ready: an additional
+    check for /readyz."""
     if port < 0:
         yield ""
         return

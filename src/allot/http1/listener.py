@@ -24,13 +24,13 @@ _READ_BYTES = 256 * 1024
 _STOP_S = 5.0
 _LOOK_EVERY_S = 1.0
 _HANDSHAKE_S = 30.0
-# How long a listener that stops waits for clients that it does not know yet, and how often it looks.
+# How long a stopping listener waits for clients still in the handshake, and how often it checks.
 _SHAKING_S, _SHAKING_LOOK_S = 1.0, 0.01
 _BACKLOG = 4096
 
 
 class Listener:
-    """Accepts connections and watches over them."""
+    """Accepts and supervises connections."""
 
     def __init__(self, handler: Handler, clock: Clock, limits: Limits) -> None:
         self.handler = handler
@@ -40,11 +40,11 @@ class Listener:
         self.stopping = asyncio.Event()
         self.date = formatdate(clock.seconds(), usegmt=True)
         self._clock = clock
-        # Accepted, but not there yet: over TLS hands are shaken first. asyncio does not say which of them fail; nothing holds those.
+        # Accepted, but still in the TLS handshake. asyncio does not report which of them fail, so the references are weak.
         self._shaking: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._connections: set[Connection] = set()
         self._open = Shares(limits.connections)
-        # How many were refused since that was told last, and where the last came from.
+        # How many were refused since the last log line, and where the last one came from.
         self._refused, self._refused_from = 0, ""
         self._running: set[asyncio.Task[None]] = set()
 
@@ -52,8 +52,8 @@ class Listener:
     async def listening(
         self, host: str, port: int, context: ssl.SSLContext | None = None, sock: socket.socket | None = None
     ) -> AsyncIterator[int]:
-        """Accept connections until the block ends; the port, which is a free one if 0 was asked for. OSError if that is
-        not possible. context: for TLS, which clients otherwise do not speak; sock: instead of host and port."""
+        """Accept connections until the block ends; yields the port, a free one if 0 was requested. OSError if that is
+        not possible. context: for TLS, plain HTTP without it; sock: instead of host and port."""
         patience = None if context is None else _HANDSHAKE_S
         if sock is not None:
             server = await self.loop.create_server(
@@ -94,7 +94,7 @@ class Listener:
             connection.abort()
             return
         self._connections.add(connection)
-        # A fault of ours in one connection must not end the others.
+        # A bug that hits one connection must not end the others.
         task = asyncio.ensure_future(answer_or_none(f"the connection from {connection.remote}", connection.run))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -116,7 +116,7 @@ class Listener:
                 self._tell_refused()
 
     def _tell_refused(self) -> None:
-        """One line a second at most, however many are refused."""
+        """Log at most one line per second, however many are refused."""
         where, limit = self._refused_from, self._open.limit
         _log.warning(
             "%d connections were refused, the last from %s, which has %d of the %d that may be open; %d are",
@@ -125,7 +125,7 @@ class Listener:
         self._refused = 0
 
     async def _stop(self) -> None:
-        """Wait a while for running answers."""
+        """Wait a while for requests in progress."""
         self.stopping.set()
         for connection in tuple(self._connections):
             connection.stop()
@@ -137,7 +137,7 @@ class Listener:
         for connection in tuple(self._connections):
             connection.abort()
         await asyncio.gather(*left, return_exceptions=True)
-        # They are refused as soon as they are there, or give up; no one would close their sockets later.
+        # They are refused once connected, or give up; nothing would close their sockets later.
         until = self.loop.time() + _SHAKING_S
         while self._shaking and self.loop.time() < until:
             await asyncio.sleep(_SHAKING_LOOK_S)

@@ -1,7 +1,7 @@
 """Handlers that are functions: a request value in, a response value out.
 
-For all servers except the API server, which reads bodies, watches its clients and has metrics. No handler here needs a
-body, so none is read: a client's body is skipped, or ends its connection.
+For all servers except the API server, which reads bodies, monitors its clients and has metrics. No handler here needs a
+body, so none is read: a client's body is skipped or ends its connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRUE = ("1", "true", "True", "TRUE", "t")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A client's request. subject: of its certificate, which TLS has verified."""
+    """A client's request. subject: of its certificate, verified by TLS."""
 
     head: Head
     subject: Mapping[str, tuple[str, ...]] = {}
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Without escapes."""
+        """The path, unescaped."""
         return unquote(self.head.path)
 
     @property
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True):
         return next(iter(self.all(name)), "")
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter is true, as Go reads it."""
+        """Whether a parameter is true, parsed as in Go."""
         return self.get(name) in _TRUE
 
     def all(self, name: str) -> tuple[str, ...]:
@@ -74,14 +74,14 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Upgrade(msgspec.Struct, frozen=True):
-    """From here on the connection speaks another protocol; converse speaks it."""
+    """Switches the connection to another protocol; converse implements it."""
 
     protocol: str
     headers: Mapping[str, str]
     converse: Callable[[Connection], Awaitable[None]]
 
 
-# HttpError is an answer too.
+# May raise HttpError as its answer.
 Handler = Callable[[Request], Awaitable[Response | Upgrade]]
 
 
@@ -96,8 +96,8 @@ async def serving(
     connections: int = 4096,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Serve until the block ends; the port. OSError if it is not available. connections: that may be open at a time; listening: a socket on
-    which someone listens already, instead of host and port."""
+    """Serve until the block ends; yields the port. OSError if it is not available. connections: how many may be open at a time; listening: a
+    listening socket, instead of host and port."""
 
     async def answer(connection: Connection, head: Head) -> bool:
         return await _answer(connection, Request(head, _subject(connection)), handler)
@@ -109,7 +109,7 @@ async def serving(
 
 
 def answering(answer: Callable[[Connection, Head], Awaitable[bool]]) -> ConnectionHandler:
-    """What a listener calls: a fault of ours in one request is reported, and answered. answer: True when all is said."""
+    """A handler for a listener: a bug in one request is reported and answered. answer: returns True when done."""
 
     async def handle(connection: Connection, head: Head) -> None:
         if await answer_or_none(f"{head.method} {head.path}", lambda: answer(connection, head)) is None:
@@ -122,12 +122,12 @@ def answering(answer: Callable[[Connection, Head], Awaitable[bool]]) -> Connecti
 
 
 async def _answer(connection: Connection, request: Request, handler: Handler) -> bool:
-    """True when there is nothing more to say."""
+    """Answer a request; returns True when done."""
     try:
         response = await handler(request)
         await _send(connection, response)
     except HttpError as error:
-        # Names that are no text are told as far as they are.
+        # Bytes of names that are not text are replaced.
         await _send(connection, Response(str(error).encode(errors="replace"), status=error.code))
     return True
 
@@ -144,7 +144,7 @@ async def _send(connection: Connection, response: Response | Upgrade) -> None:
         else:
             await until(connection.ending, _stream(connection, response.status, headers, response.body))
     except (ConnectionError, TimeoutError):
-        # The client has left, or does not take its answer.
+        # The client has left, or does not read its answer.
         connection.abort()
 
 

@@ -1,4 +1,4 @@
-"""Self-signed server certificates, which are passed to the clients that must trust them."""
+"""Self-signed server certificates, passed to the clients that must trust them."""
 
 from __future__ import annotations
 

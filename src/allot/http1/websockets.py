@@ -16,14 +16,14 @@ from allot.http1.connections import Connection
 from allot.http1.heads import Head, HttpError
 
 _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-# How much is read before others get their turn: it may be thousands of small frames.
+# How much is read before others get a turn: it may be thousands of small frames.
 _READ_BYTES = 32 * 1024
 _CLOSING_S = 5.0
 _SAID = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 def handshake(head: Head, protocol: str) -> dict[str, str]:
-    """The headers with which a server takes a handshake; HttpError if it is none. protocol: the one that is spoken, if any."""
+    """The headers with which a server accepts a handshake; HttpError if it is not one. protocol: the selected one, if any."""
     key = head.get("sec-websocket-key")
     if head.method != "GET" or not key.isascii() or not key or head.get("sec-websocket-version") != "13":
         raise HttpError(400, "unable to upgrade: expected a WebSocket handshake of version 13")
@@ -38,7 +38,7 @@ class WebSocket:
         self._connection = connection
         self._frames = Protocol(Side.SERVER, state=State.OPEN, max_size=_MESSAGE_BYTES_MAX)
         self._is_read = self._is_over = False
-        # Set when the client says no more.
+        # Set when the client has nothing more to send.
         self.closed = asyncio.Event()
 
     async def messages(self) -> AsyncIterator[bytes]:
@@ -65,7 +65,7 @@ class WebSocket:
         await self._say(self._frames.send_binary, data)
 
     async def send_text(self, text: str) -> None:
-        """A message that is a text; ConnectionError if the client has gone."""
+        """A text message; ConnectionError if the client has gone."""
         await self._say(self._frames.send_text, text.encode())
 
     async def _say(self, frame: Callable[[bytes], None], data: bytes) -> None:
@@ -76,7 +76,7 @@ class WebSocket:
         await self._write()
 
     async def ping(self) -> None:
-        """Let the network notice whether the client is there."""
+        """Send a ping, so that a dead connection is detected."""
         if self._frames.state is State.OPEN:
             self._frames.send_ping(b"")
             await self._write()
@@ -96,7 +96,7 @@ class WebSocket:
             return
 
     async def _write(self) -> None:
-        """What the protocol has to say, in one piece, so that frames stay whole."""
+        """Send the protocol's pending bytes in one piece, so that frames stay whole."""
         said = self._frames.data_to_send()
         self._is_over = self._is_over or SEND_EOF in said
         if data := b"".join(said):

@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def decoded(self) -> Object | None:
-        """The object, if it is there without decoding."""
+        """The object if it is already decoded."""
         return self._object
 
     @property
@@ -63,11 +63,11 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """How long the JSON text is; 0 if it was not made yet."""
+        """The length of the JSON text; 0 if it is not encoded yet."""
         return 0 if self._encoded is None else len(self._encoded)
 
     def forget_object(self) -> None:
-        """Keep only the text; the object is decoded again when asked for."""
+        """Keep only the text; the object is decoded again on demand."""
         if self._encoded is not None:
             self._object = None
 
@@ -81,7 +81,7 @@ class Entry:
 
 
 class LastState(Entry):
-    """What a key held when it was deleted, stamped with the revision of the deletion. Made from the entry when asked for."""
+    """What a key held when it was deleted, stamped with the revision of the deletion. Created from the entry on demand."""
 
     __slots__ = ("_before",)
 
@@ -91,11 +91,11 @@ class LastState(Entry):
 
     @property
     def size_bytes(self) -> int:
-        """As long as the text of the state before."""
+        """The length of the previous state's text."""
         return self._before.size_bytes
 
     def forget_object(self) -> None:
-        """It can always be made again."""
+        """It can always be recreated."""
         self._object = None
 
     def _decode(self) -> Object:
@@ -114,7 +114,7 @@ class DecodedObjects:
         self._entries: deque[tuple[Entry, int]] = deque()
 
     def admit(self, entry: Entry) -> None:
-        """Note that an entry has a decoded object now, and let go of older ones."""
+        """Record that an entry now has a decoded object, and drop older ones."""
         size = entry.size_bytes
         self._bytes += size
         self._entries.append((entry, size))
@@ -130,5 +130,5 @@ def stamped(object_: Object, revision: int) -> Object:
 
 
 def stamp(object_: Object, revision: int) -> None:
-    """Set the resourceVersion of an object that no one else holds."""
+    """Set the resourceVersion of an object that is not shared."""
     object_.setdefault("metadata", {})["resourceVersion"] = str(revision)

@@ -34,16 +34,16 @@ from allot.wire import etcd_pb2 as pb
 
 ROOT = "/registry"
 VERSION_MIN = (3, 5)
-# Entries asked for at once: some 10 MiB of usual objects.
+# Entries per request: about 10 MiB of typical objects.
 RANGE_MAX = 5_000
 CACHED_MAX = 20_000
 
-# A stored value -> the object in it, without resourceVersion and no one else's; ValueError if it is not understood.
+# A stored value -> its object, without resourceVersion and not shared; ValueError if it is not understood.
 Read = Callable[[bytes], Object]
 
 
 def read_json(raw: bytes) -> Object:
-    """An object that was stored as JSON, in the version in which it was stored."""
+    """An object stored as JSON, in its stored version."""
     try:
         decoded: Object = msgspec.json.decode(raw, type=dict)
     except msgspec.DecodeError as error:
@@ -52,7 +52,7 @@ def read_json(raw: bytes) -> Object:
 
 
 class StoredEntry(Entry):
-    """An entry as etcd has it: without its resourceVersion, which is added when the object is first asked for."""
+    """An entry as stored in etcd: without its resourceVersion, which is added on first use of the object."""
 
     __slots__ = ("_raw", "_read")
 
@@ -63,11 +63,11 @@ class StoredEntry(Entry):
 
     @property
     def size_bytes(self) -> int:
-        """How long the stored text is."""
+        """The length of the stored text."""
         return len(self._raw)
 
     def forget_object(self) -> None:
-        """It can always be made again."""
+        """It can always be recreated."""
         self._object = None
 
     def _decode(self) -> Object:
@@ -80,7 +80,7 @@ class StoredEntry(Entry):
 
 
 class Entries:
-    """Makes entries of what etcd sends, the same one for the same revision of a key, so that it is decoded only once."""
+    """Creates entries from what etcd sends, the same entry for the same revision of a key, so that it is decoded only once."""
 
     def __init__(self, prefix: str, decoded_bytes_max: int, read: Read) -> None:
         self._prefix = prefix
@@ -99,7 +99,7 @@ class Entries:
         return end_of(self.stored_key(prefix).decode()).encode()
 
     def key(self, stored: bytes) -> str:
-        """The key of a key in etcd."""
+        """Our key for a key in etcd."""
         return ROOT + stored.decode(errors="replace")[len(self._prefix) :]
 
     def entry(self, kv: pb.KeyValue) -> Entry:
@@ -112,7 +112,7 @@ class Entries:
         return found
 
     def written(self, key: str, object_: Object, raw: bytes, revision: int) -> Entry:
-        """The entry of an object that was written just now."""
+        """The entry of an object that was just written."""
         found = self._cached.get((key, revision))
         if found is None:
             stamp(object_, revision)
@@ -134,14 +134,14 @@ class EtcdStore:
     def __init__(
         self, options: EtcdOptions, read: Read = read_json, *, decoded_bytes_max: int = 64 * 1024 * 1024
     ) -> None:
-        """read: understands what others have stored; what is stored from here is JSON."""
+        """read: decodes what others have stored; this store writes JSON."""
         self._client = EtcdClient(options)
         self._entries = Entries(options.prefix.rstrip("/"), decoded_bytes_max, read)
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and check the version; see the port."""
+        """Connect and check the version; see the port."""
         self._client.open()
         try:
             version = (await self._client.status()).version
@@ -160,7 +160,7 @@ class EtcdStore:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Ask etcd for its alarms: with one of them it refuses writes, and continues to answer reads."""
+        """Ask etcd for its alarms: while one is raised, it refuses writes but still answers reads."""
         problems = (await self._client.status()).errors
         if problems:
             full = any("NOSPACE" in problem for problem in problems)
@@ -175,7 +175,7 @@ class EtcdStore:
         return (await self._client.range(request)).header.revision
 
     async def get(self, key: str) -> Entry | None:
-        """The present state of a key."""
+        """The current state of a key."""
         answer = await self._client.range(pb.RangeRequest(key=self._entries.stored_key(key)))
         return self._entries.entry(answer.kvs[0]) if answer.kvs else None
 
@@ -212,7 +212,7 @@ class EtcdStore:
         return None
 
     def count_changes(self, folders: Collection[str]) -> ChangeCount | None:  # noqa: ARG002
-        """Not known, either."""
+        """Not known either."""
         return None
 
     def watch(self, prefix: str, after: int) -> Watch:
@@ -220,7 +220,7 @@ class EtcdStore:
         return EtcdWatch(self._client, self._entries, prefix, after, self._check_kept)
 
     async def _check_kept(self, revision: int) -> None:
-        """Raise unless the state as of a revision, and so all changes after it, are still there."""
+        """Raise unless the state as of a revision, and so every change after it, is still kept."""
         if revision > 0:
             await self._range(pb.RangeRequest(key=self._entries.stored_key(ROOT), count_only=True, revision=revision))
 
@@ -251,7 +251,7 @@ class EtcdStore:
         present = _present(outcome)
         if present is None:
             raise KeyNotFound(key)
-        # An attempt whose answer was lost did it. Another writer of the same text at the same time would have made it conflict.
+        # An attempt whose answer was lost succeeded. Another writer of the same text at the same time would have caused a conflict.
         if outcome.repeated and present.value == raw and present.mod_revision > expected:
             return self._entries.entry(present)
         raise RevisionConflict(key, expected, self._entries.entry(present))
@@ -290,7 +290,7 @@ class EtcdStore:
         except Refused as refused:
             raise StoreUnavailable(f"{self._client}: {refused.text}") from refused
         except asyncio.CancelledError:
-            # It cannot be called back, and what is done about its end depends on what is stored then. The client's own
+            # The write cannot be recalled, and what callers do next depends on what is stored at its end. The client's own
             # time limit ends it.
             await asyncio.gather(writing, return_exceptions=True)
             raise

@@ -1,7 +1,7 @@
 """Calls to an etcd cluster: TLS, deadlines, failover between its members, and error handling.
 
-Knows gRPC and etcd's error texts; knows nothing of Kubernetes objects. A call goes to one member; if that one cannot be reached
-or does not answer in time, to the next, until the time for the whole call is over.
+Knows gRPC and etcd's error texts, but not Kubernetes objects. A call goes to one member; if that member cannot be reached
+or does not answer in time, it goes to the next, until the time for the whole call is up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from allot.wire import etcd_pb2 as pb
 
 Answer = TypeVar("Answer", bound=Message)
 
-# etcd's own texts; it has no finer codes.
+# etcd's own texts; its codes are too coarse.
 COMPACTED_TEXT = "required revision has been compacted"
 FUTURE_TEXT = "required revision is a future revision"
 
@@ -29,10 +29,10 @@ _OPTIONS = (
     # Lists come in parts of bounded size, but one part can be larger than the default of 4 MiB.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A member that is gone without a word is noticed, also on an idle watch.
+    # Detects a member that vanished silently, even on an idle watch.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # A member that comes back is used again soon.
+    # Reconnects soon to a member that comes back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -42,25 +42,25 @@ _OPTIONS = (
 
 
 class EtcdOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where etcd is and how to speak to it."""
+    """Where etcd is and how to connect to it."""
 
     servers: tuple[str, ...]
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
-    # What `/registry` at the beginning of keys becomes in etcd; kube-apiserver's --etcd-prefix.
+    # Replaces `/registry` at the start of keys in etcd; kube-apiserver's --etcd-prefix.
     prefix: str = "/registry"
-    # One attempt at one member, and all attempts together.
+    # For one attempt at one member, and for all attempts together.
     attempt_timeout_s: float = 5.0
     call_timeout_s: float = 15.0
-    # Between attempts when no member can be reached.
+    # The delay between attempts when no member can be reached.
     retry_s: float = 0.2
-    # How often a watch asks how far it is.
+    # How often a watch requests progress.
     progress_s: float = 5.0
 
 
 class Refused(Exception):
-    """An answer of etcd that another member would give as well."""
+    """An error from etcd that any other member would return as well."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class Refused(Exception):
 
 
 class TxnResult(msgspec.Struct, frozen=True):
-    """An answer. repeated: an earlier attempt may have been carried out too."""
+    """An answer. repeated: an earlier attempt may have succeeded too."""
 
     answer: Any
     repeated: bool
@@ -89,11 +89,11 @@ class EtcdClient:
         return f"etcd at {', '.join(self.options.servers)}"
 
     def open(self) -> None:
-        """Make the channels; connections are made when needed."""
+        """Create the channels; connections are opened on demand."""
         self._channels = [self._channel(server) for server in self.options.servers]
 
     async def close(self) -> None:
-        """Close all connections; calls under way fail."""
+        """Close all connections; calls in progress fail."""
         channels, self._channels = self._channels, []
         for channel in channels:
             await channel.close()
@@ -145,12 +145,12 @@ class EtcdClient:
         await self._call("/etcdserverpb.KV/Compact", request, pb.CompactionResponse)
 
     async def status(self) -> pb.StatusResponse:
-        """About the member that answers."""
+        """The status of the member that answers."""
         outcome = await self._call("/etcdserverpb.Maintenance/Status", pb.StatusRequest(), pb.StatusResponse)
         return outcome.answer  # type: ignore[no-any-return]
 
     def watch(self, requests: AsyncIterator[pb.WatchRequest]) -> Any:
-        """Open a stream of changes at the member in use."""
+        """Open a stream of changes at the current member."""
         if not self._channels:
             raise StoreUnavailable(f"{self}: is closed")
         open_stream = self._channels[self._current].stream_stream(
@@ -203,7 +203,7 @@ class EtcdClient:
             raise StoreUnavailable(f"{self}: was closed during a call; the outcome of a write is unknown") from error
 
     def _refusal(self, refused: Refused) -> Exception:
-        """The refusals that callers treat continue as they are; the rest is told to the operator."""
+        """Refusals that callers handle stay as they are; the rest becomes an error for the operator."""
         if refused.code is grpc.StatusCode.OUT_OF_RANGE:
             return refused
         if refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -217,13 +217,13 @@ class EtcdClient:
 
 
 def reader_cancelled() -> bool:
-    """Whether the running task was cancelled, rather than gRPC's call, which raises CancelledError too when it is closed."""
+    """Whether the running task was cancelled, rather than the gRPC call, which also raises CancelledError when closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _elsewhere(error: grpc.aio.AioRpcError) -> bool:
-    """Whether another member may do better."""
+    """Whether another member may succeed."""
     return error.code() in (
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,

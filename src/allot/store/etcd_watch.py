@@ -1,7 +1,7 @@
 """A watch on etcd that survives connections: it remembers its position and resumes there, at any member.
 
-etcd sends all changes of one revision in one answer, so the revision of the last change received is a place to resume from that
-neither loses nor repeats a change.
+etcd sends all changes of one revision in one answer, so resuming from the revision of the last change received
+neither loses nor repeats any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allot.wire import etcd_pb2 as pb
 
 
 class Entries(Protocol):
-    """How keys and values of etcd become ours."""
+    """Converts etcd's keys and values to ours."""
 
     def stored_key(self, key: str) -> bytes:
         """The key in etcd."""
@@ -53,7 +53,7 @@ class EtcdWatch:
         self._buffer: deque[Event | Progress] = deque()
         self._stream: Any = None
         self._closed = False
-        # Since when no member could be reached, on the loop's clock.
+        # Since when no member has been reachable, on the loop's clock.
         self._unreachable_since: float | None = None
 
     def __aiter__(self) -> EtcdWatch:
@@ -65,7 +65,7 @@ class EtcdWatch:
                 raise StopAsyncIteration
             try:
                 if self._stream is None:
-                    # etcd 3.5 can pass over a deletion at the very revision of a compaction, so it is not asked to find out.
+                    # etcd 3.5 can skip a deletion at the exact revision of a compaction, so its own check is not relied on.
                     await self._check_kept(self._position)
                     self._stream = self._client.watch(self._requests())
                 answer = await self._stream.read()
@@ -76,7 +76,7 @@ class EtcdWatch:
             except grpc.aio.AioRpcError as error:
                 await self._lost(f"{error.code().name.lower().replace('_', ' ')}: {error.details()}")
             except asyncio.CancelledError:
-                # gRPC gives up the stream with the read; the next read begins a new one where this one stopped.
+                # gRPC drops the stream with the read; the next read opens a new one where this one stopped.
                 self._drop()
                 if reader_cancelled():
                     raise
@@ -84,11 +84,11 @@ class EtcdWatch:
 
     @property
     def has_ready(self) -> bool:
-        """Whether the next change is here already."""
+        """Whether the next change is already here."""
         return bool(self._buffer)
 
     async def close(self) -> None:
-        """Stop; what was not read is dropped."""
+        """Stop; unread changes are dropped."""
         self._closed = True
         self._buffer.clear()
         self._drop()
@@ -132,7 +132,7 @@ class EtcdWatch:
         before = self._entries.entry(event.prev_kv) if event.HasField("prev_kv") else None
         created = event.type == pb.Event.PUT and event.kv.create_revision == revision
         if before is None and not created:
-            # The state before was compacted away after the watch began.
+            # The previous state was compacted away after the watch began.
             self._drop()
             raise Compacted(self._position, revision)
         if event.type == pb.Event.DELETE:

@@ -1,7 +1,7 @@
 """Delivers changes to watches, without letting a slow watch use memory.
 
-A watch has a bounded buffer. When it is full, nothing more is added; the watch continues from history when it has emptied it,
-and ends with `Compacted` if history no longer reaches back that far. A new watch starts in the same way.
+A watch has a bounded buffer. When it is full, nothing more is added; once the reader has emptied it, the watch continues from history,
+or ends with `Compacted` if history no longer reaches back that far. A new watch starts the same way.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _FOLDERS_MAX = 10_000
 
 
 class History(Protocol):
-    """Where a watch that is behind reads on."""
+    """Where a watch that is behind continues reading."""
 
     revision: int
 
     def changes(self, prefix: str, after: int, limit: int) -> tuple[list[Event], int]:
-        """Up to limit changes below a prefix after a revision, and the revision up to which these are all."""
+        """Up to limit changes below a prefix after a revision, and the revision up to which they are complete."""
 
 
 class TimelineWatch:
@@ -56,21 +56,21 @@ class TimelineWatch:
 
     @property
     def has_ready(self) -> bool:
-        """Whether the next change is here already."""
+        """Whether the next change is already here."""
         return bool(self.buffer)
 
     def wake(self) -> None:
-        """Let the reader look again."""
+        """Let the reader check again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     @property
     def idle(self) -> bool:
-        """Whether the reader has everything and waits for more."""
+        """Whether the reader has everything and is waiting for more."""
         return not self.behind and not self.buffer and self._waiter is not None and not self._waiter.done()
 
     async def close(self) -> None:
-        """Stop; what is in the buffer is dropped."""
+        """Stop; buffered changes are dropped."""
         self.buffer.clear()
         self._fanout.leave(self)
 
@@ -86,13 +86,13 @@ class Fanout:
         # Prefixes end with a part of a key (a kind, a namespace of a kind), so a changed key looks up itself up to each of its
         # slashes instead of comparing with every watch. The few that do not are looked up by their lengths.
         self._odd_lengths: Counter[int] = Counter()
-        # Folder of a key -> who watches it or something above it; forgotten when someone comes or goes.
+        # Folder of a key -> the watches on it or a parent; cleared when a watch is added or removed.
         self._watching: dict[str, tuple[set[TimelineWatch], ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def catch_up(self, watch: TimelineWatch) -> None:
-        """Fill the buffer from history; when nothing is left there, changes are delivered as they happen."""
+        """Fill the buffer from history; once history is exhausted, changes are delivered as they happen."""
         if self._closed:
             watch.closed = True
             return
@@ -130,7 +130,7 @@ class Fanout:
         watch.wake()
 
     def deliver(self, event: Event) -> None:
-        """Bring a change to the watches on prefixes of its key."""
+        """Deliver a change to the watches on prefixes of its key."""
         key, watches = event.entry.key, self._watches
         folder = key[: key.rfind("/") + 1]
         watching = self._watching.get(folder)

@@ -24,7 +24,7 @@ _CHECKSUM_BYTES = 9
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a store had got. starts: how often it was opened. closed: everything was in the database, the log removed."""
+    """How far a store had progressed. starts: how often it was opened. closed: everything was in the database and the log removed."""
 
     store: str
     starts: int = 0
@@ -37,12 +37,12 @@ class MarkerDamaged(Exception):
 
 
 def marker_path(database: Path) -> Path:
-    """Where the marker of a database is."""
+    """The path of a database's marker."""
     return database.with_name(database.name + ".revision")
 
 
 def read_marker(path: Path) -> Mark | None:
-    """The marker, None if there is none. OSError, MarkerDamaged."""
+    """The marker, or None if there is none. OSError, MarkerDamaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -58,7 +58,7 @@ class Marker:
     """A marker that is open for writing. Every method raises OSError."""
 
     def __init__(self, path: Path, mark: Mark) -> None:
-        """Replaces the file, as a whole: there is never half a marker."""
+        """Replaces the whole file atomically: there is never half a marker."""
         self._mark = mark
         self._slot = 0
         beside = path.with_name(path.name + ".new")
@@ -75,26 +75,26 @@ class Marker:
             raise
 
     def advance(self, revision: int) -> None:
-        """The store has got this far. Not flushed."""
+        """Record that the store has reached this revision. Not flushed."""
         self._mark = Mark(store=self._mark.store, starts=self._mark.starts, revision=revision)
         self._slot ^= 1
         os.pwrite(self._descriptor, _encode(self._mark), self._slot * SLOT_BYTES)
 
     def set(self, mark: Mark) -> None:
-        """Say this from now on; on disk when this returns."""
+        """Replace the mark; it is on disk when this returns."""
         self._mark = mark
         os.pwrite(self._descriptor, _encode(mark) * _SLOTS, 0)
         os.fsync(self._descriptor)
 
     def close(self, *, cleanly: bool) -> None:
-        """cleanly: everything is in the database itself, and there is no log any more."""
+        """cleanly: everything is in the database itself, and the log is gone."""
         try:
             self.set(msgspec.structs.replace(self._mark, closed=cleanly))
         finally:
             os.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file as it is."""
         os.close(self._descriptor)
 
 
@@ -114,7 +114,7 @@ def _decode(slot: bytes) -> Mark | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a change of the folder itself last."""
+    """Make a change to the directory itself durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,7 +21,7 @@ from allot.store.timeline import Limits, Timeline
 
 
 class TimelineReads:
-    """The half of a store that only reads: from memory, never waiting."""
+    """The read-only half of a store: from memory, never waiting."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._timeline = Timeline(limits or Limits())
@@ -31,7 +31,7 @@ class TimelineReads:
         return self._timeline.revision
 
     async def get(self, key: str) -> Entry | None:
-        """The present state of a key."""
+        """The current state of a key."""
         return self._timeline.entries.get(key)
 
     async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:

@@ -6,8 +6,8 @@ cannot (`Compacted`). Values are Kubernetes objects as JSON values; they are sha
 
 Contract for implementations (`memory`, `sqlite`, `etcd`; the same tests run against all of them):
 - An acknowledged write survives anything that the implementation promises to survive (kill -9 for sqlite and etcd).
-- Revisions never go back, also over a restart.
-- A list is consistent: all of it as of one revision, also over several pages.
+- Revisions never go back, even across restarts.
+- A list is consistent: all of it as of one revision, even across pages.
 - `metadata.resourceVersion` of a returned object is the revision of its last change; the store sets it.
 """
 
@@ -32,7 +32,7 @@ class EventType(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A change. For DELETED, entry is the last state with the revision of the deletion. before: the state it replaced."""
+    """A change. For DELETED, entry is the last state with the revision of the deletion. before: the previous state."""
 
     type: EventType
     entry: Entry
@@ -56,7 +56,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class StoreError(Exception):
-    """Base of what a store can answer besides data."""
+    """The base of all store errors."""
 
 
 class KeyExists(StoreError):
@@ -75,7 +75,7 @@ class KeyNotFound(StoreError):
 
 
 class RevisionConflict(StoreError):
-    """The key has changed since it was read. `entry` is its present state."""
+    """The key has changed since it was read. `entry` is its current state."""
 
     def __init__(self, key: str, expected: int, entry: Entry) -> None:
         super().__init__(f"key {key!r}: expected revision {expected}, is at {entry.revision}")
@@ -83,7 +83,7 @@ class RevisionConflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The requested revision is no longer kept. oldest: the first that is."""
+    """The requested revision is no longer kept. oldest: the first that is kept."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"revision {revision} is compacted, the oldest kept is {oldest}")
@@ -92,7 +92,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The requested revision does not exist yet. current: the newest that does."""
+    """The requested revision does not exist yet. current: the newest one."""
 
     def __init__(self, revision: int, current: int) -> None:
         super().__init__(f"revision {revision} is in the future, the newest is {current}")
@@ -100,7 +100,7 @@ class FutureRevision(StoreError):
 
 
 class Fault(StrEnum):
-    """Why a store cannot be used, where operators are to tell one reason from another."""
+    """Why a store cannot be used, where operators need to distinguish the reasons."""
 
     LOG_CUT = "write-ahead log cut"
     LOG_MISSING = "write-ahead log missing"
@@ -123,7 +123,7 @@ class StoreUnavailable(StoreError):
 
 
 class ChangeCount:
-    """How many changes there were below some folders: one look tells that there was none."""
+    """The number of changes below some folders: one comparison shows that there were none."""
 
     __slots__ = ("value",)
 
@@ -139,7 +139,7 @@ class Watch(Protocol):
 
     @property
     def has_ready(self) -> bool:
-        """Whether the next change is here already, so that asking for it does not wait."""
+        """Whether the next change is already here, so that reading it does not wait."""
 
     async def close(self) -> None:
         """Stop."""
@@ -153,28 +153,28 @@ class Store(Protocol):
     """
 
     async def open(self) -> None:
-        """Make ready; StoreUnavailable if that is not possible."""
+        """Prepare for use; StoreUnavailable if that fails."""
 
     async def close(self) -> None:
-        """Finish what was begun and let go of everything."""
+        """Finish work in progress and release everything."""
 
     async def check(self) -> None:
-        """StoreUnavailable if writes would be refused at this moment, as far as the store can tell at little cost."""
+        """StoreUnavailable if writes would be refused now, as far as the store can tell cheaply."""
 
     async def revision(self) -> int:
         """The newest revision."""
 
     async def get(self, key: str) -> Entry | None:
-        """The present state of a key."""
+        """The current state of a key."""
 
     async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:
         """Entries below a prefix (keys that start with it) in key order, as of the newest or the given revision.
 
-        For the next page give the continue_key and the revision of the one before. Compacted, FutureRevision.
+        For the next page, pass the continue_key and the revision of the previous one. Compacted, FutureRevision.
         """
 
     async def create(self, key: str, object_: Object) -> Entry:
-        """Add a key (KeyExists). Takes over the object, which no one else may hold, and stamps its resourceVersion."""
+        """Add a key (KeyExists). Takes ownership of the object, which must not be shared, and stamps its resourceVersion."""
 
     async def update(self, key: str, object_: Object, expected: int) -> Entry:
         """Replace a key that is at the expected revision (KeyNotFound, RevisionConflict). Ownership as in create."""
@@ -184,11 +184,11 @@ class Store(Protocol):
 
     def last_change(self, folder: str) -> int | None:
         """The revision of the newest change of a key below a folder (`/registry/<name>/`) as far as reads show it, 0 for
-        none since the start; None if that is not known without asking. While it stays the same, so do lists of the folder."""
+        none since the start; None if only a query could tell. While it stays the same, so do lists of the folder."""
 
     def count_changes(self, folders: Collection[str]) -> ChangeCount | None:
-        """A count that grows from now on with every change below the folders, in the moment in which reads show it; None if that is not
-        known without asking. While it stays the same, so do lists of all of them."""
+        """A count that grows from now on with every change below the folders, at the moment when reads show it; None if only a query could
+        tell. While it stays the same, so do lists of all the folders."""
 
     def watch(self, prefix: str, after: int) -> Watch:
         """Changes below a prefix (keys that start with it) after a revision, and Progress from time to time.
@@ -197,4 +197,4 @@ class Store(Protocol):
         """
 
     async def compact(self, revision: int) -> None:
-        """Forget history before a revision: lists as of it and watches after it still work, the present state stays."""
+        """Forget history before a revision: lists as of it and watches after it still work, the current state stays."""

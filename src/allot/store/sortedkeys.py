@@ -1,4 +1,4 @@
-"""Keys in order, with additions, removals and counts that stay fast at a hundred thousand keys.
+"""Sorted keys, with additions, removals and counts that stay fast at a hundred thousand keys.
 
 A list of short sorted lists: an addition moves at most one short list. (One long sorted list moves half of itself.)
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-# Above every key: keys are paths, and this is the last code point.
+# Sorts after every key: keys are paths, and this is the last code point.
 LAST = "\U0010ffff"
 
 
@@ -49,7 +49,7 @@ class SortedKeys:
             self._lasts[index : index + 1] = [block[half - 1], block[-1]]
 
     def remove(self, key: str) -> None:
-        """Remove a key that is there."""
+        """Remove an existing key."""
         index = bisect_left(self._lasts, key)
         block = self._blocks[index]
         position = bisect_left(block, key)
@@ -75,7 +75,7 @@ class SortedKeys:
                 return
 
     def any_between(self, start: str, end: str) -> bool:
-        """Whether `between` gives any."""
+        """Whether `between` yields any."""
         index = bisect_left(self._lasts, start)
         if index == len(self._blocks):
             return False
@@ -83,7 +83,7 @@ class SortedKeys:
         return block[bisect_left(block, start)] < end
 
     def count(self, start: str, end: str) -> int:
-        """How many keys `between` gives."""
+        """How many keys `between` yields."""
         total = 0
         first = bisect_left(self._lasts, start)
         for index in range(first, len(self._blocks)):

@@ -1,15 +1,15 @@
 """The default store: one SQLite file, a write acknowledged when it is on disk, reads and watches from memory.
 
 The event loop decides every compare-and-swap against the state in memory and gives the write its revision. Writes are handed to
-the one writer thread in groups, the next when the one before is done. The thread commits a group at once (one wait for the
-disk) and reports back; only then does the state in memory change, do watches see the events, and do callers get their answer.
+the one writer thread in groups, each after the previous one is done. The thread commits a group at once (one wait for the
+disk) and reports back; only then does the state in memory change, and only then do watches and callers learn of it.
 So nothing is ever seen that could be lost, and a failed commit leaves no trace but a gap in the revisions.
 
-Groups are made by the event loop because every hand-over is a fight for the interpreter's lock: one for each write costs more
+The event loop forms the groups because every handover contends for the interpreter's lock: one per write costs more
 than the write.
 
-A write to a key that has a write on its way waits for that one to settle and is then decided; callers can only know
-acknowledged revisions, so there is nothing to gain from queueing it behind.
+A write to a key with a write in progress waits for that one to settle and is then decided; callers can only know
+acknowledged revisions, so queueing it would gain nothing.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from allot.store.timeline import Limits
 
 _log = logging.getLogger("allot.store")
 
-# Bounds how long one group takes, not how many writes can wait.
+# Limits how long one group takes, not how many writes can wait.
 GROUP_MAX = 2_000
-# So many that wait are written at once; with fewer it pays to see who else comes.
+# This many waiting writes are written at once; with fewer, it pays to wait for more.
 GROUP_WORTH = 8
-# Callers wait for their writes, so this many are waiting only if something is wrong with the disk.
+# Callers wait for their writes, so this many wait only if something is wrong with the disk.
 WAITING_MAX = 100_000
 
 
 class _Write:
-    """A write on its way to the disk."""
+    """A write in progress."""
 
     __slots__ = ("answer", "event", "settled")
 
     def __init__(self, event: Event, answer: asyncio.Future[Entry]) -> None:
         self.event = event
         self.answer = answer
-        # Writers of the same key that wait for this one; made only if there are any.
+        # Writers of the same key waiting for this one; created only if there are any.
         self.settled: list[asyncio.Future[None]] = []
 
 
@@ -62,7 +62,7 @@ class _Prune(msgspec.Struct, frozen=True):
 
 
 class _Check(msgspec.Struct, frozen=True):
-    """A question whether writes work. doubtful: the last one did not."""
+    """A check whether writes work. doubtful: the last one did not."""
 
     doubtful: bool
 
@@ -81,32 +81,32 @@ class SqliteStore(TimelineReads):
         decoded_bytes_max: int = 64 * 1024 * 1024,
         accept_loss: bool = False,
     ) -> None:
-        """accept_loss: start also if acknowledged writes are missing; they are gone for good then."""
+        """accept_loss: start even if acknowledged writes are missing; they are then gone for good."""
         super().__init__(limits)
         self._path = path
         self._accept_loss = accept_loss
         self._kept = DecodedObjects(decoded_bytes_max)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending: dict[str, _Write] = {}
-        # Writes for the next group; those of the present one are with the writer.
+        # Writes for the next group; the writer has those of the current one.
         self._waiting: list[_Write] = []
         self._writing = False
-        # The newest revision given out; ahead of the timeline's while writes are on their way.
+        # The newest revision assigned; ahead of the timeline's while writes are in progress.
         self._assigned = 1
-        # Why the last write was refused; the question about it that is on its way.
+        # Why the last write was refused; the pending check about it.
         self._refused: StoreUnavailable | None = None
         self._checking: asyncio.Future[StoreUnavailable | None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = True
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Open and read the file; see the port."""
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[Contents] = self._loop.create_future()
-        # Not joined at exit if the process ends without close: every acknowledged write is on disk already.
+        # Not joined at exit if the process ends without close: every acknowledged write is already on disk.
         self._thread = threading.Thread(target=self._run, args=(opened,), name="allot-store", daemon=True)
         self._thread.start()
         try:
@@ -125,7 +125,7 @@ class SqliteStore(TimelineReads):
         self._closed = False
 
     async def close(self) -> None:
-        """Finish the writes that wait, end the watches, close the file."""
+        """Finish waiting writes, end the watches, close the file."""
         if self._thread is None:
             return
         self._closed = True
@@ -140,7 +140,7 @@ class SqliteStore(TimelineReads):
         self._timeline.close()
 
     async def check(self) -> None:
-        """Ask the writer; see the port. Many who ask at once share a question: it can cost a write."""
+        """Ask the writer; see the port. Concurrent callers share one check: it can cost a write."""
         self._check_open()
         if self._checking is None:
             self._checking = asyncio.get_running_loop().create_future()
@@ -173,7 +173,7 @@ class SqliteStore(TimelineReads):
         return await self._outcome(key, self._submit(event))
 
     async def compact(self, revision: int) -> None:
-        """Forget history before a revision, also in the file; see the port."""
+        """Forget history before a revision, in the file too; see the port."""
         self._check_open()
         dropped = self._timeline.compact(revision)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -181,16 +181,16 @@ class SqliteStore(TimelineReads):
         await answer
 
     async def _settled(self, key: str) -> None:
-        """Wait until no write of a key is on its way."""
+        """Wait until no write of a key is in progress."""
         while (write := self._pending.get(key)) is not None:
-            # A future for each that waits: the one that is answered belongs to its caller, who may be cancelled.
+            # One future per waiter: the answer's future belongs to its caller, which may be cancelled.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             write.settled.append(waiter)
             await waiter
 
     async def _outcome(self, key: str, answer: asyncio.Future[Entry]) -> Entry:
-        """Wait for a write. It cannot be called back: who is cancelled meanwhile hears so only when it has ended, because
-        what he does about it (quota, holders of devices) depends on what is stored then."""
+        """Wait for a write. It cannot be recalled: cancellation takes effect only when the write has ended, because
+        what the caller does next (quota, holders of devices) depends on what is stored then."""
         try:
             return await answer
         except asyncio.CancelledError:
@@ -213,12 +213,12 @@ class SqliteStore(TimelineReads):
         self._pending[event.entry.key] = write
         self._waiting.append(write)
         if len(self._waiting) == 1 and not self._writing:
-            # Not at once: what else is decided in this turn of the event loop shares the group.
+            # Not immediately: other writes decided in this turn of the event loop share the group.
             asyncio.get_running_loop().call_soon(self._hand_over)
         return answer
 
     def _hand_over(self) -> None:
-        """Give the writer the next group, unless it has one."""
+        """Give the writer the next group, unless it is busy."""
         if self._waiting and not self._writing:
             group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
             self._writing = True
@@ -231,7 +231,7 @@ class SqliteStore(TimelineReads):
     # -- what the writer thread reports -------------------------------------------------------------------------------
 
     def _finish(self, writes: list[_Write], error: StoreUnavailable | None) -> None:
-        """A group is on disk, or is not and never will be."""
+        """A group is on disk, or never will be."""
         self._writing = False
         self._note_refusal(error)
         if len(self._waiting) >= GROUP_WORTH:
@@ -249,14 +249,14 @@ class SqliteStore(TimelineReads):
             for waiter in write.settled:
                 if not waiter.done():
                     waiter.set_result(None)
-        # Those that have their answers now often write again at once: one group with them is less work than two.
+        # Callers that just got their answers often write again at once: one group with them is less work than two.
         asyncio.get_running_loop().call_soon(self._hand_over)
         dropped = self._timeline.trim()
         if dropped and not self._closed:
             self._jobs.put(_Prune(dropped, self._timeline.compacted, None))
 
     def _checked(self, error: StoreUnavailable | None) -> None:
-        """The question whether writes work is answered."""
+        """The check whether writes work is done."""
         self._note_refusal(error)
         answer, self._checking = self._checking, None
         if answer is not None:
@@ -270,7 +270,7 @@ class SqliteStore(TimelineReads):
         self._refused = error
 
     def _stopped(self, why: str) -> None:
-        """The writer thread has ended by itself."""
+        """The writer thread has ended unexpectedly."""
         self._closed = True
         self._waiting = []
         error = StoreUnavailable(
@@ -299,14 +299,14 @@ class SqliteStore(TimelineReads):
             while self._work(file):
                 pass
         except BaseException as error:
-            # A bug of ours. No one may wait for a writer that is gone; what was not acknowledged may or may not be on disk.
+            # A bug of ours. Nothing may wait for a dead writer; what was not acknowledged may or may not be on disk.
             self._report(self._stopped, f"{type(error).__name__}: {error}")
             raise
         finally:
             file.close()
 
     def _work(self, file: SqliteFile) -> bool:
-        """Do what is next in the queue. Whether to continue: close puts None last, there is nothing behind it."""
+        """Do the next job in the queue. Returns whether to continue: close queues None last, with nothing behind it."""
         job = self._jobs.get()
         if isinstance(job, _Prune):
             self._prune(file, job)
@@ -328,7 +328,7 @@ class SqliteStore(TimelineReads):
         try:
             file.prune(prune.dropped, prune.compacted)
         except StoreUnavailable as error:
-            # The rows stay, as history that is longer than need be, until a start-up and a later pruning take them.
+            # The rows stay, as unnecessarily long history, until pruned after a later start.
             if prune.answer is not None:
                 self._report(_fail, prune.answer, error)
             return
@@ -348,7 +348,7 @@ class SqliteStore(TimelineReads):
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed without closing the store: no one waits for this any more.
+            # The loop was closed without closing the store: nothing waits for this.
             return
 
 

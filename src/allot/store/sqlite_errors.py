@@ -11,7 +11,7 @@ ACCEPT_LOSS = "--accept-data-loss"
 
 
 def damaged(path: Path, what: str) -> StoreUnavailable:
-    """Something in the file is not as it was written."""
+    """The file's content is not what was written."""
     return StoreUnavailable(
         f"store file {path}: is damaged: {what}; restore it from a copy, or move it away and start empty with {ACCEPT_LOSS}",
         Fault.DAMAGED,
@@ -26,7 +26,7 @@ def disk_full(path: Path) -> StoreUnavailable:
 
 
 def file_error(path: Path, error: OSError) -> StoreUnavailable:
-    """The operating system does not let us."""
+    """The operating system refused."""
     if error.errno == errno.EROFS:
         return _read_only(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -35,7 +35,7 @@ def file_error(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def database_error(path: Path, error: Exception) -> StoreUnavailable:
-    """SQLite, or the driver, could not. The names are SQLite's result codes; extended codes begin with the one they refine."""
+    """SQLite or its driver failed. The names are SQLite's result codes; extended codes begin with the one they refine."""
     name = getattr(error, "sqlite_errorname", None) or ""
     # Without a code: the driver could not make sense of a row.
     if not name or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
@@ -44,14 +44,14 @@ def database_error(path: Path, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
             f"store file {path}: is in use by another process; stop it, or use another data directory"
         )
-    # The index of the log, which is made when a log is checked, is all that is ever made larger by reading.
+    # The log's index, created when a log is checked, is the only thing that reading ever enlarges.
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")):
         return disk_full(path)
     if name.startswith("SQLITE_READONLY"):
         return _read_only(path)
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM")):
         return _not_writable(path, error)
-    # A failed write to the log can still come to light when the file is opened next.
+    # A failed write to the log may surface only when the file is next opened.
     return StoreUnavailable(
         f"store file {path}: {error} ({name}); the outcome of the write is unknown; check the disk and its quota",
         Fault.DISK_ERROR,

@@ -1,10 +1,10 @@
 """The SQLite file behind `sqlite`: an append-only log of changes, read whole at start-up and pruned as history is dropped.
 
-One row for each change: its revision, the key, and the new JSON text or NULL for a deletion. The present state of a key is its
-newest row; the state a change replaced is the row before. So a write is one append, and pruning is the removal of rows that a
-newer row, itself no longer history, replaced. A checksum in each row finds what SQLite's own checks do not.
+One row per change: its revision, the key, and the new JSON text or NULL for a deletion. The current state of a key is its
+newest row; the state a change replaced is the previous row. So a write is one append, and pruning is the removal of rows that a
+newer row, itself no longer history, replaced. A checksum in each row catches what SQLite's own checks miss.
 
-Blocking; used from one thread. Knows SQLite and what its errors mean for the operator; knows nothing of watches or waiting.
+Blocking; used from one thread. Knows SQLite and what its errors mean for the operator, but not watches or waiting.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-# Not of the first format; releases that do not know it do without. starts: how often the file was opened.
+# Added after the first format; older releases ignore it. starts: how often the file was opened.
 _IDENTITY = "CREATE TABLE IF NOT EXISTS identity (store TEXT NOT NULL, starts INTEGER NOT NULL)"
 
-# Four values a row, below the 999 that every SQLite accepts in a statement.
+# Four values per row, below the 999 that every SQLite accepts in a statement.
 ROWS_PER_STATEMENT = 240
 # Copy the write-ahead log into the database when it has this many pages (16 MiB).
 CHECKPOINT_PAGES = 4000
-# What a loss that is accepted adds to revisions. Clients may know higher ones than the marker; etcd's guide for restoring
-# a copy names this number.
+# What accepting a loss adds to revisions. Clients may know higher ones than the marker; etcd's guide for restoring
+# a backup gives this number.
 REVISIONS_LEFT_OUT = 1_000_000_000
-# With less room than this the disk counts as full: a small write may still find a place in the log, a usual one not.
+# With less room than this the disk counts as full: a small write may still fit into the log, but not a typical one.
 ROOM_MIN_BYTES = 128 * 1024
 
 
@@ -62,7 +62,7 @@ class Contents(msgspec.Struct):
 class SqliteFile:
     """An open file. Every method raises StoreUnavailable, with what to do, if SQLite cannot.
 
-    accept_loss: what is missing is gone for good, what is there counts, and revisions continue beyond all that clients know."""
+    accept_loss: what is missing is gone for good, what is there counts, and revisions continue beyond any that clients know."""
 
     def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
         self._path = path
@@ -73,9 +73,9 @@ class SqliteFile:
                 raise found.loss
             _log.warning("accepted: %s", found.loss)
         try:
-            # Secrets are in here: for the owner only. SQLite gives its other files the rights of this one.
+            # Contains Secrets: for the owner only. SQLite gives its other files the same mode.
             path.touch(mode=0o600)
-            # No implicit transactions: a statement of its own is its own durable transaction.
+            # No implicit transactions: a single statement is its own durable transaction.
             self._connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
         except OSError as error:
             raise file_error(path, error) from error
@@ -88,7 +88,7 @@ class SqliteFile:
             raise
 
     def _begin(self, found: Found, accept_loss: bool) -> Marker:
-        """Take the file, and note in it and in the marker that it was opened once more."""
+        """Lock the file, and record in it and in the marker that it was opened again."""
         state = found.state or FileState("", 0, 0)
         mark = found.mark or Mark(store=state.store or SystemIds().new_uid())
         if found.mark is None and found.state is not None and not state.store:
@@ -101,7 +101,7 @@ class SqliteFile:
         marker: Marker | None = None
         try:
             self._take()
-            # Before the database says that it has one.
+            # Before the database records that it has one.
             marker = Marker(marker_path(self._path), mark)
             self._note(now, accept_loss)
             marker.set(now)
@@ -115,16 +115,16 @@ class SqliteFile:
 
     def _take(self) -> None:
         run = self._connection.execute
-        # Before anything is read, so that the lock is taken with the first access and kept: one server for each file.
+        # Before anything is read, so that the lock is taken on first access and kept: one server per file.
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA journal_mode = WAL")
-        # FULL: a commit returns after the write-ahead log is on the disk.
+        # FULL: a commit returns after the write-ahead log is on disk.
         run("PRAGMA synchronous = FULL")
         run(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         run("BEGIN IMMEDIATE")
 
     def _note(self, mark: Mark, accept_loss: bool) -> None:
-        """End the transaction that was begun; the database itself has it then, whatever becomes of the log."""
+        """Commit the open transaction into the database itself, so that it does not depend on the log."""
         run = self._connection.execute
         if not run("SELECT count(*) FROM sqlite_master WHERE name = 'log'").fetchone()[0]:
             for statement in _SCHEMA:
@@ -133,7 +133,7 @@ class SqliteFile:
         run("DELETE FROM identity")
         run("INSERT INTO identity VALUES (?, ?)", (mark.store, mark.starts))
         if accept_loss:
-            # Who watches from a revision of before is told that it is gone, and lists again.
+            # A watch from an earlier revision fails as compacted, and its client lists again.
             run("UPDATE bounds SET compacted = ?", (mark.revision,))
             run("DELETE FROM log WHERE value IS NULL OR revision NOT IN (SELECT max(revision) FROM log GROUP BY key)")
         run("COMMIT")
@@ -149,7 +149,7 @@ class SqliteFile:
             with closing(rows):
                 return self._replay(rows, compacted, kept)
         except (sqlite3.Error, TypeError) as error:
-            # TypeError: a row of another shape than ours, so the file was damaged or changed by hand.
+            # TypeError: a row of an unexpected shape, so the file was damaged or changed by hand.
             raise database_error(self._path, error) from error
 
     def _replay(
@@ -180,8 +180,8 @@ class SqliteFile:
     def append(self, events: Sequence[Event]) -> None:
         """Make changes durable, all or none."""
         try:
-            # One statement, where it suffices, is one trip out of the interpreter for the whole group, the wait for the disk
-            # included; the event loop runs meanwhile.
+            # A single statement, where possible, leaves the interpreter once for the whole group, the wait for the disk
+            # included; meanwhile the event loop runs.
             if len(events) <= ROWS_PER_STATEMENT:
                 self._insert(events)
             else:
@@ -198,7 +198,7 @@ class SqliteFile:
         try:
             self._marker.advance(revision)
         except OSError as error:
-            # The changes are still on disk. A marker that lags behind finds less, and finds nothing that is not so.
+            # The changes are still on disk. A marker that lags behind detects less, but never raises a false alarm.
             if not self._marker_lags:
                 _log.warning("marker %s: cannot be written: %s", marker_path(self._path), error)
             self._marker_lags = True
@@ -215,7 +215,7 @@ class SqliteFile:
         self._connection.execute(f"INSERT INTO log VALUES {rows}", values)
 
     def prune(self, dropped: Sequence[Event], compacted: int) -> None:
-        """Remove the rows that only served dropped history, and note how far history goes back now."""
+        """Remove the rows that only served dropped history, and record how far history now goes back."""
         revisions = [event.before.revision for event in dropped if event.before is not None]
         revisions += [event.revision for event in dropped if event.type is EventType.DELETED]
         try:
@@ -235,16 +235,16 @@ class SqliteFile:
             try:
                 self._connection.execute("ROLLBACK")
             except sqlite3.Error:
-                # SQLite has rolled back by itself, or cannot; the first error is the one to tell.
+                # SQLite has already rolled back, or cannot; report the first error.
                 return
 
     def check_room(self, *, doubtful: bool) -> None:
-        """Whether a write would work now. One is tried only if there is doubt: it takes room itself."""
+        """Whether a write would work now. Tries one only when in doubt: it takes room itself."""
         try:
             disk = os.statvfs(self._path)
         except OSError as error:
             raise file_error(self._path, error) from error
-        # Some room is kept for root alone.
+        # Some room is reserved for root.
         if (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize < ROOM_MIN_BYTES:
             raise disk_full(self._path)
         if not doubtful:
@@ -256,14 +256,14 @@ class SqliteFile:
             raise database_error(self._path, error) from error
 
     def close(self) -> None:
-        """Let go of the file. SQLite copies the write-ahead log into it and removes the log."""
+        """Close the file. SQLite copies the write-ahead log into it and removes the log."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
             self._marker.abandon()
             raise database_error(self._path, error) from error
         try:
-            # It stays where there was no room to copy it.
+            # It stays if there was no room to copy it.
             self._marker.close(cleanly=not log_path(self._path).exists())
         except OSError as error:
             raise file_error(self._path, error) from error

@@ -1,7 +1,7 @@
 """Checks a database, its log and its marker before any change, and detects losses.
 
-A store that starts older than it was, or empty, is worse than one that does not start: clients act on what they see, and
-controllers delete what has lost its owner. Everything here only reads; what is refused is left as it was found. The checksums of
+A store that starts with older state, or empty, is worse than one that does not start: clients act on what they see, and
+controllers delete what has lost its owner. Everything here only reads; rejected files stay as they are. The checksums of
 rows are checked later, when they are read.
 """
 
@@ -19,14 +19,14 @@ from allot.store.port import Fault, StoreUnavailable
 from allot.store.sqlite_errors import ACCEPT_LOSS, damaged, database_error, file_error
 from allot.store.sqlite_wal import damage_in_log, log_path
 
-# "allo": tells our files from other programs' databases.
+# "allo": distinguishes our files from other programs' databases.
 APPLICATION_ID = 0x616C6C6F
 SCHEMA_VERSION = 1
 LOCK_TIMEOUT_S = 2.0
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """What a database says of itself. store: empty in one of before there were markers."""
+    """What a database says about itself. store: empty if it predates markers."""
 
     store: str
     starts: int
@@ -34,7 +34,7 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What there is. state: None if the database is missing or has nothing in it. loss: what is missing."""
+    """What was found. state: None if the database is missing or empty. loss: what is missing."""
 
     mark: Mark | None
     state: FileState | None
@@ -42,7 +42,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def inspect(path: Path) -> Found:
-    """What there is instead of a store; StoreUnavailable if it cannot be used at all."""
+    """Inspect the files of a store; StoreUnavailable if they cannot be used at all."""
     loss: StoreUnavailable | None = None
     mark: Mark | None = None
     try:
@@ -106,17 +106,17 @@ def _no_marker(path: Path, what: str) -> StoreUnavailable:
 
 
 def _state(path: Path) -> FileState | None:
-    """What the database and its log lead to. Read-only, so that closing does not write the log into the database."""
+    """The state from the database and its log. Read-only, so that closing does not write the log into the database."""
     index = path.with_name(path.name + "-shm")
     had_index = index.exists()
     try:
-        # Without a log no one has the file open: a server makes one when it starts. SQLite would make one only to read.
+        # Without a log, no server has the file open: each creates one when it starts. SQLite would create one just to read.
         mode = "mode=ro" if log_path(path).exists() else "mode=ro&immutable=1"
         address = f"file:{quote(str(path.absolute()))}?{mode}"
         with closing(sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)) as connection:
             return _read(path, connection)
     except (sqlite3.Error, TypeError) as error:
-        # TypeError: a row of another shape than ours, so the file was damaged or changed by hand.
+        # TypeError: a row of an unexpected shape, so the file was damaged or changed by hand.
         raise database_error(path, error) from error
     finally:
         if not had_index:
@@ -136,7 +136,7 @@ def _read(path: Path, connection: sqlite3.Connection) -> FileState | None:
             f"store file {path}: has format {version}, this release reads {SCHEMA_VERSION}; "
             "use the release that wrote it, or use another data directory"
         )
-    # Pages that nothing points to any more would be missing without an error. 60 ms for 100,000 objects.
+    # Pages that nothing points to would be missing without an error. 60 ms for 100,000 objects.
     (answer,) = run("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise damaged(path, answer.replace("\n", " "))

@@ -1,11 +1,11 @@
 """Checks SQLite's write-ahead log before SQLite does, to distinguish a log that ends early from a damaged one.
 
-SQLite reads its log up to the first frame whose checksum is wrong and takes that for the end. After a crash that is right: the
-last commit may be there in part. But if a frame further up was damaged later, SQLite would drop all commits behind it without a
-word. A commit is begun only when the one before is on disk, so two commits behind a wrong frame prove damage.
+SQLite reads its log up to the first frame with a wrong checksum and treats that as the end. After a crash that is right: the
+last commit may be partial. But if an earlier frame was damaged later, SQLite would silently drop all commits after
+it. A commit starts only when the previous one is on disk, so two commits after a wrong frame prove damage.
 
-The format is described on sqlite.org/fileformat2.html, "The Write-Ahead Log". A log is there only if the last process did not
-close its store, so this costs nothing after a clean end.
+The format is described on sqlite.org/fileformat2.html, "The Write-Ahead Log". A log exists only if the last process did not
+close its store, so this costs nothing after a clean shutdown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _damage(file: BinaryIO) -> str | None:
     sums = _checksum(header[:24], (0, 0), order)
     frames = _frames(file, page_bytes)
     if magic not in (_MAGIC_LITTLE, _MAGIC_BIG) or sums != (sum_1, sum_2):
-        # A page size of 4096 is what the store uses; the header cannot be asked.
+        # The store uses a page size of 4096; the header cannot be trusted.
         file.seek(_HEADER.size)
         frames = _frames(file, 4096)
         first = next(frames, None)
@@ -65,7 +65,7 @@ def _damage(file: BinaryIO) -> str | None:
         return "the header of its write-ahead log is unreadable"
     for number, frame in enumerate(frames, start=1):
         sums = _checksum(frame.page, _checksum(frame.raw[:8], sums, order), order)
-        # Other salts: a frame left over from before the log was last begun again. None of now can be behind it.
+        # Different salts: a frame left over from before the log last restarted. No current frame can follow it.
         if frame.salts != (salt_1, salt_2) or frame.sums != sums:
             behind = _commits(frames, (salt_1, salt_2)) + frame.commit
             return (
@@ -91,7 +91,7 @@ def _commits(frames: Iterator[_Frame], salts: tuple[int, int]) -> int:
 
 
 def _checksum(data: bytes, sums: tuple[int, int], order: str) -> tuple[int, int]:
-    """SQLite's checksum, continued from the one of the data before."""
+    """SQLite's checksum, continued from that of the preceding data."""
     first, second = sums
     words = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
     for even, odd in zip(words, words, strict=True):

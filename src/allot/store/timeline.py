@@ -1,7 +1,7 @@
 """The current state of all keys, the kept history of changes, and the watches that follow them.
 
 `memory` and `sqlite` serve reads and watches from it. It contains only facts: a write is added (`apply`) when it is
-acknowledged, not before. Knows nothing of files or of waiting writes. Used from one event loop; no method waits.
+acknowledged, not before. Does not know files or waiting writes. Used from one event loop; no method waits.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Limits:
 
 
 class Timeline:
-    """Present state, history and watches. `revision` is the newest; `compacted` the newest that history cannot go back beyond."""
+    """Current state, history and watches. `revision` is the newest; history goes back to `compacted`, not beyond."""
 
     def __init__(self, limits: Limits) -> None:
         self.entries: dict[str, Entry] = {}
-        # As in etcd, an empty store is at revision 1 and the first write makes 2: no object ever has resourceVersion 0 or 1.
+        # As in etcd, an empty store is at revision 1 and the first write gets 2: no object ever has resourceVersion 0 or 1.
         self.revision = 1
         self.compacted = 0
         # Folder (`/registry/<name>/`) -> the revision of the newest change below it since the start.
@@ -67,7 +67,7 @@ class Timeline:
         self._history_bytes = sum(event.entry.size_bytes for event in history)
 
     def apply(self, event: Event) -> None:
-        """Make a change visible: to reads at once, to watches as soon as they look."""
+        """Make a change visible: to reads at once, to watches as soon as they check."""
         key = event.entry.key
         assert event.revision > self.revision, f"revision {event.revision} after {self.revision}"
         if event.type is EventType.DELETED:
@@ -97,10 +97,10 @@ class Timeline:
     # -- history ------------------------------------------------------------------------------------------------------
 
     def trim(self) -> list[Event]:
-        """Drop the oldest history if there is more than the limits allow. What was dropped."""
+        """Drop the oldest history if it exceeds the limits. Returns what was dropped."""
         limits = self._limits
         count = len(self._history)
-        # Some slack, so that it is not done at every write.
+        # With slack, so that not every write trims.
         if count <= limits.history_max * 1.1 and self._history_bytes <= limits.history_bytes_max * 1.1:
             return []
         drop = max(count - limits.history_max, 0)
@@ -111,7 +111,7 @@ class Timeline:
         return self._drop(drop)
 
     def compact(self, revision: int) -> list[Event]:
-        """Drop history up to a revision: the state as of it and the changes after it stay. What was dropped."""
+        """Drop history up to a revision: the state as of it and the changes after it stay. Returns what was dropped."""
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
         if revision <= self.compacted:
@@ -132,14 +132,14 @@ class Timeline:
         return bisect_right(self._history, revision, key=_revision_of)
 
     def check_kept(self, revision: int) -> None:
-        """Raise unless the state as of a revision, and all changes after it, are known."""
+        """Raise unless the state as of a revision, and every change after it, is known."""
         if revision < self.compacted:
             raise Compacted(revision, self.compacted)
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
 
     def changes(self, prefix: str, after: int, limit: int) -> tuple[list[Event], int]:
-        """Up to limit changes below a prefix after a revision, and the revision up to which these are all."""
+        """Up to limit changes below a prefix after a revision, and the revision up to which they are complete."""
         self.check_kept(after)
         found: list[Event] = []
         for event in islice(self._history, self._after(after), None):
@@ -156,7 +156,7 @@ class Timeline:
         start = max(prefix, continue_key)
         end = end_of(prefix)
         if revision is None and not self._keys.any_between(start, end):
-            # Admission asks at every write for many things of which there are mostly none.
+            # On every write, admission lists many things that mostly do not exist.
             return Page((), self.revision)
         keys = self._keys.between(start, end)
         if revision is None or revision == self.revision:
@@ -171,7 +171,7 @@ class Timeline:
         return _page(self._as_of(keys, undone, limit or total), total, revision)
 
     def _undone(self, start: str, end: str, revision: int) -> dict[str, Entry | None]:
-        """What keys that have changed since a revision held as of it."""
+        """What the keys changed since a revision held at that revision."""
         undone: dict[str, Entry | None] = {}
         for event in islice(self._history, self._after(revision), None):
             if start <= event.entry.key < end:
@@ -205,6 +205,6 @@ class Timeline:
 
 def _page(entries: Sequence[Entry], total: int, revision: int) -> Page:
     remaining = total - len(entries)
-    # The least key after the last one given, whether or not the next one is still there when the next page is asked for.
+    # The smallest key after the last one returned, so the next one may be gone when the next page is requested.
     continue_key = entries[-1].key + "\0" if remaining and entries else ""
     return Page(tuple(entries), revision, continue_key, remaining)

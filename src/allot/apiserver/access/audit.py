@@ -30,7 +30,7 @@ FILES_KEPT = 5
 _BATCH_MAX = 500
 # Request bodies larger than this are left out.
 _BODY_BYTES_MAX = 256 * 1024
-# Contents that do not belong into a log.
+# Contents that do not belong in a log.
 _SECRET = frozenset(("secrets", "configmaps", "tokenreviews", "serviceaccounts/token"))
 
 
@@ -43,7 +43,7 @@ class Level(StrEnum):
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that has been answered (or, for a watch, whose answer has begun)."""
+    """An answered request (or, for a watch, one whose answer has begun)."""
 
     audit_id: str
     attributes: Attributes
@@ -57,7 +57,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     source_ips: tuple[str, ...] = ()
     user_agent: str = ""
     body: Any = None
-    # Of the Status that was answered, if it was one.
+    # Of the returned Status, if it was one.
     reason: str = ""
     message: str = ""
     annotations: Mapping[str, str] = {}
@@ -86,14 +86,14 @@ class AuditLog:
         self._file: BinaryIO | None = None
         self._size = 0
         self._rotates = True
-        # Now, so that a log that cannot be written is reported when the server starts.
+        # Opened now, so that an unwritable log is reported when the server starts.
         try:
             self._open()
         except OSError as error:
             raise SecretFileError(f"audit log {path}: cannot be written: {error.strerror or error}") from error
 
     def record(self, record: AuditRecord) -> None:
-        """Take an event. Never waits; what does not fit is counted."""
+        """Queue an event. Never waits; events that do not fit are counted."""
         if self._level is Level.NONE:
             return
         try:
@@ -102,17 +102,17 @@ class AuditLog:
             self.dropped += 1
 
     async def run(self) -> None:
-        """Write until cancelled, then write what is left."""
+        """Write until cancelled, then flush the queue."""
         try:
             while True:
                 self._write([await self._queue.get(), *self._waiting()])
-                # Lets others run even if events come faster than they are written.
+                # Lets other tasks run even if events arrive faster than they are written.
                 await asyncio.sleep(0)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Flush the queue and close the file."""
         rest = self._waiting()
         while rest:
             self._write(rest)
@@ -129,7 +129,7 @@ class AuditLog:
     def _open(self) -> BinaryIO:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
         found = os.fstat(descriptor)
-        # Pipes and devices (/dev/stderr) may be named as well; their modes are not ours to change.
+        # The path may also be a pipe or device (/dev/stderr), whose mode is not ours to change.
         if stat.S_ISREG(found.st_mode):
             os.fchmod(descriptor, FILE_MODE)
         self._rotates = stat.S_ISREG(found.st_mode)
@@ -219,7 +219,7 @@ def _reference(attributes: Attributes) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """The text as it can be written: bytes of a request that were no characters become question marks."""
+    """The text in writable form: invalid bytes of a request become question marks."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 

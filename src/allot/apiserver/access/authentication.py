@@ -1,7 +1,7 @@
 """Authentication: the user behind a client certificate or a bearer token.
 
 Credentials are tried in Kubernetes' order, and the first valid one decides: certificate, bearer token, token of a WebSocket.
-A request with invalid credentials is always refused; one without any is from system:anonymous. Does not know what a
+A request with invalid credentials is always refused; one without credentials is from system:anonymous. Does not know what a
 user may do.
 """
 
@@ -30,7 +30,7 @@ WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a request says about who makes it. websocket_protocols: what a WebSocket offers in Sec-WebSocket-Protocol."""
+    """The credentials of a request. websocket_protocols: what a WebSocket offers in Sec-WebSocket-Protocol."""
 
     certificate: bytes | None = None
     authorization: str = ""
@@ -50,26 +50,26 @@ class Authenticator:
         self._authority = authority
         self._clock = clock
         self._service_accounts = service_accounts
-        # Looked up by digest, so that how long a look-up takes says nothing about the tokens.
+        # Looked up by digest, so that lookup time reveals nothing about the tokens.
         self._static = {_digest(token): user for token, user in (static_tokens or {}).items()}
 
     def by_certificate(self, certificate: bytes) -> User | None:
-        """The user of a client certificate, None if it has none."""
+        """The user of a client certificate, or None."""
         try:
             return self._certified(certificate)
         except InvalidCertificate:
             return None
 
     def _certified(self, certificate: bytes) -> User | None:
-        """The user behind a client certificate. The one that servers show to kubelets does not hold here: a server that was
-        led to itself, or to another one, must not be let in."""
+        """The user behind a client certificate. The one that servers present to kubelets is not accepted: a server that was
+        directed to itself, or to another server, must not get in."""
         user = self._authority.authenticate(certificate, self._clock.seconds())
         if user is not None and user.name == KUBELET_CLIENT.name:
             raise InvalidCertificate("the certificate is for kubelets alone")
         return user
 
     async def authenticate(self, credentials: Credentials) -> User:
-        """The user, system:anonymous without a credential; 401 if there are credentials and none of them holds."""
+        """The user, system:anonymous without credentials; 401 if none of the given credentials is valid."""
         failed: Exception | None = None
         try:
             if credentials.certificate is not None:
@@ -97,7 +97,7 @@ class Authenticator:
         return ANONYMOUS
 
     async def authenticate_token(self, token: str, audiences: tuple[str, ...] = ()) -> Authenticated | None:
-        """The user of a token, None if unknown, InvalidToken if it is no longer valid. Static tokens are for any audience."""
+        """The user of a token, None if unknown; InvalidToken if it is no longer valid. Static tokens are for any audience."""
         if len(token) > TOKEN_LENGTH_MAX:
             return None
         user = self._static.get(_digest(token)) if self._static else None
@@ -109,18 +109,18 @@ class Authenticator:
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of an Authorization header, empty if it has none."""
+    """The token of an Authorization header, or empty."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.split(" ", 1)[0] if scheme.lower() == "bearer" else ""
 
 
 def websocket_token(protocols: str) -> str:
-    """The token among WebSocket protocols, empty if there is none; InvalidToken if it cannot be read or stands alone."""
+    """The token among WebSocket protocols, or empty; InvalidToken if it cannot be read or is the only protocol."""
     offered = [protocol.strip() for protocol in protocols.split(",")]
     tokens = [protocol for protocol in offered if protocol.startswith(WEBSOCKET_PREFIX)]
     if not tokens:
         return ""
-    # The protocol with the token is not answered, so there has to be another one.
+    # The protocol with the token is never selected, so there must be another one.
     if len(tokens) > 1 or len(offered) < 2:
         raise InvalidToken("expected one token among the protocols, and another protocol")
     encoded = tokens[0][len(WEBSOCKET_PREFIX) :]
@@ -131,7 +131,7 @@ def websocket_token(protocols: str) -> str:
 
 
 def without_websocket_token(protocols: str) -> str:
-    """The WebSocket protocols that may be answered."""
+    """The WebSocket protocols that may be selected."""
     offered = [protocol.strip() for protocol in protocols.split(",")]
     return ",".join(protocol for protocol in offered if protocol and not protocol.startswith(WEBSOCKET_PREFIX))
 

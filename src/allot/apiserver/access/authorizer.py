@@ -34,7 +34,7 @@ _GRAPH_KINDS = {
     ("resource.k8s.io", "ResourceSlice"): "resourceslices",
     ("certificates.k8s.io", "PodCertificateRequest"): "podcertificaterequests",
 }
-# (group, plural) of everything that decisions are made from: what has to be read at start and watched.
+# (group, plural) of everything that decisions depend on: read at start and then watched.
 WATCHED = (
     *((GROUP, plural) for plural in _RBAC_KINDS.values()),
     *((group, plural) for (group, _), plural in _GRAPH_KINDS.items()),
@@ -58,12 +58,12 @@ class Authorizer:
         self.policy = Policy()
         self.graph = NodeGraph()
         self._nodes = NodeAuthorizer(self.graph, node_rules(gates))
-        # The revision of the last change that was followed, and revisions of own writes that are ahead of it.
+        # The revision of the last change applied from the watch, and revisions of own writes ahead of it.
         self._followed = 0
         self._written: dict[str, int] = {}
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether the user may do it, and why or (where there is something to say) why not."""
+        """Whether the user may do it, and the reason (if any)."""
         user = attributes.user
         if MASTERS_GROUP in user.groups:
             return _ALLOWED
@@ -87,7 +87,7 @@ class Authorizer:
         return forbidden(attributes.group, attributes.resource, attributes.name, refusal(attributes, reason))
 
     def rules_for(self, user: User, namespace: str) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
-        """The rules that a user has in a namespace, and what kept others from being found."""
+        """A user's rules in a namespace, and errors that may have hidden others."""
         rules, failures = self.policy.rules_for(user, namespace)
         if self._nodes.is_node(user):
             failures = ("node authorizer does not support user rule resolution", *failures)
@@ -104,7 +104,7 @@ class Authorizer:
         self._written.clear()
 
     def apply_change(self, event: Event) -> None:
-        """Take over a change in the store, in order. Changes of other kinds are passed over."""
+        """Apply a change in the store, in order. Ignores changes of other kinds."""
         self._followed = event.revision
         key = event.entry.key
         if key[_ROOT_LENGTH : key.find("/", _ROOT_LENGTH)] not in _FOLDERS:
@@ -116,18 +116,18 @@ class Authorizer:
         self.apply(event.entry.object, deleted=event.type is EventType.DELETED)
 
     def apply_write(self, entry: Entry, *, deleted: bool = False) -> None:
-        """Take over a role or binding that this server has just written, before the store's watch reports it."""
+        """Apply a role or binding that this server has just written, before the store's watch reports it."""
         object_ = entry.object
         if object_.get("kind") not in _RBAC_KINDS:
             return
-        # Writers may wake up in another order than they wrote, or after the watch.
+        # Writers may resume in a different order than they wrote, or after the watch.
         if entry.revision <= self._followed or entry.revision <= self._written.get(entry.key, 0):
             return
         self._written[entry.key] = entry.revision
         self.apply(object_, deleted=deleted)
 
     def apply(self, object_: Mapping[str, Any], *, deleted: bool = False) -> None:
-        """Take over the present state of an object, as at start."""
+        """Apply the current state of an object, as at start."""
         kind = object_.get("kind", "")
         group = object_.get("apiVersion", "").rpartition("/")[0]
         metadata = object_.get("metadata") or {}

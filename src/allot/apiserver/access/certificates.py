@@ -33,7 +33,7 @@ RENEWAL_DAYS = 30
 RENEWAL_CHECK_SECONDS = 12 * 3600.0
 # Clocks differ a little between machines.
 _BACKDATED = timedelta(minutes=5)
-# A place in the subject for the user's uid, as Kubernetes has had it since 1.33.
+# The OID for the user's uid in the subject, as in Kubernetes since 1.33.
 _UID_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 _VERIFIED_MAX = 10_000
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for.
@@ -57,7 +57,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class InvalidCertificate(Exception):
-    """A client certificate that does not hold; the text says why."""
+    """An invalid client certificate; the text says why."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 ADMIN = Identity("kubernetes-admin", (MASTERS_GROUP,))
 SCHEDULER = Identity("system:kube-scheduler")
-# The server itself, towards kubelets. It may use their API (system:kubelet-api-admin) and nothing of the server's.
+# The server itself, as a client of kubelets. It may use their API (system:kubelet-api-admin) but not the server's.
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client")
 
 
@@ -79,7 +79,7 @@ def node_identity(node: str) -> Identity:
 
 
 class _Verified(msgspec.Struct, frozen=True):
-    """A client certificate of ours: whose it is, and from when until when."""
+    """A client certificate that we signed: its user and validity period."""
 
     user: User | None
     since: float
@@ -93,7 +93,7 @@ class CertificateAuthority:
         self.certificate = certificate
         self._key = key
         self._key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        # DER -> what it says; verifying a signature again and again is expensive.
+        # DER -> its content; verifying a signature repeatedly is expensive.
         self._verified: dict[bytes, _Verified] = {}
 
     @classmethod
@@ -108,7 +108,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, pair: KeyPair) -> CertificateAuthority:
-        """An authority from its files; ValueError if they are none."""
+        """An authority from its files; ValueError if they are invalid."""
         certificate, key = _parse(pair)
         if not _is_authority(certificate):
             raise ValueError("is not the certificate of an authority")
@@ -116,7 +116,7 @@ class CertificateAuthority:
 
     @property
     def pair(self) -> KeyPair:
-        """Certificate and key, to be kept."""
+        """Certificate and key, for storage."""
         return KeyPair(self.pem, _key_pem(self._key))
 
     @property
@@ -158,8 +158,8 @@ class CertificateAuthority:
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def authenticate(self, der: bytes, now: float) -> User | None:
-        """The user that a client certificate makes, None if it has no common name; InvalidCertificate if we did not sign it,
-        it is not in force, or it is for something else. The handshake does not look at times: they are judged here, for
+        """The user of a client certificate, None if it has no common name; InvalidCertificate if we did not sign it,
+        it is expired or not yet valid, or it has another purpose. The handshake ignores validity: it is checked here, for
         every request."""
         known = self._verified.get(der)
         if known is None:
@@ -223,9 +223,9 @@ class Certificates:
             raise SecretFileError(f"certificate authority {self.directory / 'ca.crt'} with ca.key: {error}") from error
 
     def renew(self) -> bool:
-        """Make the server's certificate if it is missing, ends soon or is for other names; whether that was needed.
+        """Recreate the server's certificate if it is missing, expires soon or is for other names; returns whether that was needed.
 
-        Call it from time to time: contexts made by `server_context` use the new certificate for new connections.
+        Call it periodically: contexts from `server_context` use the new certificate for new connections.
         """
         pair = self._read("server")
         if pair is not None and self._is_good(pair) and _names_of(pair) == {str(_general_name(n)) for n in self._names}:
@@ -236,7 +236,7 @@ class Certificates:
         return True
 
     async def keep_renewed(self) -> None:
-        """Renew the server's certificate in time, for as long as the server runs."""
+        """Renew the server's certificate in time, while the server runs."""
         while True:
             await self._clock.sleep(RENEWAL_CHECK_SECONDS)
             self.renew()
@@ -250,8 +250,8 @@ class Certificates:
         return pair
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS 1.2 and above with the server's certificate; client certificates are asked for, not demanded. One that has
-        expired does not end the handshake: its sender may have a token as well, and is owed an answer otherwise."""
+        """TLS 1.2 and above with the server's certificate; client certificates are optional. One that has
+        expired does not fail the handshake: its sender may also have a token, and otherwise gets an answer."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
@@ -263,7 +263,7 @@ class Certificates:
         return context
 
     def _is_good(self, pair: KeyPair) -> bool:
-        """Whether a pair is ours and lasts long enough. One that cannot be read is replaced: we can always make another."""
+        """Whether a pair is ours and lasts long enough. An unreadable one is replaced: we can always issue another."""
         try:
             certificate, _ = _parse(pair)
             certificate.verify_directly_issued_by(self.authority.certificate)

@@ -24,7 +24,7 @@ _VERBS = {"read": _READ, "write": _WRITE, "everything": (*_READ, *_WRITE)}
 _EVENTS = "create patch update | core events.k8s.io | events"
 
 _AGGREGATE_LABEL = f"{GROUP}/aggregate-to-"
-# Role -> the role that it is added to.
+# Role -> the role that it aggregates to.
 _ADDED_TO = {
     "edit": ("admin",),
     "view": ("edit",),
@@ -44,7 +44,7 @@ class _RoleBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """default_policy.yaml, which says what is in them. Rules are a text with a line for each; `parse_rules` reads it."""
+    """default_policy.yaml, which documents the tables. Rules are text, one per line; `parse_rules` reads them."""
 
     cluster_roles: Mapping[str, str]
     controller_roles: Mapping[str, str]
@@ -59,7 +59,7 @@ def _tables() -> _Tables:
 
 
 def parse_rules(text: str, gates: FeatureGates) -> tuple[Rule, ...]:
-    """The rules of a table entry that count with these gates."""
+    """The rules of a table entry that apply with these gates."""
     found: list[Rule] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         gate, mark, rest = line.partition("? ")

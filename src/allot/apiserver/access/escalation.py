@@ -21,7 +21,7 @@ async def check_write(
     old: dict[str, Any] | None,
     subresource: str,  # noqa: ARG001
 ) -> tuple[FieldError, ...]:
-    """What writers of roles and bindings need besides the right to write them."""
+    """What writers of roles and bindings need besides permission to write them."""
     check_rbac_write(context.authorizer, request.user, request.resource, request.namespace, object_, old)
     return ()
 

@@ -1,4 +1,4 @@
-"""A store whose changes of roles and bindings take effect as soon as stored.
+"""A store whose changes of roles and bindings take effect as soon as they are stored.
 
 Access is decided from memory that follows the store by a watch, which lags slightly. For this server's own writes
 the lag is removed: a client that applies a role and then a binding must find the role, and a revoked permission
@@ -15,18 +15,18 @@ from allot.store.port import ChangeCount, Entry, Object, Page, Store, Watch
 
 
 class FollowedStore:
-    """The same store; the authorizer hears of writes before their sender does."""
+    """Wraps a store; the authorizer learns of writes before their sender does."""
 
     def __init__(self, store: Store, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
 
     async def open(self) -> None:
-        """Make ready."""
+        """Prepare for use."""
         await self._store.open()
 
     async def close(self) -> None:
-        """Finish and let go."""
+        """Finish and release everything."""
         await self._store.close()
 
     async def check(self) -> None:
@@ -38,7 +38,7 @@ class FollowedStore:
         return await self._store.revision()
 
     def get(self, key: str) -> Coroutine[Any, Any, Entry | None]:
-        """The present state of a key."""
+        """The current state of a key."""
         return self._store.get(key)
 
     async def list(self, prefix: str, *, limit: int = 0, continue_key: str = "", revision: int | None = None) -> Page:

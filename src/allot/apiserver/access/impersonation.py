@@ -15,9 +15,9 @@ from allot.core.access.impersonation import BadImpersonation, ImpersonationRefus
 def impersonated(
     authorizer: Authorizer, attributes: Attributes, headers: Iterable[tuple[str, str]]
 ) -> tuple[Attributes, str]:
-    """The attributes to continue with: the same, or with the impersonated user; and the constraint, for the audit log.
+    """The attributes to continue with: unchanged, or with the impersonated user; and the constraint, for the audit log.
 
-    400 for headers that cannot be meant, 403 if the sender may not.
+    400 for invalid headers, 403 if the sender may not impersonate.
     """
     try:
         wanted = wanted_user(headers)

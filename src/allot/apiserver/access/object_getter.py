@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class ObjectGetter(Protocol):
-    """Reads of the server itself, without authorization."""
+    """The server's own reads, without authorization."""
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> dict[str, Any] | None:
         """One object; None if it does not exist."""

@@ -135,7 +135,7 @@ def _reviewed(authorizer: Authorizer, review: Object, spec: _AccessSpec, user: U
 
 
 def _selector_text(selector: _Selector | None, field: str, problems: list[str]) -> str:
-    """The selector as text; requirements that are not understood are left out, which only asks for more."""
+    """The selector as text; requirements that are not understood are omitted, which only asks for more access."""
     if selector is None:
         return ""
     if not selector.requirements:
@@ -189,7 +189,7 @@ def self_subject_review(review: Object, user: User, clock: Clock) -> Object:
 
 
 async def token_review(authenticator: Authenticator, review: Object, audiences: tuple[str, ...]) -> Object:
-    """Whose token is this? audiences: the server's own, which count if the review names none."""
+    """Whose token is this? audiences: the server's own, used if the review names none."""
     spec = _spec(review, _TokenSpec)
     if not spec.token:
         raise bad_request("token is required for TokenReview in authentication")
@@ -210,7 +210,7 @@ async def token_review(authenticator: Authenticator, review: Object, audiences: 
 
 
 def user_info(user: User) -> Object:
-    """A user as objects carry it."""
+    """A user in the form used in objects."""
     info: Object = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
@@ -233,7 +233,7 @@ def _spec(review: Object, kind: type[_Spec]) -> _Spec:
 
 
 def _present(value: Any, depth: int) -> Any:
-    """The value without nulls, which mean the same as nothing."""
+    """The value without nulls, which mean the same as absent."""
     if depth == 0:
         raise bad_request("spec is nested too deep")
     if isinstance(value, dict):

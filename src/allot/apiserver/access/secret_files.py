@@ -1,7 +1,7 @@
 """Files that only their owner may read: keys, tokens, kubeconfigs.
 
-A file is written beside its place and moved there, so that no reader sees a part of it or other modes. Modes of
-our own files are corrected when they are read; for files that users name, there is only a warning.
+A file is written next to its destination and moved there, so that no reader sees part of it or other modes. Modes of
+our own files are corrected when read; for files that users name, there is only a warning.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FILE_MODE = 0o600
 
 
 class SecretFileError(Exception):
-    """A secret file cannot be read or written, or does not hold what it should; the text says which and why."""
+    """A secret file cannot be read or written, or has invalid content; the text says which and why."""
 
 
 def make_private_directory(path: Path) -> None:
-    """Make the directory, or take group and others the right to look into it."""
+    """Create the directory, or remove access for group and others."""
     try:
         path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         if path.stat().st_mode & 0o077:
@@ -32,13 +32,13 @@ def make_private_directory(path: Path) -> None:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, or leave the old one as it is."""
+    """Write a file that only its owner may read; on failure, the old one stays."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.unlink(missing_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         with os.fdopen(descriptor, "wb") as file:
-            # The umask can only take rights away, and the owner's must stay.
+            # The umask can only remove permissions, and the owner's must stay.
             os.fchmod(descriptor, FILE_MODE)
             file.write(content)
             file.flush()
@@ -49,7 +49,7 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes | None:
-    """The content of a file of ours, None if there is no file. What others may read is closed to them."""
+    """The content of one of our files, None if there is none. Removes access for others."""
     try:
         if path.stat().st_mode & 0o077:
             path.chmod(FILE_MODE)
@@ -61,8 +61,8 @@ def read_secret(path: Path) -> bytes | None:
 
 
 def read_given_secret(path: Path, told: str, secret_part: bytes = b"") -> bytes:
-    """The content of a file that a user has named. Its mode is not changed; a warning is logged if others may read it.
-    secret_part: only if that is in there."""
+    """The content of a file that a user named. Its mode is not changed; a warning is logged if others may read it.
+    secret_part: warn only if the file contains this."""
     try:
         mode = path.stat().st_mode
         content = path.read_bytes()
@@ -70,7 +70,7 @@ def read_given_secret(path: Path, told: str, secret_part: bytes = b"") -> bytes:
         raise SecretFileError(f"{told} {path}: does not exist") from None
     except OSError as error:
         raise SecretFileError(f"{told} {path}: cannot be read: {error.strerror or error}") from error
-    # Something like /dev/stdin may be named as well; no one else reads that.
+    # The path may also be something like /dev/stdin, which only we read.
     if mode & 0o077 and stat.S_ISREG(mode) and secret_part in content:
         _LOGGER.warning(
             "%s %s can be used by other users of this machine (mode %04o); hint: chmod 600 %s",

@@ -39,12 +39,12 @@ _CLAIM = "kubernetes.io"
 _LEGACY = "kubernetes.io/serviceaccount/"
 # How far clocks may differ, and how long tokens of a deleted object keep working.
 _LEEWAY_SECONDS = 60.0
-# Neither NaN nor without end.
+# Neither NaN nor infinite.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
 
 
 class InvalidToken(Exception):
-    """A token that does not hold; the text says why."""
+    """An invalid token; the text says why."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _Bound(msgspec.Struct, frozen=True):
-    """What the claim `kubernetes.io` says."""
+    """The content of the claim `kubernetes.io`."""
 
     namespace: str
     serviceaccount: _Named
@@ -65,7 +65,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct, frozen=True, rename={"bound": _CLAIM}):
-    """The claims of a token as we make them, with types that are checked: a time that is no number holds no token."""
+    """The claims of a token as we issue them, with checked types: a token whose time is not a number is invalid."""
 
     aud: str | tuple[str, ...]
     exp: _Seconds
@@ -95,7 +95,7 @@ class _LegacyClaims(
 
 
 class Authenticated(msgspec.Struct, frozen=True):
-    """Whose token it is, and for which of the asked audiences."""
+    """Whose token it is, and for which of the requested audiences."""
 
     user: User
     audiences: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ UNBOUND = Binding()
 
 
 def legacy_claims(account: Object, secret_name: str) -> dict[str, Any]:
-    """What the token in a Secret of type kubernetes.io/service-account-token claims."""
+    """The claims of the token in a Secret of type kubernetes.io/service-account-token."""
     metadata = account["metadata"]
     return {
         "iss": LEGACY_ISSUER,
@@ -126,7 +126,7 @@ def legacy_claims(account: Object, secret_name: str) -> dict[str, Any]:
 
 
 class ServiceAccountTokens:
-    """Makes and checks tokens."""
+    """Issues and checks tokens."""
 
     def __init__(self, key: TokenKey, lookup: ObjectGetter, clock: Clock, ids: Ids, issuer: str = ISSUER) -> None:
         self.key = key
@@ -147,12 +147,12 @@ class ServiceAccountTokens:
             "id_token_signing_alg_values_supported": self.key.algorithms,
         }
 
-    # --- making ---
+    # --- issuing ---
 
     def issue(
         self, account: Object, audiences: Sequence[str], seconds: int, binding: Binding = UNBOUND, warn_after: int = 0
     ) -> str:
-        """A token that ends after a number of seconds. warn_after: when its use should be reported, 0 for never."""
+        """A token that expires after a number of seconds. warn_after: when its use should be reported, 0 for never."""
         now = int(self._clock.seconds())
         metadata = account["metadata"]
         bound: dict[str, Any] = {"namespace": metadata["namespace"], "serviceaccount": _reference(account)}
@@ -182,7 +182,7 @@ class ServiceAccountTokens:
     # --- checking ---
 
     async def authenticate(self, token: str, audiences: Sequence[str] = ()) -> Authenticated | None:
-        """Whose token it is; None if it is not one of ours, InvalidToken if it does not hold (any more)."""
+        """Whose token it is; None if it is not one of ours, InvalidToken if it is not valid (any more)."""
         claims = self.key.verify(token)
         if claims is None:
             return None
@@ -192,7 +192,7 @@ class ServiceAccountTokens:
             if claims.get("iss") == self.issuer:
                 return await self._bound(msgspec.convert(claims, _Claims), tuple(audiences) or self.audiences)
         except msgspec.ValidationError as error:
-            # Signed by our key, yet not of our making (kube-controller-manager may share the key).
+            # Signed with our key, but not issued by us (kube-controller-manager may share the key).
             raise InvalidToken(f"the token's claims are malformed: {error}") from error
         return None
 
@@ -225,7 +225,7 @@ class ServiceAccountTokens:
             raise InvalidToken("service account token is not valid yet")
 
     async def _check(self, plural: str, namespace: str, reference: _Named, told: str) -> Object:
-        """The object that a token refers to, if it is still the one and has not been deleted for a while."""
+        """The object that a token refers to, if it still has the same uid and was not deleted a while ago."""
         name, uid = reference.name, reference.uid
         place = f"{namespace}/{name}" if namespace else name
         object_ = await self._lookup.get(plural, "", namespace, name)
@@ -263,7 +263,7 @@ def _reference(object_: Object) -> dict[str, str]:
 
 
 def _extra(claims: _Claims) -> dict[str, tuple[str, ...]]:
-    """What a token adds to its user: which credential it is, and where its pod runs."""
+    """The user's extra values from a token: the credential ID, and where its pod runs."""
     extra: dict[str, tuple[str, ...]] = {}
     if claims.jti:
         extra[CREDENTIAL_ID] = (f"JTI={claims.jti}",)

@@ -20,7 +20,7 @@ from allot.process.ids import Ids
 
 
 class Access(msgspec.Struct, frozen=True):
-    """The parts, each to be used by itself."""
+    """The parts, each usable on its own."""
 
     certificates: Certificates
     tokens: ServiceAccountTokens
@@ -51,8 +51,8 @@ def open_access(
     verifying_key_files: Sequence[Path] = (),
     gates: FeatureGates = DEFAULT_GATES,
 ) -> Access:
-    """Open, or at first start make, keys and certificates below a directory. names: what the server is called besides.
-    signing_key_file: what signs tokens instead of the directory's key; verifying_key_files: what else may have signed some."""
+    """Open, or at first start create, keys and certificates below a directory. names: additional names of the server.
+    signing_key_file: signs tokens instead of the directory's key; verifying_key_files: other keys that may have signed tokens."""
     certificates = Certificates(directory, clock, names)
     others = tuple(key for path in verifying_key_files for key in read_verifying_keys(path))
     key = TokenKey.open(directory, others) if signing_key_file is None else TokenKey.read(signing_key_file, others)

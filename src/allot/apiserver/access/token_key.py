@@ -1,7 +1,7 @@
-"""The keys of service-account tokens: one signs, and it and others verify.
+"""The keys of service-account tokens: one signs; it and others verify.
 
-The one that signs is kept in the data directory (`sa.key`, `sa.pub`; ECDSA P-256 when it is made here), or is the one of a
-cluster that kubeadm made: RSA or ECDSA, PEM in any of the usual forms. kube-controller-manager can be given the same file.
+The signing key is in the data directory (`sa.key`, `sa.pub`; ECDSA P-256 when created here), or is that of a
+cluster created by kubeadm: RSA or ECDSA, PEM in any of the usual forms. kube-controller-manager can use the same file.
 Knows signatures, not what tokens mean.
 """
 
@@ -25,7 +25,7 @@ from allot.apiserver.access.secret_files import SecretFileError, read_given_secr
 
 TOKEN_LENGTH_MAX = 32 * 1024
 _VERIFIED_MAX = 10_000
-# Shorter ones can be broken; verifying takes time with the square of the length.
+# Shorter ones can be broken; the time to verify grows with the square of the length.
 _RSA_BITS_MIN, _RSA_BITS_MAX = 2048, 16_384
 _CURVES = {"secp256r1": ("P-256", "ES256"), "secp384r1": ("P-384", "ES384"), "secp521r1": ("P-521", "ES512")}
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
@@ -46,7 +46,7 @@ PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A public key, and the one algorithm that it is used with: a token's word for it counts for nothing."""
+    """A public key and the only algorithm it is used with; the algorithm that a token names is not trusted."""
 
     key: PublicKey
     algorithm: str
@@ -60,7 +60,7 @@ class VerifyingKey(msgspec.Struct, frozen=True):
         return cls(key, algorithm, _base64url(hashlib.sha256(der).digest()))
 
     def as_json_web_key(self) -> dict[str, str]:
-        """The key as others read it."""
+        """The key in the format for others."""
         head = {"use": "sig", "kid": self.id, "alg": self.algorithm}
         if isinstance(self.key, rsa.RSAPublicKey):
             numbers = self.key.public_numbers()
@@ -72,20 +72,20 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
 
 class TokenKey:
-    """Signs claims, and gives back those that it or one of its companions has signed."""
+    """Signs claims, and returns the claims of tokens signed by it or one of the other keys."""
 
     def __init__(self, key: PrivateKey, others: Iterable[VerifyingKey] = ()) -> None:
         self._key = key
         self._own = VerifyingKey.of(key.public_key())
         self.key_id = self._own.id
-        # By id, so that the same key in two files is one.
+        # By id, so that the same key in two files counts once.
         self._keys = {one.id: one for one in (self._own, *others)}
         # Token -> claims: a token comes with every request, and verifying a signature takes 100 us.
         self._verified: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def open(cls, directory: Path, others: Iterable[VerifyingKey] = ()) -> TokenKey:
-        """The key kept in a directory, made if there is none."""
+        """The key in a directory, created if there is none."""
         path = directory / "sa.key"
         pem = read_secret(path)
         if pem is None:
@@ -100,7 +100,7 @@ class TokenKey:
 
     @classmethod
     def read(cls, path: Path, others: Iterable[VerifyingKey] = ()) -> TokenKey:
-        """The key in a file that a user has named."""
+        """The key in a file that a user named."""
         return cls(_private(path, read_given_secret(path, "service-account key")), others)
 
     @property
@@ -111,7 +111,7 @@ class TokenKey:
 
     @property
     def algorithms(self) -> list[str]:
-        """What tokens may be signed with."""
+        """The algorithms that tokens may be signed with."""
         return sorted({key.algorithm for key in self._keys.values()})
 
     def sign(self, claims: dict[str, Any]) -> str:
@@ -119,7 +119,7 @@ class TokenKey:
         return jwt.encode(claims, self._key, algorithm=self._own.algorithm, headers={"kid": self.key_id})
 
     def verify(self, token: str) -> dict[str, Any] | None:
-        """The claims of a token that one of the keys signed, None for any other text. Times and meaning are not checked."""
+        """The claims of a token signed by one of the keys, None for any other text. Times and meaning are not checked."""
         known = self._verified.get(token)
         if known is not None:
             return known
@@ -136,14 +136,14 @@ class TokenKey:
     def _claims(self, token: str) -> dict[str, Any] | None:
         try:
             named = self._keys.get(str(jwt.get_unverified_header(token).get("kid", "")))
-            # A token that names none of the keys may be of any.
+            # A token that names none of the keys may be signed by any.
             for key in (named,) if named is not None else self._keys.values():
                 try:
                     return jwt.decode(token, key.key, algorithms=[key.algorithm], options=_UNCHECKED)
                 except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
                     continue
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            # Whatever is in there comes from anyone; deep nesting is the RecursionError.
+            # The content is untrusted; deep nesting causes the RecursionError.
             return None
         return None
 
@@ -153,7 +153,7 @@ class TokenKey:
 
 
 def read_verifying_keys(path: Path) -> tuple[VerifyingKey, ...]:
-    """The keys in a file that a user has named: public or private ones, or certificates, as many as there are."""
+    """All keys in a file that a user named: public keys, private keys or certificates."""
     content = read_given_secret(path, "service-account key", secret_part=b"PRIVATE KEY")
     found = tuple(VerifyingKey.of(_public(path, block[0], block[1])) for block in _PEM.finditer(content))
     if not found:

@@ -20,7 +20,7 @@ SECONDS_DEFAULT = 3600
 SECONDS_MIN = 600
 SECONDS_MAX = 1 << 32
 # The lifetime that projected volumes ask for by default. Such tokens live a year, so that old clients which read their token
-# once continue working; that they should have been renewed is noted in the token.
+# once keep working; the token records when it should have been renewed.
 PROJECTED_SECONDS = 3607
 EXTENDED_SECONDS = 365 * 24 * 3600
 
@@ -98,7 +98,7 @@ def _read(body: Object) -> _TokenRequest:
 
 
 def _check_place(metadata: _Metadata, namespace: str, name: str) -> None:
-    """What the body says about the service account must be what the path says."""
+    """What the body says about the service account must match the path."""
     for field, given, expected in (("name", metadata.name, name), ("namespace", metadata.namespace, namespace)):
         if given and given != expected:
             detail = f"must match the service account {field} if specified"
@@ -120,7 +120,7 @@ def _spec_errors(spec: _Spec, seconds: int) -> list[FieldError]:
 
 
 async def _binding(lookup: ObjectGetter, namespace: str, account: str, reference: _Reference | None) -> Binding:
-    """What the token is bound to, all of it alive and the one that was meant."""
+    """What the token is bound to, all of which must exist with the expected uid."""
     if reference is None:
         return UNBOUND
     group, _, version = reference.api_version.rpartition("/")
@@ -154,5 +154,5 @@ async def _pod_binding(lookup: ObjectGetter, account: str, pod: Object) -> Bindi
     node = spec.get("nodeName")
     if not node:
         return Binding(pod=pod)
-    # The name alone is worth telling if the Node object is gone.
+    # The name alone is still useful if the Node object is gone.
     return Binding(pod=pod, node=await lookup.get("nodes", "", "", node) or {"metadata": {"name": node}})

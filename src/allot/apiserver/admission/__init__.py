@@ -1,1 +1,1 @@
-"""Admission: what may enter the cluster, and what is filled in on the way."""
+"""Admission: what may enter the cluster, and what is filled in."""

@@ -37,15 +37,15 @@ class AllocationGuard:
     def __init__(self, store: Store, gates: FeatureGates) -> None:
         self._store = store
         self._holdings = Holdings(Features.from_gates(gates))
-        # The revision that what is held was read from, by claim.
+        # By claim, the revision from which its held devices were read.
         self._revisions: dict[ClaimID, int] = {}
-        # Claims whose allocation is being written: what they hold is not what is stored. With the allocation, if that holds something.
+        # Claims whose allocation is being written: what they hold differs from what is stored. With the allocation, if it holds devices.
         self._pending: dict[ClaimID, Any] = {}
 
     # --- following the store ---
 
     async def load(self) -> None:
-        """Take up what is stored, at the start or after changes were missed."""
+        """Load what is stored, at start or after missed changes."""
         slices, claims = await self._store.list(_SLICES), await self._store.list(_CLAIMS)
         for name in self._holdings.slices() - {entry.key for entry in slices.entries}:
             self._holdings.delete_slice(name)
@@ -55,7 +55,7 @@ class AllocationGuard:
         for claim in gone:
             self._holdings.hold(claim, ())
         for entry in claims.entries:
-            # Looked for in the text, which is there; the others need not be decoded.
+            # Searches the text, which is at hand; the others need not be decoded.
             if b'"allocation"' in entry.encoded and _claim_of(entry.key) not in self._pending:
                 self._put(entry)
 
@@ -64,7 +64,7 @@ class AllocationGuard:
         entry = change.entry
         if entry.key.startswith(_CLAIMS):
             claim = _claim_of(entry.key)
-            # What this server writes itself was taken up when it was stored.
+            # This server's own writes were applied when they were stored.
             if claim not in self._pending and entry.revision != self._revisions.get(claim):
                 self._follow(claim, entry, deleted=change.type is EventType.DELETED)
         elif entry.key.startswith(_SLICES):
@@ -135,7 +135,7 @@ class AllocationGuard:
         raise conflict(admission.resource.group, admission.resource.plural, admission.name, found.text)
 
     async def _look_again(self, holders: tuple[ClaimID, ...]) -> bool:
-        """Whether one of them holds something else than it did according to what is stored."""
+        """Reread the holders' stored state; returns whether any of them now holds something else."""
         changed = False
         for holder in holders:
             if holder in self._pending:
@@ -146,11 +146,11 @@ class AllocationGuard:
         return changed
 
     async def _settle(self, claim: ClaimID) -> None:
-        """The write has ended, one way or the other: what is stored counts."""
+        """The write has ended, either way: what is stored counts."""
         try:
             await self._read_again(claim, ours=True)
         except StoreUnavailable:
-            pass  # It may or may not have been stored: held until the watch tells or someone asks for it.
+            pass  # It may or may not have been stored: held until the watch reports it or a request needs it.
         finally:
             self._pending.pop(claim, None)
 
@@ -162,7 +162,7 @@ class AllocationGuard:
             self._holdings.hold(claim, ())
             self._revisions.pop(claim, None)
         elif ours and self._pending[claim] is not None and _allocation(entry) is self._pending[claim]:
-            # What was judged is what was stored: it is held already.
+            # What was judged is what was stored: it is already held.
             self._revisions[claim] = entry.revision
         else:
             self._follow(claim, entry)

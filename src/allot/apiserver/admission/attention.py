@@ -37,11 +37,11 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class Attendance:
-    """Who runs."""
+    """The running components."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By lease: until when it counts on the monotonic clock, and who runs as long.
+        # By lease: its expiry on the monotonic clock, and the components that run until then.
         self._leases: dict[str, tuple[float, frozenset[str]]] = {}
 
     async def load(self, store: Store) -> None:
@@ -51,7 +51,7 @@ class Attendance:
             self._take(entry)
 
     def apply_change(self, event: Event) -> None:
-        """Take over a change in the store."""
+        """Apply a change in the store."""
         if not event.entry.key.startswith(FOLDER):
             return
         if event.type is EventType.DELETED:
@@ -69,7 +69,7 @@ class Attendance:
             self._leases.pop(entry.key, None)
 
     def runs(self, name: str) -> bool:
-        """Whether a controller or scheduler of that name runs."""
+        """Whether a controller or scheduler of that name is running."""
         # For every pod: a loop instead of a generator.
         for until, names in self._leases.values():  # noqa: SIM110
             if name in names and self._clock.monotonic() < until:
@@ -117,7 +117,7 @@ class UnattendedPods:
         return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
 
     async def validate(self, admission: Admission) -> Settle | None:
-        """Warn, unless all components that a pod may need run."""
+        """Warn, unless all components that a pod may need are running."""
         if self._attendance.runs(SCHEDULER) and self._attendance.runs(CLAIMS):
             return None
         told = pod_silence(admission.object or {}, self._attendance.runs)
@@ -154,7 +154,7 @@ class UnprovidedObjects:
         wants = field(service, "spec", "type") == "LoadBalancer" and not field(service, "spec", "loadBalancerClass")
         if wants and not has_balancers:
             yield f"nothing gives this Service a load balancer: {LOAD_BALANCERS} does not run"
-        # Who gives load balancers here also routes, for all pods of the machine.
+        # The controller that provides load balancers here also routes, for all pods of the machine.
         yield from unserved(service, is_on_one_machine=has_balancers)
 
     async def _claim(self, name: str) -> str:

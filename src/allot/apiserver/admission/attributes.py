@@ -27,27 +27,27 @@ class Operation(StrEnum):
 
 
 class Lookup(Protocol):
-    """Reads of the server itself, from memory, without authorization. Objects come in their storage version."""
+    """The server's own reads, from memory, without authorization. Objects are in their storage version."""
 
     async def get(self, plural: str, group: str, namespace: str, name: str) -> Object | None:
         """One object; None if it does not exist."""
 
     async def list(self, plural: str, group: str, namespace: str = "") -> list[Object]:
-        """All objects of a kind, of one namespace if one is given, in order of their names. Not to be changed."""
+        """All objects of a kind, of one namespace if one is given, ordered by name. Do not change it."""
 
     def known_list(self, plural: str, group: str, namespace: str = "") -> Sequence[Object] | None:
-        """What `list` gives, if that can be told without waiting."""
+        """The result of `list`, if known without waiting."""
 
     def stamp_of(self, kinds: Collection[tuple[str, str]]) -> Callable[[], Hashable] | None:
-        """Something to ask again and again: while the answer is the same, so are lists of these kinds, each plural and group. None if
-        that cannot be told without waiting."""
+        """A function to call repeatedly: while its result stays the same, so do lists of these kinds, each plural and group. None if
+        that is not known without waiting."""
 
 
 class StatusWriter(Protocol):
-    """Writes of the server itself."""
+    """The server's own writes."""
 
     async def update_status(self, plural: str, group: str, namespace: str, name: str, object_: Object) -> Object:
-        """Store an object whose status was changed if it is still at its resourceVersion; StatusError 409 or 404."""
+        """Store an object with a changed status if it is still at its resourceVersion; StatusError 409 or 404."""
 
 
 class AuthorizerDecision(Protocol):
@@ -63,15 +63,15 @@ class AuthorizerDecision(Protocol):
 
 
 class Authorize(Protocol):
-    """Asks whether something may be done."""
+    """Asks an authorizer."""
 
     def __call__(self, attributes: Attributes, /) -> AuthorizerDecision:
         """The answer."""
 
 
 class Rounds:
-    """Reinvocation: plugins are called a second time if a later one has changed the object: at most once, and only on request
-    (`reinvocationPolicy: IfNeeded`). One for each plugin."""
+    """Reinvocation: plugins are called again if a later one has changed the object, at most once and only on request
+    (`reinvocationPolicy: IfNeeded`). One per plugin."""
 
     def __init__(self) -> None:
         self._invoked: dict[str, None] = {}
@@ -79,7 +79,7 @@ class Rounds:
         self._last: Object | None = None
 
     def begin(self, admission: Admission) -> None:
-        """At the start of a round: what others changed since the last one counts."""
+        """Start a round: changes by others since the last one count."""
         if admission.is_second_round and admission.object != self._last:
             self._ask_again()
 
@@ -96,7 +96,7 @@ class Rounds:
             self._invoked[key] = None
 
     def end(self, admission: Admission) -> None:
-        """At the end of a round."""
+        """End a round."""
         self._last = admission.object
 
     def _ask_again(self) -> None:
@@ -105,7 +105,7 @@ class Rounds:
 
 
 class Admission:
-    """One request on its way through the plugins."""
+    """One request as it passes through the plugins."""
 
     __slots__ = (
         "_rounds",
@@ -144,7 +144,7 @@ class Admission:
         self.user = user
         self.operation = operation
         self.resource = resource
-        # The version that was asked for; objects are in the storage version.
+        # The requested version; objects are in the storage version.
         self.version = version or resource.version
         self.subresource = subresource
         self.namespace = namespace
@@ -155,7 +155,7 @@ class Admission:
         self.dry_run = dry_run
         self.warnings: list[str] = []
         self.audit_annotations: dict[str, str] = {}
-        # Mutating plugins run once more when one that others have to know of has changed the object.
+        # Mutating plugins run again if a plugin that triggers reinvocation has changed the object.
         self.wants_second_round = False
         self.is_second_round = False
         self._rounds: dict[str, Rounds] | None = None
@@ -173,7 +173,7 @@ class Admission:
 
     @property
     def shown_name(self) -> str:
-        """The name for messages: a generated one is not known yet."""
+        """The name for messages; a generated one is not known yet."""
         if self.name:
             return self.name
         meta = (self.object or {}).get("metadata") or {}

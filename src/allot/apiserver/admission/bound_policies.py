@@ -22,7 +22,7 @@ _Policy = TypeVar("_Policy", bound=Conditions)
 
 
 class Misconfigured(msgspec.Struct, frozen=True):
-    """Why a policy or a binding cannot be used. binding: its name, empty if it is the policy's fault."""
+    """Why a policy or a binding cannot be used. binding: its name, empty if the policy is at fault."""
 
     policy: Conditions
     binding: str
@@ -44,7 +44,7 @@ class Invocation(msgspec.Struct, Generic[_Policy], frozen=True):
 
 
 class _ConfigurationError(Exception):
-    """A policy or binding that cannot be used as it is."""
+    """A misconfigured policy or binding."""
 
 
 class BoundPolicies(Generic[_Policy]):
@@ -59,7 +59,7 @@ class BoundPolicies(Generic[_Policy]):
         bindings: str,
         compile_: Callable[[Object], _Policy],
     ) -> None:
-        """plural, bindings: the resources; compile_: makes a policy ready to be asked."""
+        """plural, bindings: the resources; compile_: compiles a policy."""
         self._lookup = lookup
         self._registry = registry
         self._plural = plural
@@ -71,7 +71,7 @@ class BoundPolicies(Generic[_Policy]):
 
     @staticmethod
     def handles(resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG004
-        """Everything but what would lock administrators out."""
+        """Everything except what could lock administrators out."""
         key = (resource.group, resource.plural)
         return key not in EXEMPT and key not in EXEMPT_REVIEWS
 
@@ -80,7 +80,7 @@ class BoundPolicies(Generic[_Policy]):
         return self._lookup.known_list(self._bindings, _GROUP) == []
 
     async def invocations(self, admission: Admission) -> AsyncIterator[Invocation[_Policy] | Misconfigured]:
-        """Every policy that means the request, once for each parameter of each binding."""
+        """Every policy that matches the request, once per parameter of each binding."""
         by_policy: dict[str, list[Object]] = {}
         for binding in await self._lookup.list(self._bindings, _GROUP):
             by_policy.setdefault(text(field(binding, "spec", "policyName")), []).append(binding)
@@ -98,7 +98,7 @@ class BoundPolicies(Generic[_Policy]):
         found = self._compiled.get(name)
         if found is None or found[0] != version:
             if len(self._compiled) >= _COMPILED_MAX:
-                # Policies that are gone leave theirs behind.
+                # Deleted policies leave theirs behind.
                 self._compiled.clear()
             found = self._compiled[name] = (version, self._compile(object_))
         return found[1]

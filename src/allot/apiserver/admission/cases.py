@@ -30,7 +30,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Cases:
-    """Finds out what requests look like to rules and expressions."""
+    """Determines what requests look like to rules and expressions."""
 
     def __init__(self, lookup: Lookup, registry: Registry, authorize: Authorize) -> None:
         self._lookup = lookup
@@ -38,7 +38,7 @@ class Cases:
         self._authorize = authorize
 
     async def matched(self, admission: Admission, match: Mapping[str, Any]) -> Case | None:
-        """The request as the rules mean it; None if they mean others."""
+        """The request as the rules match it; None if they do not."""
         resource = admission.resource
         target = Target(
             operation=admission.operation,
@@ -70,7 +70,7 @@ class Cases:
         return labels_of(await self._lookup.get("namespaces", "", "", target.namespace)) if target.namespace else {}
 
     async def _shown(self, admission: Admission, version: str, object_: Object | None) -> Object | None:
-        """A stored object in another version; what a subresource takes stays as it is."""
+        """A stored object in another version; the kinds that subresources take stay as they are."""
         resource = admission.resource
         row = self._registry.find(resource.group, version, resource.plural)
         if object_ is None or row is None or object_.get("kind") not in (None, resource.kind):
@@ -78,11 +78,11 @@ class Cases:
         return await run_for(row, row.present, object_)
 
     async def again(self, admission: Admission, case: Case) -> Case:
-        """The case with the object as it is now."""
+        """The case with the current object."""
         return msgspec.structs.replace(case, new=await self._shown(admission, case.version, admission.object))
 
     def schema_of(self, admission: Admission, case: Case) -> Schema | None:
-        """The schema of the object as the case shows it; that of a subresource may be another than the resource's."""
+        """The schema of the object as the case shows it; a subresource's may differ from the resource's."""
         kind = _kind(admission)
         resource = admission.resource
         if kind["kind"] != resource.kind:
@@ -91,8 +91,8 @@ class Cases:
         return row.schema if row is not None else None
 
     async def stored(self, admission: Admission, case: Case, changed: Any) -> Object:
-        """What a webhook or a policy made of the object that a case shows, in the storage version; Refused if it cannot be
-        read as that."""
+        """The object that a webhook or policy returned for a case, in the storage version; Refused if it cannot be
+        read in that version."""
         if not isinstance(changed, dict) or (metadata(case.new) and not metadata(changed)):
             raise Refused("the patch leaves no object behind")
         resource = admission.resource
@@ -187,7 +187,7 @@ def admission_request(admission: Admission, case: Case) -> dict[str, Any]:
         "dryRun": admission.dry_run,
         "options": dict(admission.options) or None,
     }
-    # Empty texts are left out, as in JSON.
+    # Empty strings are omitted, as in JSON.
     return {name: value for name, value in found.items() if value != ""}
 
 

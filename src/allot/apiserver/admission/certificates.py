@@ -1,5 +1,5 @@
 """CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest: who may have certificates
-signed, for whom, and who may say which authorities a signer has."""
+signed, for whom, and who may publish a signer's trust anchors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Whom a certificate is for."""
+    """The subject of a certificate."""
 
     common_name: str
     organizations: tuple[str, ...]
@@ -74,7 +74,7 @@ class Certificates:
             raise admission.forbidden(f'user not permitted to sign requests with signerName "{signer}"')
 
     def _check_bundle(self, admission: Admission) -> None:
-        """The name of a signer does not change, so that the new object says whose bundle it is."""
+        """A signer's name cannot change, so the new object shows whose bundle it is."""
         signer = text(field(admission.object, "spec", "signerName"))
         if not signer or (admission.old is not None and _only_collected(admission.object, admission.old)):
             return
@@ -82,7 +82,7 @@ class Certificates:
             raise admission.forbidden(f'user not permitted to attest for signerName "{signer}"')
 
     def _may(self, admission: Admission, verb: str, signer: str) -> bool:
-        """A right to one signer, or to all of its domain."""
+        """Whether the user has permission for the signer, or for all signers of its domain."""
         domain = signer.partition("/")[0]
         return any(
             self._authorize(
@@ -106,7 +106,7 @@ def _signed(object_: Any) -> Any:
 
 
 def _only_collected(object_: Any, old: Any) -> bool:
-    """Whether nothing but what garbage collectors write is different."""
+    """Whether only fields that the garbage collector writes differ."""
     kept = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
     bare = [
         {**one, "metadata": {name: value for name, value in metadata(one).items() if name not in kept}}

@@ -8,7 +8,7 @@ charged for an object (quota) is given back if the write fails.
     async with chain.judge(admission):
         entry = await store.create(...)
 
-`admit` does both for callers without a write of their own.
+`admit` does both for callers that do not write.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from allot.apiserver.admission.attributes import Admission, Lookup, Object, Oper
 from allot.apiserver.request import ApiRequest
 from allot.apiserver.resources import Resource
 
-# What undoes the effect of a plugin. It is called with whether the object was stored.
+# Settles a plugin's effect after the write. It is called with whether the object was stored.
 Settle = Callable[[bool], Awaitable[None]]
 
 
 class Plugin(Protocol):
-    """Something that looks at requests. `handles` depends on nothing but its arguments; its answers are kept."""
+    """An admission plugin. `handles` depends only on its arguments; its results are cached."""
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
-        """Whether such requests concern the plugin."""
+        """Whether the plugin handles such requests."""
 
 
 @runtime_checkable
 class Idling(Protocol):
     """A plugin that may have nothing to do: no policies, no quotas."""
 
-    # The kinds, each plural and group, whose objects alone decide that: answers are kept until one of them changes.
+    # The kinds, each plural and group, whose objects alone decide that: results are cached until one of them changes.
     idle_by: Collection[tuple[str, str]]
 
     def idle(self, namespace: str) -> bool:
-        """Whether there is nothing that could make it do anything about a request in the namespace. Then it is left out."""
+        """Whether the plugin has nothing to do for requests in the namespace. If so, it is skipped."""
 
 
 class MutatingPlugin(Plugin, Protocol):
-    """May put another object into the admission, or raise StatusError."""
+    """May replace the object of the admission, or raise StatusError."""
 
     async def mutate(self, admission: Admission) -> None:
         """Fill in."""
@@ -56,7 +56,7 @@ class ValidatingPlugin(Plugin, Protocol):
     """Raises StatusError to refuse."""
 
     async def validate(self, admission: Admission) -> Settle | None:
-        """Judge. If something has to be done after the write, the answer is what."""
+        """Judge. Returns what to do after the write, if anything."""
 
 
 _Key = tuple[str, str, str, str, Operation]
@@ -75,13 +75,13 @@ class _Selection(Generic[_Chosen]):
             (plugin, plugin.idle if isinstance(plugin, Idling) else None) for plugin in plugins
         )
         self._always = tuple(plugin for plugin, idle in self._all if idle is None)
-        # Namespaces in which all others were idle when the stamp was this one: nearly all, at nearly every request.
+        # Namespaces in which all others were idle at this stamp: nearly all, on nearly every request.
         self._quiet: set[str] = set()
         self._stamp: Hashable = None
 
     def busy(self, namespace: str, stamp: Hashable) -> tuple[_Chosen, ...]:
-        """Those that are not idle. stamp: what stays the same for as long as no one becomes idle or ceases to be; None if that
-        cannot be told."""
+        """The plugins that are not idle. stamp: stays the same while no plugin becomes idle or busy; None if that
+        is not known."""
         if stamp != self._stamp:
             self._stamp = stamp
             self._quiet.clear()
@@ -109,13 +109,13 @@ class AdmissionChain:
 
     @cached_property
     def _stamp(self) -> Callable[[], Hashable] | None:
-        """For what plugins are idle by. Made at the first request: before, the server does not know its kinds."""
+        """The stamp of the kinds that idling depends on. Created on the first request: before that, the server does not know its kinds."""
         plugins: tuple[Plugin, ...] = (*self._mutating, *self._validating)
         idling = [plugin for plugin in plugins if isinstance(plugin, Idling)]
         return self._lookup.stamp_of({kind for plugin in idling for kind in plugin.idle_by})
 
     async def mutate(self, admission: Admission) -> Object | None:
-        """The object as the mutating plugins leave it. All of them run once more if policies or webhooks changed it."""
+        """The object as the mutating plugins leave it. All of them run again if policies or webhooks changed it."""
         for plugin in self._busy(self._mutating_for, self._mutating, admission):
             await plugin.mutate(admission)
         if admission.wants_second_round:
@@ -125,13 +125,13 @@ class AdmissionChain:
         return admission.object
 
     def judge(self, admission: Admission) -> AbstractAsyncContextManager[None]:
-        """Raises StatusError if a plugin refuses; else the body runs, and plugins hear whether it succeeded."""
+        """Raises StatusError if a plugin refuses; otherwise the body runs, and plugins learn whether it succeeded."""
         return _Judgement(admission, self._busy(self._validating_for, self._validating, admission))
 
     def _busy(
         self, selections: dict[_Key, _Selection[_Chosen]], plugins: tuple[_Chosen, ...], admission: Admission
     ) -> tuple[_Chosen, ...]:
-        """The plugins that a request has to pass."""
+        """The plugins that a request must pass."""
         resource = admission.resource
         key = (resource.group, resource.version, resource.plural, admission.subresource, admission.operation)
         selection = selections.get(key)
@@ -160,7 +160,7 @@ class AdmissionChain:
 
 
 class _Judgement:
-    """Around a write: asked before, settled after."""
+    """Wraps a write: plugins judge before it and settle after it."""
 
     __slots__ = ("_admission", "_plugins", "_settling")
 
@@ -214,7 +214,7 @@ def admission_of(
 
 
 async def _settle_all(settling: list[Settle], *, stored: bool) -> None:
-    """Every one is called, also if another fails."""
+    """Call all of them, even if one fails."""
     if len(settling) == 1:
         await settling[0](stored)
         return

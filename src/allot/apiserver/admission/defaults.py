@@ -16,7 +16,7 @@ _TOLERATION_SECONDS = 300
 
 
 class DefaultTolerationSeconds:
-    """Pods stay five minutes on a node that is not ready or not reachable."""
+    """Pods stay on a not-ready or unreachable node for five minutes."""
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """Writes of pods."""
@@ -24,7 +24,7 @@ class DefaultTolerationSeconds:
         return (resource.group, resource.plural, subresource) == ("", "pods", "") and writes
 
     async def mutate(self, admission: Admission) -> None:
-        """Add the tolerations that the pod has no opinion on."""
+        """Add the tolerations that the pod does not set."""
         pod = admission.object
         if pod is None:
             return
@@ -77,14 +77,14 @@ _FINALIZERS = {
     ("storage.k8s.io", "volumeattributesclasses"): "kubernetes.io/vac-protection",
     ("scheduling.k8s.io", "podgroups"): "scheduling.k8s.io/podgroup-protection",
 }
-# Kinds that can be in use only while a gate is on; their controller runs no longer than that.
+# Kinds that can be in use only while a gate is on; their controller runs only then.
 _GATES = {("scheduling.k8s.io", "podgroups"): "GenericWorkload"}
 
 
 class ProtectionFinalizers:
     """Things that are in use are not deleted: StorageObjectInUseProtection and PodGroupProtection.
 
-    Each finalizer has a controller that takes it off again (`controllers/table.py`).
+    Each finalizer has a controller that removes it (`controllers/table.py`).
     """
 
     def __init__(self, gates: FeatureGates) -> None:

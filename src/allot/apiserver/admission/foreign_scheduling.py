@@ -51,20 +51,20 @@ class KaiRules:
 
 
 class GpuShares:
-    """Parts of GPUs that a pod asks for by annotation become a claim."""
+    """Turns GPU shares that a pod requests by annotation into a claim."""
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
         """New pods."""
         return (resource.group, resource.kind, subresource, operation) == ("", "Pod", "", Operation.CREATE)
 
     async def mutate(self, admission: Admission) -> None:
-        """Add the claim, or refuse in KAI's words what makes no sense."""
+        """Add the claim, or refuse invalid requests in KAI's words."""
         pod = admission.object
         if pod is None or field(pod, "spec", "schedulerName") != SCHEDULER:
             return
         containers = [mapping(each) for each in sequence(field(pod, "spec", "containers"))]
         if not all(_is_sound(each) for each in containers):
-            # Validation says what is wrong.
+            # Validation reports what is wrong.
             return
         try:
             share = share_in(annotations_of(pod), containers)

@@ -30,11 +30,11 @@ class MutatingPolicies:
         self.idle, self.idle_by = self._bound.idle, self._bound.idle_by
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:
-        """Whatever has an object that can be changed."""
+        """Requests with an object that can be changed."""
         return operation is not Operation.DELETE and self._bound.handles(resource, subresource, operation)
 
     async def mutate(self, admission: Admission) -> None:
-        """Apply every policy that is bound, in the order of their names."""
+        """Apply every bound policy, in order of name."""
         found = [each async for each in self._bound.invocations(admission)]
         rounds = admission.rounds_of(_PLUGIN)
         rounds.begin(admission)
@@ -51,7 +51,7 @@ class MutatingPolicies:
             raise _refusal(admission, refusals)
 
     async def _invoke(self, admission: Admission, found: Invocation[MutatingPolicy], rounds: Rounds) -> list[str]:
-        """Apply a policy's mutations; what went wrong."""
+        """Apply a policy's mutations; returns what went wrong."""
         cases, policy = self._bound.cases, found.policy
         case = await cases.again(admission, found.case)
         bindings = await cases.bindings(admission, case, found.param)
@@ -95,14 +95,14 @@ def _key(found: Invocation[MutatingPolicy]) -> str:
 
 
 def _unknown_kind(kind: Object) -> StatusError:
-    """503: the schemas of definitions come a moment after them."""
+    """503: a definition's schema is available only a moment later."""
     shown = f"{kind['group']}/{kind['version']}, Kind={kind['kind']}"
     late = "There can be a delay between when CustomResourceDefinitions are created and when they are available."
     return unavailable(f"Resource kind {shown} not found. {late}")
 
 
 def _refusal(admission: Admission, refusals: list[tuple[Conditions, str, str, str]]) -> StatusError:
-    """403 that tells what the first policy says, with all of them as causes."""
+    """403 with the first policy's message, and all of them as causes."""
     told = [
         f"policy '{policy.name}' with binding '{binding}' denied request: {why}"
         if binding

@@ -9,7 +9,7 @@ from allot.apiserver.resources import Resource
 
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 _NAMESPACES = ("", "namespaces")
-# Telling whether their namespace exists would leak it to those who may ask nothing else.
+# The answer would reveal whether the namespace exists to users who may do nothing else.
 _ACCESS_REVIEWS = ("authorization.k8s.io", "localsubjectaccessreviews")
 
 

@@ -20,7 +20,7 @@ _GROUP = "system:nodes"
 _LEASE_NAMESPACE = "kube-node-lease"
 _NODE_SIGNERS = ("kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet")
 
-# Labels of Kubernetes' own that a node may set.
+# Kubernetes' own labels that a node may set.
 _NODE_LABELS = frozenset(
     (
         "beta.kubernetes.io/arch",
@@ -40,7 +40,7 @@ _NODE_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(user: User) -> str | None:
-    """The node that a user is; empty for a node without a name, None for any other user."""
+    """The name of the node that the user is; empty for a node without a name, None for any other user."""
     if not user.name.startswith(_USER_PREFIX) or _GROUP not in user.groups:
         return None
     return user.name.removeprefix(_USER_PREFIX)
@@ -65,7 +65,7 @@ class NodeRestriction:
         }
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG002
-        """What nodes write."""
+        """Writes by nodes."""
         return operation is not Operation.CONNECT and (resource.group, resource.plural) in self._checks
 
     async def mutate(self, admission: Admission) -> None:
@@ -195,7 +195,7 @@ class NodeRestriction:
         await self._check_audience(admission, pod)
 
     async def _check_audience(self, admission: Admission, pod: Object) -> None:
-        """A token is for whom the pod's volumes say, or for whom the node has a right to ask tokens."""
+        """A token's audience must be one that the pod's volumes name, or that the node has permission to request."""
         audiences = sequence(field(admission.object, "spec", "audiences"))
         if len(audiences) > 1:
             raise admission.forbidden("node may only request 0 or 1 audiences")
@@ -216,7 +216,7 @@ class NodeRestriction:
             raise admission.forbidden(f"{admission.user.name} {why}")
 
     async def _audiences(self, pod: Object, volume: Mapping[str, Any]) -> list[str]:
-        """For whom a volume has tokens: those that are projected into it, or given to its CSI driver."""
+        """The audiences of a volume's tokens: those projected into it, or passed to its CSI driver."""
         projected = [
             text(mapping(source["serviceAccountToken"]).get("audience"))
             for source in map(mapping, sequence(field(volume, "projected", "sources")))
@@ -269,9 +269,9 @@ class NodeRestriction:
     # --- certificates of pods ---
 
     async def _check_pod_certificate(self, node: str, admission: Admission) -> None:
-        """A node asks for a pod that it runs, as what that pod runs as, of a signer that the pod names.
+        """A node may request a certificate only for a pod that it runs, with that pod's identity, from a signer that the pod names.
 
-        What may be older or newer than what this server has seen gets another answer than 403: who asks may try again."""
+        Where this server's view may be stale, the answer is not 403: the node may try again."""
         if admission.operation is not Operation.CREATE:
             raise admission.forbidden(f"unexpected operation {admission.operation}")
         if admission.subresource:
@@ -314,7 +314,7 @@ class NodeRestriction:
         return found
 
     def _check_signer(self, admission: Admission, pod: Object, signer: str, account: str) -> None:
-        """A certificate is of a signer that the pod's volumes name, or that the node has a right to ask."""
+        """The signer must be one that the pod's volumes name, or that the node has permission to use."""
         volumes = map(mapping, sequence(field(pod, "spec", "volumes")))
         sources = [mapping(one) for volume in volumes for one in sequence(field(volume, "projected", "sources"))]
         if any(field(one, "podCertificate", "signerName") == signer for one in sources):
@@ -345,7 +345,7 @@ def _not_now(message: str) -> StatusError:
 
 
 def _target(admission: Admission) -> str:
-    """The name of the object; on create the path does not have it."""
+    """The name of the object; on create, the path does not contain it."""
     if admission.operation is Operation.CREATE:
         return text(metadata(admission.object).get("name"))
     return admission.name

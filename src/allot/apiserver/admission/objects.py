@@ -1,6 +1,6 @@
 """Reading and replacing parts of JSON objects that are shared and may be malformed.
 
-Admission runs before validation, so what it reads may have any type; what does not fit is treated as absent and left to
+Admission runs before validation, so what it reads may have any type; what does not fit is treated as absent and left for
 validation to complain about.
 """
 
@@ -17,17 +17,17 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 def sequence(value: Any) -> Sequence[Any]:
-    """The value if it is a JSON list, else an empty one."""
+    """The value if it is a JSON list, otherwise an empty list."""
     return value if isinstance(value, list) else ()
 
 
 def text(value: Any) -> str:
-    """The value if it is a string, else an empty one."""
+    """The value if it is a string, otherwise an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def field(object_: Mapping[str, Any] | None, *names: str) -> Any:
-    """What is found below the names, None if nothing is."""
+    """The value below the names, or None."""
     value: Any = object_
     for name in names:
         if not isinstance(value, dict):
@@ -52,7 +52,7 @@ def labels_of(object_: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def replaced(object_: Mapping[str, Any], path: Sequence[str], value: Any) -> Object:
-    """The object with another value at a path; what lies beside the path is shared, the rest is new."""
+    """The object with another value at a path; what is not on the path is shared, the rest is new."""
     name = path[0]
     if len(path) > 1:
         value = replaced(mapping(object_.get(name)), path[1:], value)

@@ -1,6 +1,6 @@
 """The plugins that a server runs, in upstream's order.
 
-Left out: ExtendedResourceToleration and the others that upstream has off by default.
+Omitted: ExtendedResourceToleration and others that are off by default upstream.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def default_chain(
     last_mutating: Iterable[MutatingPlugin] = (),
     last_validating: Iterable[ValidatingPlugin] = (),
 ) -> AdmissionChain:
-    """The chain. last_*: policies and webhooks, which see what the plugins before them made; quota is charged after all.
+    """The chain. last_*: policies and webhooks, which see the results of the plugins before them; quota is charged last.
 
-    disabled: plugins to leave out, by the names that kube-apiserver gives them (`--disable-admission-plugins`).
+    disabled: plugins to omit, by kube-apiserver's names (`--disable-admission-plugins`).
     """
     limits = LimitRanger(lookup)
     accounts = ServiceAccount(lookup, clock, ids.suffix)

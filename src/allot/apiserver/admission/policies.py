@@ -25,7 +25,7 @@ class ValidatingPolicies:
         self.idle, self.idle_by = self._bound.idle, self._bound.idle_by
 
     async def validate(self, admission: Admission) -> None:
-        """Ask every policy that is bound."""
+        """Evaluate every bound policy."""
         refusals: list[tuple[str, str, Denial]] = []
         failures: list[Object] = []
         async for found in self._bound.invocations(admission):
@@ -54,7 +54,7 @@ def _act(
     refusals: list[tuple[str, str, Denial]],
     failures: list[Object],
 ) -> None:
-    """Do what the binding says is to be done about a denial."""
+    """Take the actions that the binding specifies for a denial."""
     name = text(metadata(binding).get("name"))
     actions = field(binding, "spec", "validationActions") or ["Deny"]
     for action in actions:

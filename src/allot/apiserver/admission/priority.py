@@ -133,7 +133,7 @@ def _policy_text(given: Any, computed: str, what: str) -> str:
 
 
 def _keep(admission: Admission) -> None:
-    """A writer who does not know the resolved values means the old ones."""
+    """A writer that omits the resolved values means the old ones."""
     pod = admission.object
     assert pod is not None
     spec, before = mapping(pod.get("spec")), field(admission.old, "spec")

@@ -1,7 +1,7 @@
-"""Access to queues: putting pods into a restricted queue needs the permission to `use` it.
+"""Access to queues: putting pods into a restricted queue requires permission to `use` it.
 
 Controllers create a workload's pods, so the author of the workload, of any kind, is checked, and controllers of the
-control plane are not. Workloads in a restricted queue belong to those who may use it: others neither change what they
+control plane are not. Workloads in a restricted queue belong to users who may use it: others may neither change what they
 request nor enlarge them. Without restricted queues there is no check.
 """
 
@@ -17,7 +17,7 @@ from allot.core.workloads.queue_use import QUEUE_GROUPS, Restriction, content_of
 
 _CORE_KINDS = ("pods", "podtemplates", "replicationcontrollers")
 _WORKLOADS = ("apps", "batch", "autoscaling")
-# Components that write what others asked for. Who can be one of them may do anything anyway.
+# Components that write on behalf of others. A user that can act as one of them may do anything anyway.
 _COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
 _COMPONENTS_GROUP = "system:serviceaccounts:kube-system"
 _OWNERS_MAX = 8
@@ -33,7 +33,7 @@ class QueueUse:
         self._authorize = authorize
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG002 - all of them
-        """Writes of pods, of what makes or scales them, and of custom resources. A write of a status may bring labels, too."""
+        """Writes of pods, of what creates or scales them, and of custom resources. A status write may also set labels."""
         if operation not in (Operation.CREATE, Operation.UPDATE):
             return False
         if not resource.group:
@@ -47,7 +47,7 @@ class QueueUse:
         return all(self._lookup.known_list(*kind) == [] for kind in self.idle_by)
 
     async def validate(self, admission: Admission) -> None:
-        """Refuse who may not use a queue that the object names."""
+        """Refuse users who may not use a queue that the object names."""
         object_, old = admission.object, admission.old
         if object_ is None or _is_component(admission.user):
             return
@@ -80,7 +80,7 @@ class QueueUse:
                 continue
             seen.add(reference)
             if len(seen) > _OWNERS_MAX:
-                # What is not checked is refused: a chain could be made that long to hide its end.
+                # What is not checked is refused: a chain could be made too long on purpose, to hide its end.
                 raise admission.forbidden(f"it belongs to more than {_OWNERS_MAX} objects, and queues are restricted")
             group, plural, name = reference
             owner = await self._lookup.get(plural, group, namespace, name)
@@ -97,7 +97,7 @@ class QueueUse:
         return queues
 
     async def _made_for(self, owner: Object, namespace: str) -> set[tuple[str, str]]:
-        """The groups that the pod grouper made for an owner: it puts whatever has this owner into them."""
+        """The groups that the pod grouper created for an owner: it puts everything with this owner into them."""
         uid = metadata(owner).get("uid")
         return {
             (KAI, text(metadata(group).get("name")))

@@ -1,12 +1,12 @@
 """ResourceQuota: charges new objects to the quotas of their namespace, and refuses excess ones.
 
-A charge is a compare-and-swap on the quota's status, so several servers can share a store and none goes over. Within this
+A charge is a compare-and-swap on the quota's status, so several servers can share a store without exceeding it. Within this
 process charges of one namespace queue up behind a lock instead of colliding.
 
 Usage is what the status says. With `recalculate` (a single server, no quota controller needed) two things are done here
-that upstream leaves to a controller: a quota whose usage is not known yet is measured, and before a request is refused
-the usage is measured again, because what was deleted meanwhile is not subtracted anywhere else. Objects that were charged
-and are still on their way into the store count as if they were there.
+that upstream leaves to a controller: a quota with unknown usage is measured, and before a request is refused
+the usage is measured again, because nothing else subtracts what was deleted meanwhile. Objects that were charged
+but are not stored yet count as stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allot.core.quota.claims import device_classes, owning_pod_name
 from allot.core.quota.measure import measure, measured_kinds
 from allot.core.quota.usage import CLAIMS, IGNORED, PODS, VOLUME_CLAIMS, QuotaContext, concerns
 
-# Another server may win the race for a quota; each time one makes progress.
+# Another server may win the race for a quota; each time, one makes progress.
 _ATTEMPTS = 10
 
 
@@ -91,7 +91,7 @@ class ResourceQuota:
         return settle
 
     async def _charge_all(self, admission: Admission, request: Request) -> list[_Charge]:
-        """All quotas are asked before the first is charged; charges are reverted if a later one refuses."""
+        """Check all quotas before charging the first; revert the charges if a later one refuses."""
         around = await self._surroundings(admission.namespace, request)
         charges: list[_Charge] = []
         try:
@@ -112,7 +112,7 @@ class ResourceQuota:
     async def _added(
         self, admission: Admission, object_: Object, request: Request, around: QuotaContext
     ) -> tuple[Quota, Amounts]:
-        """The quota with its present usage and what the request adds; refuses if that is too much."""
+        """The quota with its current usage and what the request adds; refuses if that is too much."""
         quota = await self._measured(object_, around) if self._recalculate else quota_of(object_)
         added = charge(quota, request, around)
         if isinstance(added, Refusal) and added.exceeded and self._recalculate:
@@ -200,7 +200,7 @@ class ResourceQuota:
         return msgspec.structs.replace(quota, used=used)
 
     async def _usage(self, namespace: str, quota: Quota, around: QuotaContext) -> Amounts:
-        """What the objects of a namespace use, those on their way included."""
+        """What the objects of a namespace use, including those not stored yet."""
         classes = device_classes(await self._lookup.list("deviceclasses", "resource.k8s.io"))
         kinds = measured_kinds(quota.hard, classes)
         objects = {kind: await self._lookup.list(kind[1], kind[0], namespace) for kind in kinds}

@@ -24,7 +24,7 @@ class RuntimeClass:
         return (resource.group, resource.plural, subresource, operation) == ("", "pods", "", Operation.CREATE)
 
     async def mutate(self, admission: Admission) -> None:
-        """Fill in what the class says."""
+        """Fill in what the class specifies."""
         pod = admission.object
         found = await self._class(admission)
         if pod is None or found is None:
@@ -41,7 +41,7 @@ class RuntimeClass:
         admission.object = {**pod, "spec": spec}
 
     async def validate(self, admission: Admission) -> None:
-        """The overhead has to be the class'."""
+        """The overhead must be that of the class."""
         given = field(admission.object, "spec", "overhead")
         overhead = field(await self._class(admission), "overhead", "podFixed")
         if overhead is not None:

@@ -16,7 +16,7 @@ _DEFAULT = "default"
 _ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _VOLUME_PREFIX = "kube-api-access-"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-# The default account of a new namespace is made by a controller: it may be a moment away.
+# A controller creates the default account of a new namespace, which may take a moment.
 _DEFAULT_ATTEMPTS = 10
 _DEFAULT_WAIT_S = 0.1
 
@@ -32,7 +32,7 @@ _TOKEN_SOURCES: list[Object] = [
 
 
 class ServiceAccount:
-    """The plugin. suffix: makes the end of a generated name."""
+    """The plugin. suffix: returns the end of a generated name."""
 
     def __init__(self, lookup: Lookup, clock: Clock, suffix: Callable[[], str]) -> None:
         self._lookup = lookup
@@ -48,7 +48,7 @@ class ServiceAccount:
         return operation is Operation.UPDATE and subresource == "ephemeralcontainers"
 
     async def mutate(self, admission: Admission) -> None:
-        """Name the account, mount its token, take over its pull secrets."""
+        """Set the account, mount its token, copy its pull secrets."""
         pod = admission.object
         if pod is None or admission.operation is not Operation.CREATE:
             return
@@ -67,7 +67,7 @@ class ServiceAccount:
         admission.object = {**pod, "spec": spec}
 
     async def validate(self, admission: Admission) -> None:
-        """The account has to exist and, if it insists, to allow the secrets that are used."""
+        """The account must exist and, if it enforces this, list the secrets that the pod uses."""
         pod = admission.object
         if pod is None:
             return
@@ -119,7 +119,7 @@ class ServiceAccount:
 
 
 def _mounted(container: Any, mount: Object) -> Any:
-    """The container with the mount, itself if something is mounted there already."""
+    """The container with the mount; unchanged if something is already mounted there."""
     if not isinstance(container, dict):
         return container
     mounts = container.get("volumeMounts")
@@ -153,7 +153,7 @@ def _check_mirror_pod(admission: Admission, pod: Object) -> None:
 
 
 def _environment(container: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str]]:
-    """(what refers to it, name) of the secrets or config maps that a container's environment is taken from."""
+    """(what refers to it, name) of the secrets or config maps that a container's environment uses."""
     key, ref = ("secretKeyRef", "secretRef") if kind == "secret" else ("configMapKeyRef", "configMapRef")
     for one in sequence(container.get("env")):
         source = mapping(mapping(mapping(one).get("valueFrom")).get(key))

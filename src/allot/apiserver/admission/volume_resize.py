@@ -22,7 +22,7 @@ class PersistentVolumeClaimResize:
         return key == ("", "persistentvolumeclaims", "", Operation.UPDATE)
 
     async def validate(self, admission: Admission) -> None:
-        """Refuse to let a volume grow that cannot."""
+        """Refuse to grow a volume that cannot be expanded."""
         old, new = admission.old, admission.object
         if old is None or new is None or _size(new) <= _size(old):
             return

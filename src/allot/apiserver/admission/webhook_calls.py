@@ -33,11 +33,11 @@ _DEFAULT_PORT = 443
 
 
 class CallFailed(Exception):
-    """The webhook gave no answer that can be understood."""
+    """The webhook gave no valid answer."""
 
 
 class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a webhook says."""
+    """A webhook's answer."""
 
     allowed: bool
     message: str = ""
@@ -49,8 +49,8 @@ class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a webhook is asked. shown: what it is called in messages; server_name: the name in its certificate. Both are of the
-    service where it has one, and not of the endpoint that is asked."""
+    """Where a webhook is called. shown: its name in messages; server_name: the name in its certificate. Both are those of the
+    service, if it has one, and not of the endpoint called."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class HasPodNetwork(Protocol):
-    """Who knows the way to pods."""
+    """Knows the route to pods."""
 
     pod_network: PodNetwork | None
 
@@ -73,14 +73,14 @@ class WebhookCalls:
         self._route = route
 
     async def call(self, webhook: Mapping[str, Any], review: Object) -> WebhookAnswer:
-        """Ask an admission webhook; CallFailed if that fails."""
+        """Call an admission webhook; CallFailed if that fails."""
         asked = webhook.get("timeoutSeconds")
         seconds = asked if isinstance(asked, int) and 1 <= asked <= 30 else TIMEOUT_S
         raw = await self.post(mapping(webhook.get("clientConfig")), review, seconds)
         return _answer(raw, text(field(review, "request", "uid")))
 
     async def post(self, configuration: Mapping[str, Any], review: Object, seconds: int) -> bytes:
-        """What a webhook answers to a review; CallFailed with Go's words if it does not. It is told how long it may take."""
+        """A webhook's answer to a review; CallFailed with Go's words if there is none. The request includes the timeout."""
         place = await self._place(configuration, f"timeout={seconds}s")
         context = _context(configuration)
         try:
@@ -110,7 +110,7 @@ class WebhookCalls:
 
     async def _exchange(self, place: Place, context: ssl.SSLContext, body: bytes) -> bytes:
         reader, writer = await self._connect(place, context)
-        # A connection of its own for each call: webhooks are few and far between, and nothing is left open.
+        # A separate connection per call: webhook calls are rare, and nothing stays open.
         try:
             lines = (
                 f"POST {place.path} HTTP/1.1",
@@ -156,7 +156,7 @@ def _place_of(url: str, query: str) -> Place:
         raise CallFailed(f"failed to call webhook: url {url!r}: {error}") from None
     if parts.scheme != "https" or not host:
         raise CallFailed(f"failed to call webhook: url {url!r} is not https")
-    # What else is in a path stays as it is; it must not end the line.
+    # The rest of a path stays as it is; it must not end the line.
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     return Place(host, port, f"{path}?{query}", parts._replace(query=query).geturl(), host)
 
@@ -176,7 +176,7 @@ def _told(error: Exception, place: Place) -> str:
 
 
 async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, service: Object) -> tuple[str, int]:
-    """Address and port of a ready endpoint, else of the service itself."""
+    """Address and port of a ready endpoint, or of the service itself."""
     port_name = next(
         (
             text(one.get("name"))
@@ -192,7 +192,7 @@ async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, servic
         target = next((one.get("port") for one in ports if text(one.get("name")) == port_name), None)
         for endpoint in sequence(slice_.get("endpoints")):
             if target and field(endpoint, "conditions", "ready") is not False:
-                # Only the first is used, as upstream; what is no address could be anything of a URL.
+                # Only the first is used, as upstream; what is not an address could be any part of a URL.
                 found = next(map(parse_address, sequence(mapping(endpoint).get("addresses"))), None)
                 if found is not None:
                     return str(found), int(target)

@@ -43,7 +43,7 @@ class _Webhooks:
         self._ids = ids
 
     def handles(self, resource: Resource, subresource: str, operation: Operation) -> bool:  # noqa: ARG002
-        """Everything but what would lock administrators out."""
+        """Everything except what could lock administrators out."""
         key = (resource.group, resource.plural)
         return key not in EXEMPT and key not in EXEMPT_REVIEWS
 
@@ -52,7 +52,7 @@ class _Webhooks:
         return self._lookup.known_list(self.plural, _GROUP) == []
 
     async def _all(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Every webhook with what tells it apart."""
+        """Every webhook with its unique key."""
         return [
             (f"{text(metadata(configuration).get('name'))}/{index}", webhook)
             for configuration in await self._lookup.list(self.plural, _GROUP)
@@ -61,7 +61,7 @@ class _Webhooks:
         ]
 
     async def _one(self, admission: Admission, webhook: Mapping[str, Any]) -> bool:
-        """Ask a webhook; whether the request is one that it is asked about."""
+        """Call a webhook; returns whether the request matched it."""
         name = text(webhook.get("name"))
         try:
             case = await self._matched(admission, webhook)
@@ -100,7 +100,7 @@ class _Webhooks:
         return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
     async def _use(self, admission: Admission, case: Case, answer: WebhookAnswer) -> None:
-        """What to do with a webhook's consent."""
+        """Process a webhook's approval."""
 
 
 class MutatingWebhooks(_Webhooks):

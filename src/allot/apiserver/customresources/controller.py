@@ -54,13 +54,13 @@ class CustomResources:
         self._delete_all = delete_all
         self._conversions = conversions
         self._definitions: dict[str, Entry] = {}
-        # What is served for a definition, and the rows that are.
+        # The fingerprint of what is served for a definition, and its rows.
         self._served: dict[str, tuple[bytes, list[Served]]] = {}
         self._revision = 0
         self._dying = asyncio.Event()
 
     async def load(self) -> None:
-        """Serve everything that is defined."""
+        """Serve all definitions."""
         page = await self._store.list(PREFIX)
         self._revision = page.revision
         self._definitions = {entry.key: entry for entry in page.entries}
@@ -111,7 +111,7 @@ class CustomResources:
         others = [other.object for other_key, other in self._definitions.items() if other_key != key]
         accepted = with_accepted_names(definition, others, self._clock.now())
         if is_established(accepted):
-            # Served first: who waits for the condition may use the kind at once.
+            # Served first: clients that wait for the condition may use the kind at once.
             self._serve(key, accepted)
         if accepted != definition:
             owned = {**accepted, "metadata": {**accepted["metadata"]}}
@@ -179,7 +179,7 @@ def _names(row: Served) -> tuple[str, str, str]:
 
 
 def _fingerprint(definition: Object) -> bytes:
-    """Everything that rows are made from."""
+    """Everything that rows are built from."""
     status: Any = definition.get("status") or {}
     told = [status.get("acceptedNames"), status.get("storedVersions")]
     return msgspec.json.encode([definition.get("spec"), *told, is_terminating(definition)])

@@ -32,17 +32,17 @@ class Conversions:
     """Makes the calls, for all definitions."""
 
     def __init__(self, calls: WebhookCalls, ids: Ids) -> None:
-        """In the event loop that is to make them."""
+        """Call it in the event loop that will make the calls."""
         self._calls = calls
         self._ids = ids
         self._loop = asyncio.get_running_loop()
         self._home = threading.current_thread()
         self._awaited: set[Future[list[Object]]] = set()
-        # Threads are started when there is something to do.
+        # Threads are started on demand.
         self._threads = ThreadPoolExecutor(_THREADS, "allot-conversion")
 
     async def run(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the work gives, in which objects may be converted."""
+        """The result of work that may convert objects."""
         return await self._loop.run_in_executor(self._threads, partial(work, *arguments, **named))
 
     def webhook(self, definition: Mapping[str, Any]) -> ConversionWebhook:
@@ -50,7 +50,7 @@ class Conversions:
         return ConversionWebhook(self, definition["spec"]["conversion"].get("webhook") or {})
 
     def convert(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Object]:
-        """The objects in another version; StatusError 500. Waits, so it is for threads alone."""
+        """The objects in another version; StatusError 500. Waits, so call it only from threads."""
         assert threading.current_thread() is not self._home, "objects are converted by a webhook beside the event loop"
         answer = asyncio.run_coroutine_threadsafe(self._ask(webhook, objects, api_version), self._loop)
         self._awaited.add(answer)
@@ -79,7 +79,7 @@ class Conversions:
 
 
 class ConversionWebhook:
-    """Converts the objects of one definition. Beside the event loop alone."""
+    """Converts the objects of one definition. Only for use outside the event loop."""
 
     def __init__(self, conversions: Conversions, webhook: Mapping[str, Any]) -> None:
         self._conversions = conversions
@@ -87,7 +87,7 @@ class ConversionWebhook:
         self.run = conversions.run
 
     def converted(self, objects: Sequence[Object], api_version: str) -> list[Object]:
-        """The objects in a version; those that are in it already are not sent anywhere."""
+        """The objects in a version; those already in it are not sent."""
         others = [each for each in objects if each.get("apiVersion") != api_version]
         if not others:
             return list(objects)

@@ -17,7 +17,7 @@ from allot.core.validation.fields import FieldError
 from allot.core.validation.object_meta import check_object_meta, check_object_meta_update
 from allot.process.clock import rfc3339
 
-# Formats of numbers mean nothing to values but are no mistake.
+# Number formats have no effect on values but are not mistakes.
 _NUMBER_FORMATS = ("int32", "int64", "float", "double", "int-or-string", "")
 
 
@@ -32,7 +32,7 @@ class DefinitionStrategy(Strategy):
         return with_definition_defaults(object_)
 
     def prepare_create(self, object_: Object) -> Object:
-        """Nothing is accepted yet; the storage version is noted."""
+        """Nothing is accepted yet; records the storage version."""
         return {
             **object_,
             "metadata": {**object_["metadata"], "generation": 1},
@@ -51,7 +51,7 @@ class DefinitionStrategy(Strategy):
         return {**object_, "metadata": meta, "status": {**before, "storedVersions": stored}}
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
-        """A definition that is deleted says that it ends, until its objects are gone."""
+        """A deleted definition has the condition Terminating until its objects are gone."""
         return marked if "deletionTimestamp" in old["metadata"] else with_termination(marked, rfc3339(now))
 
     def validate_create(self, object_: Object) -> tuple[FieldError, ...]:

@@ -1,4 +1,4 @@
-"""From a definition to rows of the registry: one for each version that is served."""
+"""From a definition to rows of the registry: one per served version."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from allot.core.customresources.structural import any_schema
 from allot.core.schema import Schemas
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-# Nothing new while the definition goes away.
+# No new objects while the definition is being deleted.
 _VERBS_TERMINATING = tuple(verb for verb in VERBS if verb != "create")
 _READ_WRITE = ("get", "patch", "update")
-# The schema of objects of which no field is unknown.
+# The schema of objects that may have any field.
 _EVERYTHING: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def custom_rows(definition: Mapping[str, Any], schemas: Schemas, conversions: Conversions) -> list[Served]:
-    """The rows of a definition that was accepted."""
+    """The rows of an accepted definition."""
     strategy = (definition["spec"].get("conversion") or {}).get("strategy")
     webhook = conversions.webhook(definition) if strategy == "Webhook" else None
     stored = storage_version(definition)
-    # Only definitions that were first written as v1beta1 may say so.
+    # Only definitions first written as v1beta1 may say so.
     keeps_all = definition["spec"].get("preserveUnknownFields") is True
     versions = {str(one.get("name")): _version(one, schemas, keeps_all=keeps_all) for one in versions_of(definition)}
     storage = versions.get(stored)
@@ -43,7 +43,7 @@ def custom_rows(definition: Mapping[str, Any], schemas: Schemas, conversions: Co
 
 
 def _version(one: Mapping[str, Any], schemas: Schemas, *, keeps_all: bool) -> CustomVersion:
-    """A version; without a schema, too, no field of its objects is unknown."""
+    """A version; without a schema, its objects may have any field."""
     raw = (one.get("schema") or {}).get("openAPIV3Schema") or {}
     fields = _EVERYTHING if keeps_all or not raw else raw
     return CustomVersion(str(one.get("name")), raw, schemas.from_structural(fields))
@@ -140,7 +140,7 @@ def _reader(steps: tuple[str, ...]) -> Callable[[Object], str]:
 def _convert(
     resource: Resource, version: CustomVersion, definition: Mapping[str, Any], webhook: ConversionWebhook | None
 ) -> Convert | None:
-    """Stored objects in the version of the row: as the webhook has them, or else with the name of the version, and what its
+    """Stored objects in the version of the row: converted by the webhook, or else renamed to the version, and with what its
     schema says today.
 
     Objects may have been stored when the schema had other fields and defaults, and in another version; in the only

@@ -18,7 +18,7 @@ from allot.core.validation.object_meta import check_object_meta, check_object_me
 
 
 class CustomVersion:
-    """One version of a custom resource: its schema as written, and what was made of it."""
+    """One version of a custom resource: its schema as written, and what is derived from it."""
 
     __slots__ = ("_rules", "_rules_made", "defaults", "name", "raw", "schema", "shown")
 
@@ -31,13 +31,13 @@ class CustomVersion:
 
     @property
     def rules(self) -> RuleTree | None:
-        """The compiled rules; compiled when first needed, since most objects of most kinds never are written."""
+        """The rules, compiled on first use, since objects of most kinds are never written."""
         if not self._rules_made:
             self._rules, self._rules_made = rule_tree(self.raw, root=True), True
         return self._rules
 
     def completed(self, object_: Object) -> Object:
-        """The object with nothing but known fields, and with defaults."""
+        """The object with only known fields, and with defaults."""
         return apply_defaults(prune(object_, self.schema), self.schema)
 
 
@@ -67,12 +67,12 @@ class CustomStrategy(Strategy):
         return self.current(value)
 
     def current(self, stored: Object) -> Object:
-        """An object in the storage version of today, whichever it is in."""
+        """An object of any version in the current storage version."""
         (value,) = renamed((stored,), self._resource.storage_api_version, self._webhook)
         return value if self._webhook is None or value is stored else self._storage.completed(value)
 
     def prepare_create(self, object_: Object) -> Object:
-        """A new object without a status, if the status is a part of its own."""
+        """A new object without a status, if status is a subresource."""
         value = dict(object_)
         if self._has_status:
             value.pop("status", None)
@@ -119,7 +119,7 @@ class CustomStrategy(Strategy):
         return (*errors_of(found), *self._content_errors(object_, old))
 
     def _content_errors(self, object_: Object, old: Object | None) -> list[FieldError]:
-        """What the schema says. Errors that were there before and concern nothing that changed are let pass."""
+        """Errors by the schema. Existing errors about unchanged values are ignored."""
         shown, before = self._as_written(object_), self._as_written(old) if old is not None else None
         raw = self._version.raw
         errors = _ratcheted(check_value(shown, raw), shown, before)
@@ -133,7 +133,7 @@ class CustomStrategy(Strategy):
         return renamed((object_,), self._resource.api_version, self._webhook)[0]
 
     def warnings(self, object_: Object) -> tuple[str, ...]:  # noqa: ARG002
-        """Nothing: unknown fields are told by field validation."""
+        """None: field validation reports unknown fields."""
         return ()
 
 
@@ -142,14 +142,14 @@ def _content(object_: Object) -> Object:
 
 
 def _ratcheted(errors: list[FieldError], new: Object, old: Object | None) -> list[FieldError]:
-    """Without errors about values that are as they were."""
+    """The errors without those about unchanged values."""
     if not errors or old is None:
         return errors
     return [error for error in errors if not _is_unchanged(error.field, new, old)]
 
 
 def _is_unchanged(path: str, new: Any, old: Any) -> bool:
-    """Whether the value at a path is as it was; only members are followed, not items of lists."""
+    """Whether the value at a path is unchanged; only members are followed, not list items."""
     for step in path.split("."):
         name = step.partition("[")[0]
         if not isinstance(new, dict) or not isinstance(old, dict) or name not in new or name not in old:

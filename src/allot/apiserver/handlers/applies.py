@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def _applied(write: Write, stored: Object | None) -> Warned:
-    """The stored object, or a new one, with what the configuration wants of it."""
+    """The stored object, or a new one, with the configuration applied."""
     served, request, options = write.served, write.request, write.options
     resource, schema = served.resource, served.schema
     assert schema is not None, "every kind that can be applied has a schema"
@@ -51,7 +51,7 @@ def _applied(write: Write, stored: Object | None) -> Warned:
 
 
 def _checked(write: Write, proposed: Object, old: Object | None) -> Warned:
-    """The configuration's own fields have been judged; what is made of it and of what is stored is only tidied."""
+    """The configuration's own fields are already checked; the merged object is only tidied."""
     report = report_of(proposed if old is None else changed_parts(proposed, old), write.served)
     return proposed if report is None else tidy(proposed, write.served, report), ()
 
@@ -61,7 +61,7 @@ APPLY = Change(_applied, _checked, managed=True, creates=True)
 
 
 def read_configuration(request: ApiRequest) -> tuple[Object, str]:
-    """The apply configuration in a body and the name that it has; 400 if it is none for the object of the path."""
+    """The apply configuration in a body, and its name; 400 if it does not fit the object of the path."""
     given = of_its_own(read_value(request.body, APPLY_PATCH), request.body)
     if not isinstance(given, dict):
         raise bad_request("error decoding patch: expected an object")
@@ -90,8 +90,8 @@ def _placed(given: Object, request: ApiRequest, namespaced: bool) -> Object:
 
 
 def duplicate_keys(given: Object, options: WriteOptions) -> tuple[str, ...]:
-    """What to warn about in a configuration that could be applied; 400 if it is refused because of that. Unknown fields cannot be
-    applied, whatever the validation."""
+    """Warnings about duplicate keys in a configuration; 400 if it is refused because of them. Unknown fields cannot be
+    applied, whatever the field validation."""
     if not isinstance(given, ObjectWithDuplicates) or options.field_validation == IGNORE:
         return ()
     problem = f"error converting YAML to JSON: {given.yaml_problem}"

@@ -74,7 +74,7 @@ def _target(binding: Object, name: str) -> str:
 
 
 def _bound(pod: Object, name: str, node: str, wanted: Object, now: str) -> Object:
-    """The pod on its node; 409 if it cannot be put there."""
+    """The pod bound to its node; 409 if it cannot be bound."""
     metadata, spec = pod["metadata"], pod["spec"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     why = ""

@@ -1,8 +1,8 @@
 """Deletions: at once, after a grace period, or when the last finalizer is gone.
 
-An object that something still needs gets a deletionTimestamp instead of being removed; its holder removes its
-finalizer, or for pods deletes it once more without grace. What depends on the object is the garbage collector's business,
-which is told by finalizers.
+An object that is still needed gets a deletionTimestamp instead of being removed; its holder removes the
+finalizer, or for pods deletes it again without grace. Dependents are left to the garbage collector,
+which finalizers instruct.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def delete(context: ServerContext, served: Served, request: ApiRequest) ->
 async def delete_object(
     context: ServerContext, served: Served, request: ApiRequest, options: DeleteOptions
 ) -> ApiObject:
-    """Delete as asked; what is left of the object, or a Status if nothing is."""
+    """Delete as requested; returns what is left of the object, or a Status if nothing is."""
     resource = served.resource
     key = served.key(request.namespace, request.name)
     for _ in range(_ATTEMPTS):
@@ -85,7 +85,7 @@ async def delete_object(
 
 
 def check_preconditions(served: Served, entry: Entry, options: DeleteOptions) -> None:
-    """Refuse a deletion that was meant for another object, or another state of it."""
+    """Refuse a deletion meant for another object, or another state of it."""
     resource, metadata = served.resource, entry.object["metadata"]
     why = ""
     if options.uid and options.uid != metadata.get("uid"):
@@ -133,7 +133,7 @@ def _specifies_dependents(options: DeleteOptions) -> bool:
 
 
 def marked_for_deletion(served: Served, object_: Object, options: DeleteOptions, now: int) -> Object:
-    """The object with what a deletion writes into it; the same object if there is nothing more to write."""
+    """The object with a deletion's changes; the same object if there are none."""
     strategy = served.strategy
     metadata = dict(object_["metadata"])
     finalizers = _finalizers(metadata.get("finalizers") or [], options, orphans=served.resource.orphans_dependents)
@@ -152,7 +152,7 @@ def marked_for_deletion(served: Served, object_: Object, options: DeleteOptions,
 
 
 def _finalizers(present: list[str], options: DeleteOptions, *, orphans: bool) -> list[str]:
-    """What tells the garbage collector how to treat dependents. orphans: keep them by default."""
+    """The finalizers that tell the garbage collector how to treat dependents. orphans: keep them by default."""
     if not _specifies_dependents(options):
         is_said = ORPHAN in present or FOREGROUND in present
         return [*present, ORPHAN] if orphans and not is_said else present
@@ -203,7 +203,7 @@ async def _answer(
 
 
 async def delete_collection(context: ServerContext, served: Served, request: ApiRequest) -> ApiList:
-    """DELETE of everything that the selectors mean; what was deleted."""
+    """DELETE of everything that the selectors match; returns what was deleted."""
     asked = list_options(request.query, watch=False)
     options = await context.aside.run(size_of(request.body), read_options, request)
     chosen = selection(served.resource, asked.label_selector, asked.field_selector)

@@ -84,13 +84,13 @@ async def _found(context: ServerContext, served: Served, request: ApiRequest) ->
 
 
 def _needs_no_budget(pod: Object) -> bool:
-    """Pods that are not running any more, or not yet, disrupt nothing."""
+    """Evicting pods that have finished, or not started yet, disrupts nothing."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _must_stay_unready(pod: Object) -> bool:
-    """Whether a pod that needs no budget could become one that does."""
+    """Whether a pod that needs no budget could still become one that does."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not ended and not pod["metadata"].get("deletionTimestamp")
 
@@ -101,7 +101,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 async def _mark(context: ServerContext, served: Served, request: ApiRequest, options: DeleteOptions) -> DeleteOptions:
-    """Set the disruption condition in the pod's status. The options for its deletion, which is to be of the pod as it is afterwards."""
+    """Set the disruption condition in the pod's status. Returns options that restrict the deletion to the resulting state."""
     if options.dry_run:
         return options
     for _ in range(_ATTEMPTS):
@@ -123,7 +123,7 @@ async def _mark(context: ServerContext, served: Served, request: ApiRequest, opt
 
 
 def _marked(pod: Object, now: str) -> Object:
-    """The pod with a condition that it is evicted; the same if it says so already."""
+    """The pod with the disruption condition; the same object if it already has it."""
     status = pod.get("status") or {}
     conditions = list(status.get("conditions") or ())
     old: Object = next((one for one in conditions if one.get("type") == "DisruptionTarget"), {})
@@ -142,8 +142,8 @@ def _marked(pod: Object, now: str) -> Object:
 
 
 async def _charge(context: ServerContext, pod: Object, namespace: str, options: DeleteOptions) -> tuple[bool, str]:
-    """Take an allowance from the pod's budget, or none if the pod does not work anyway: then only as it is now it may go.
-    Whether that is so, and whose budget it is."""
+    """Take an allowance from the pod's budget, or none if the pod is unready anyway: then it may be deleted only in its current state.
+    Returns whether that is so, and the budget's name."""
     budgets = context.registry.storage_row("policy", "poddisruptionbudgets")
     if budgets is None:
         return False, ""
@@ -170,7 +170,7 @@ async def _charge(context: ServerContext, pod: Object, namespace: str, options: 
 
 
 def _allows_unhealthy(budget: Object) -> bool:
-    """Whether pods that are not ready may go: always, or while the application is not disrupted."""
+    """Whether unready pods may be evicted: always, or while the application is not disrupted."""
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget.get("status") or {}
@@ -189,7 +189,7 @@ def _selects(budget: Object, pod: Object) -> bool:
 
 
 def _charged(entry: Entry, pod: str, now: str) -> Object:
-    """The budget with one disruption less."""
+    """The budget with one disruption fewer."""
     budget = entry.object
     name, status = budget["metadata"]["name"], budget.get("status") or {}
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
@@ -238,7 +238,7 @@ def _why_none(name: str, status: Object) -> str:
 
 
 def _too_many(cause: str, retry_s: int = 0) -> StatusError:
-    """429. Without seconds clients are told at once; with them they wait and ask again by themselves."""
+    """429. Without seconds, clients report it at once; with them, they wait and retry by themselves."""
     details: Object = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     if retry_s:
         details["retryAfterSeconds"] = retry_s

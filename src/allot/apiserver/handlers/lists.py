@@ -48,7 +48,7 @@ class _Start(msgspec.Struct, frozen=True):
 
 
 def parse_resource_version(text: str) -> int:
-    """A resourceVersion as number; 400 for something else."""
+    """A resourceVersion as a number; 400 for anything else."""
     if not text.isascii() or not text.isdigit() or len(text) > 19:
         told = (
             f'resourceVersion: Invalid value: "{text[:100]}": strconv.ParseUint: parsing "{text[:100]}": invalid syntax'
@@ -60,7 +60,7 @@ def parse_resource_version(text: str) -> int:
 async def list_objects(
     store: Store, served: Served, namespace: str, options: ListOptions, selection: Selection
 ) -> ApiList:
-    """The objects that a request means, in the version of the row."""
+    """The objects that a request selects, in the version of the row."""
     prefix = served.prefix(namespace)
     start = await _start(store, prefix, options)
     if selection.name and start == _Start() and (namespace or not served.resource.namespaced):
@@ -81,7 +81,7 @@ async def list_objects(
 
 
 async def chosen(entries: Sequence[Entry], selection: Selection, served: Served) -> tuple[Entry, ...]:
-    """The entries that are selected, in the version of the row, with room for other requests in between."""
+    """The selected entries, in the version of the row, letting other requests run in between."""
     if selects_by_version(selection, served):
         return await _selected(await _presented(entries, served), selection)
     found = tuple(entries) if selection.everything else await _selected(entries, selection)
@@ -89,7 +89,7 @@ async def chosen(entries: Sequence[Entry], selection: Selection, served: Served)
 
 
 def selects_by_version(selection: Selection, served: Served) -> bool:
-    """Whether entries have to be in the version of the row to be judged: a version of a custom resource has fields of its own."""
+    """Whether entries must be in the version of the row to be matched: each version of a custom resource has its own fields."""
     return served.custom and served.convert_needed and selection.by_content
 
 
@@ -110,7 +110,7 @@ async def _presented(entries: Sequence[Entry], served: Served) -> tuple[Entry, .
 
 
 def in_steps(entries: Sequence[Entry], step: int) -> Iterator[Sequence[Entry]]:
-    """The entries some at a time, of large ones fewer: each some ten milliseconds of work."""
+    """The entries in batches, smaller for large entries: each about ten milliseconds of work."""
     start = size = 0
     for position, entry in enumerate(entries):
         if position - start == step or size > _STEP_BYTES_MAX:
@@ -140,7 +140,7 @@ async def _start(store: Store, prefix: str, options: ListOptions) -> _Start:
 
 
 async def _single(store: Store, key: str) -> Page:
-    # The revision first: what is read afterwards is at least as new.
+    # The revision comes first: what is read afterwards is at least as new.
     revision = await store.revision()
     entry = await store.get(key)
     return Page((entry,) if entry is not None else (), max(revision, entry.revision) if entry is not None else revision)
@@ -163,7 +163,7 @@ async def _read(
 async def _read_chosen(
     store: Store, served: Served, prefix: str, start: _Start, limit: int, selection: Selection
 ) -> Page:
-    """A full page of selected objects, however many are passed over."""
+    """A full page of selected objects, however many are skipped."""
     found: list[Entry] = []
     key, revision = start.key, start.revision
     while True:
@@ -222,7 +222,7 @@ def _bad_token(text: str) -> StatusError:
 
 
 def list_items(entries: Sequence[Entry], served: Served) -> list[bytes]:
-    """The JSON of the items of a list. Those of built-in kinds carry no type, as upstream's."""
+    """The JSON of the items of a list. Those of built-in kinds carry no type, as upstream."""
     if served.custom:
         return [entry.encoded for entry in entries]
     start = served.type_prefix

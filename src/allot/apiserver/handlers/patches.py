@@ -50,7 +50,7 @@ async def patch(context: ServerContext, served: Served, request: ApiRequest, sub
 
 
 def patch_type(served: Served, content_type: str) -> str:
-    """The kind of patch; 415 if there is none of that name for the resource."""
+    """The patch format; 415 if the resource does not support it."""
     known = [kind for kind in _CHANGES if kind != STRATEGIC_PATCH or not served.custom]
     kind = media_type(content_type)
     if kind not in known:
@@ -124,14 +124,14 @@ def _patched(
 
 
 def check_named_type(given: Object) -> None:
-    """422 unless a strategic patch names a type, if it does, as texts: it is passed over then."""
+    """422 if a strategic patch names its type by anything but strings; otherwise the type is ignored."""
     for name in ("apiVersion", "kind"):
         if given.get(name) is not None and not isinstance(given[name], str):
             raise refused_patch(given, f"cannot convert {json_type(given[name])} to string")
 
 
 def with_type(patched: Object, base: Object) -> Object:
-    """A patched object of the type that it had."""
+    """A patched object with its previous type."""
     kept = ("apiVersion", "kind")
     if all(patched.get(name) == base[name] for name in kept):
         return patched
@@ -139,7 +139,7 @@ def with_type(patched: Object, base: Object) -> Object:
 
 
 def of_type(write: Write, patched: Object, api_version: str, kind: str) -> Object:
-    """A patched object of the type that it has to be of; an answer that says why it cannot be."""
+    """A patched object, which must have its expected type; raises an error that says why not."""
     if patched.get("apiVersion") == api_version and patched.get("kind") == kind:
         return patched
     for name in ("apiVersion", "kind"):
@@ -152,7 +152,7 @@ def of_type(write: Write, patched: Object, api_version: str, kind: str) -> Objec
     if write.served.custom and kind == write.served.resource.kind:
         raise _of_another_type(write, patched, version, given)
     if not version:
-        # What has no version has nothing that could be read, its name included.
+        # Without a version nothing can be read, including the name.
         raise objectmeta.no_name(write.request.name)
     given = given or kind
     if (version, given) == (api_version, kind):
@@ -169,7 +169,7 @@ def of_type(write: Write, patched: Object, api_version: str, kind: str) -> Objec
 
 
 def _of_another_type(write: Write, patched: Object, version: str, kind: str) -> StatusError:
-    """422 for a custom resource that a patch would make another kind of object."""
+    """422 for a patch that would turn a custom resource into another kind of object."""
     resource = write.served.resource
     if not kind or not version:
         missing = "Kind" if not kind else "apiVersion"
@@ -184,7 +184,7 @@ def _of_another_type(write: Write, patched: Object, version: str, kind: str) -> 
 
 
 def refused_patch(patched: Object, why: str) -> StatusError:
-    """422 for a patch that makes something else than an object of its kind."""
+    """422 for a patch whose result is not an object of its kind."""
     shown = go_json(go_json(patched)[:_VALUE_TOLD_MAX])
     return invalid("", "", "", [FieldError("patch", INVALID, f"Invalid value: {shown}: {why}")])
 

@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 class Reviews:
-    """Answers with what is known about access."""
+    """Answers reviews."""
 
     def __init__(self, access: Access, lookup: ObjectGetter) -> None:
         self._access = access

@@ -72,7 +72,7 @@ def _patched(write: Write, stored: Object | None) -> Warned:
     given, object_ = read_value(write.request.body, kind), _present(write, stored)
     scale = scale_of(object_, write.served.scale)
     try:
-        # A Scale has no lists, so that a strategic patch is a merge patch.
+        # A Scale has no lists, so a strategic patch is a merge patch.
         wanted = json_patch(scale, given) if kind == JSON_PATCH else merge_patch(scale, given)
     except PatchError as error:
         raise from_patch_error(error) from None
@@ -125,7 +125,7 @@ def _present(write: Write, stored: Object | None) -> Object:
 
 
 def _scaled(write: Write, object_: Object, wanted: Object) -> Object:
-    """The object with the replicas of the wanted Scale; 409 if that was made from another state of it."""
+    """The object with the replicas of the new Scale; 409 if that is based on another state of the object."""
     metadata = object_["metadata"]
     uid = objectmeta.text_of(objectmeta.metadata_of(wanted), "uid")
     version = objectmeta.text_of(objectmeta.metadata_of(wanted), "resourceVersion")
@@ -172,7 +172,7 @@ def scale_of(object_: Object, paths: ScalePaths) -> Object:
 
 
 def at_path(object_: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path, None if there is none."""
+    """The value at a path, or None."""
     for name in path:
         if not isinstance(object_, dict):
             return None

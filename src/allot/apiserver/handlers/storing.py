@@ -19,7 +19,7 @@ _GENERATE_ATTEMPTS = 8
 
 
 async def store_new(context: ServerContext, served: Served, object_: Object, *, dry_run: bool, is_named: bool) -> Entry:
-    """Store a new object; 409 if there is one of that name. is_named: the client chose the name, so no other is tried."""
+    """Store a new object; 409 if there is one of that name. is_named: the client chose the name, so no other name is tried."""
     metadata = object_["metadata"]
     generated = bool(metadata.get("generateName")) and not is_named
     for _ in range(_GENERATE_ATTEMPTS):
@@ -52,21 +52,21 @@ def _exists(served: Served, entry: Entry | None, name: str) -> StatusError:
 async def store_changed(
     context: ServerContext, served: Served, entry: Entry, object_: Object, *, dry_run: bool
 ) -> Entry:
-    """Store an object instead of an entry; RevisionConflict or KeyNotFound if the entry has changed or is gone."""
+    """Replace an entry with an object; RevisionConflict or KeyNotFound if the entry has changed or is gone."""
     if _is_unchanged(object_, entry.object):
         # No revision is used and no watch is triggered.
         return entry
     if dry_run:
         return Entry(entry.key, object_, entry.revision)
     if is_gone(served, object_):
-        # The last finalizer went: the deletion that waited for it happens now, instead of the update.
+        # The last finalizer is gone: the deletion that waited for it happens now, instead of the update.
         deleted = await context.store.delete(entry.key, entry.revision)
         return Entry(entry.key, at_revision(object_, deleted.revision), deleted.revision)
     return await context.store.update(entry.key, owned(object_), entry.revision)
 
 
 def _is_unchanged(object_: Object, old: Object) -> bool:
-    """Whether nothing differs but, perhaps, the times at which managers wrote what was there already."""
+    """Whether nothing differs, except perhaps the times at which managers wrote unchanged fields."""
     if object_ == old:
         return True
     if {**object_, "metadata": None} != {**old, "metadata": None}:
@@ -78,7 +78,7 @@ def _is_unchanged(object_: Object, old: Object) -> bool:
 
 
 def is_gone(served: Served, object_: Object) -> bool:
-    """Whether nothing holds back the deletion of the object any more."""
+    """Whether nothing holds back the object's deletion any longer."""
     metadata = object_["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
@@ -86,7 +86,7 @@ def is_gone(served: Served, object_: Object) -> bool:
 
 
 def owned(object_: Object) -> Object:
-    """An object that the store may stamp: its outermost parts are no one else's. Its type comes first, so that lists find
+    """An object that the store may stamp: its outermost parts are not shared. Its type comes first, so that lists find
     it at the beginning of the JSON."""
     names = iter(object_)
     if next(names) == "apiVersion" and next(names) == "kind" and next(names) == "metadata":

@@ -35,7 +35,7 @@ from allot.store.port import (
 BOOKMARK_EVERY_S = 60.0
 TIMEOUT_MIN_S = 1800
 _BOOKMARK_BEFORE_END_S = 2.0
-# So many events are sent at once at most; a large one ends its batch.
+# The most events sent at once; a large one ends its batch.
 _BATCH_EVENTS_MAX = 64
 _LARGE_BYTES = 64 * 1024
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
@@ -86,10 +86,10 @@ class ObjectWatch:
         self._watch: Watch | None = None
 
     def begin(self, store: Store, prefix: str, revision: int, initial: tuple[Entry, ...], *, marks_end: bool) -> None:
-        """Start to listen, and keep what is told first: the objects as of the revision that are selected."""
+        """Start watching, and queue the initial events: the selected objects as of the revision."""
         self._seen = revision
         self._watch = store.watch(prefix, revision)
-        # In the version of the row already.
+        # Already in the version of the row.
         self._initial += [WatchEvent("ADDED", None, entry) for entry in initial]
         if marks_end and self._bookmarks:
             self._initial.append(self._bookmark(_INITIAL_EVENTS_END))
@@ -106,7 +106,7 @@ class ObjectWatch:
                     yield event
 
     async def batches(self) -> AsyncGenerator[list[WatchEvent], None]:
-        """The events, those together that are there already; not endlessly many, and never none."""
+        """The events in batches of those that are ready; batches are bounded and never empty."""
         initial, self._initial = self._initial, []
         assert self._watch is not None, "a watch is iterated after it has begun"
         told: list[WatchEvent] = []
@@ -126,7 +126,7 @@ class ObjectWatch:
                     told = []
                 change = await self._next(changes)
                 if change is None:
-                    # A timer may go off a moment early; who wants no bookmarks is at the end then, too.
+                    # A timer may fire a moment early; a watch without bookmarks is then at its end, too.
                     if not self._bookmarks or self._clock.monotonic() >= self._ends:
                         break
                     told.append(self._bookmark({}))
@@ -172,7 +172,7 @@ class ObjectWatch:
         if self._selection.everything:
             return self._told(change.type, entry)
         if self._selects_by_version:
-            # In one go, as someone else may have to be asked.
+            # Together, as a webhook may have to be called.
             entry, *earlier = self._served.present_entries((entry,) if before is None else (entry, before))
             before = earlier[0] if earlier else None
         is_selected = change.type is not EventType.DELETED and self._selection.matches(entry.object)
@@ -209,7 +209,7 @@ class ObjectWatch:
 
 
 def _is_enough(told: list[WatchEvent]) -> bool:
-    """Whether events should be sent before more are taken up."""
+    """Whether to send the events before collecting more."""
     last = told[-1].entry
     return len(told) >= _BATCH_EVENTS_MAX or (last is not None and last.size_bytes > _LARGE_BYTES)
 

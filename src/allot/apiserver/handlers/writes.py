@@ -1,17 +1,17 @@
 """The write path: what every create, update, patch and apply goes through, from the body to the store.
 
-A `Write` is one request with its `Change`: how the verb makes an object of the body and of what is stored. Its stages, always
+A `Write` is one request with its `Change`: how the verb derives an object from the body and the stored one. Its stages, always
 in this order:
 
 1. draft (pure): the body is read, its fields are checked, it is merged with what is stored and brought into the storage
-   version; the server fills in metadata and notes who set which fields;
+   version; the server fills in metadata and records who set which fields;
 2. admission that changes the object;
 3. judgement (pure): the kind's strategy prepares and validates the object;
 4. what the sender needs besides the permission to write: the privilege escalation check;
 5. admission that refuses, around the store, which takes the object if nothing else has changed it meanwhile. If something
    has, an update starts over from what is stored now. A dry run leaves out the store.
 
-Pure stages of large requests are done beside the event loop; small ones pay one comparison for that.
+Pure stages of large requests run outside the event loop; small ones pay one comparison for that.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from allot.store.port import Entry, KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
 Errors = tuple[FieldError, ...]
-# An object, and what to warn its sender about.
+# An object, and warnings for its sender.
 Warned = tuple[Object, tuple[str, ...]]
 
 _CONFLICT_ATTEMPTS = 5
 
 
 class Change(msgspec.Struct, frozen=True):
-    """How a verb makes an object. Pure functions: they are called again after a conflict, and beside the event loop."""
+    """How a verb derives an object. Pure functions: they are called again after a conflict, and outside the event loop."""
 
     # From the stored object, None if there is none, to what should be stored, in the version of the row.
     propose: Callable[[Write, Object | None], Warned]
-    # What is proposed after a check of its fields; what it shares with the stored object, if that is given, is fine.
-    # None if proposing includes that.
+    # The proposed object after a check of its fields; what it shares with the stored object, if given, is skipped.
+    # None if `propose` includes that.
     check: Callable[[Write, Object, Object | None], Warned] | None = None
     # Whether proposals say in managedFields who owns what (apply).
     managed: bool = False
-    # Whether what is not there is created, for every kind (apply).
+    # Whether missing objects are created, for every kind (apply).
     creates: bool = False
 
 
@@ -89,15 +89,15 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """What a write is about, before admission: in the storage version, with what the server fills in."""
+    """The object of a write before admission: in the storage version, with what the server fills in."""
 
     object: Object
     warnings: tuple[str, ...]
     # Whether the client chose the name of a new object.
     is_named: bool = True
-    # Whether the client gave a new object a version, which only what is stored has.
+    # Whether the client gave a new object a resourceVersion, which only stored objects have.
     has_version: bool = False
-    # Whether the kind's strategy saw at first sight that an update is in order.
+    # Whether the kind's fast path accepted the update.
     took_fast_path: bool = False
 
 
@@ -117,14 +117,14 @@ async def update(context: ServerContext, served: Served, request: ApiRequest, su
 
 
 async def replace(write: Write) -> ApiObject:
-    """Store what the change makes of what is there; retries if another writer was faster."""
+    """Apply the change to the stored object; retries if another writer was faster."""
     key = write.served.key(write.request.namespace, write.request.name)
     for _ in range(_CONFLICT_ATTEMPTS):
         entry = await write.context.store.get(key)
         try:
             return await _written(write, entry)
         except (RevisionConflict, KeyNotFound):
-            # Once more, from the newest state: a client that named a version then learns that it is gone.
+            # Again, from the newest state: a client that named a version then learns that it is outdated.
             continue
     raise write.conflict(MODIFIED)
 
@@ -138,7 +138,7 @@ def _posted(write: Write, stored: Object | None) -> Warned:  # noqa: ARG001
 def _put(write: Write, stored: Object | None) -> Warned:
     request, served = write.request, write.served
     given = read_object(request, served, write.context.registry)
-    # What is stored in the same version is shared with what is given, which copies the rest.
+    # In the same version, the stored object's parts are shared with the given one, and the rest is copied.
     return of_its_own(given, request.body) if stored is None or served.convert_needed else given, ()
 
 
@@ -158,7 +158,7 @@ _PUT = Change(_put, _checked_put)
 
 
 async def _written(write: Write, entry: Entry | None) -> ApiObject:
-    """One try, instead of an entry or, if there is none, as a new object."""
+    """One attempt to write, replacing an entry or, if there is none, creating an object."""
     context, served, request, options = write.context, write.served, write.request, write.options
     size, subresource = size_of(request.body), write.subresource
     if entry is None:
@@ -169,12 +169,12 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     large, base = size > LARGE_BYTES, entry
     run: Callable[..., Awaitable[Any]] = context.aside.run
     if served.beside is not None:
-        # Someone else has to be asked for other versions, wherever they are needed: none of that is for the event loop.
+        # A webhook converts versions wherever needed: none of that may run in the event loop.
         run, large = _beside(served.beside), True
         if entry is not None:
             old = await served.beside.run(served.strategy.current, entry.object)
             base = Entry(entry.key, old, entry.revision)
-    # The seam is written out: a call that decides would make small writes a tenth slower.
+    # Inlined: a function call here would make small writes a tenth slower.
     draft = await run(size, drafted, write, base) if large else drafted(write, base)
     if old is None and request.verb != "create":
         context.authorizer.check(_creation(write))
@@ -190,7 +190,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     admitted = await context.admission.mutate(admission)
     assert admitted is not None, "admission of a write keeps an object"
     if served.custom and served.beside is None:
-        # Their schemas and rules are written by users, and may take their time: others are served meanwhile.
+        # Their schemas and rules are written by users and may be slow: others are served meanwhile.
         object_, errors, warned = await asyncio.to_thread(_judged, write, draft, admitted, old)
     elif large:
         object_, errors, warned = await run(size, _judged, write, draft, admitted, old)
@@ -205,7 +205,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
     admission.object = object_
     async with context.admission.judge(admission):
         if draft.has_version:
-            # Upstream's storage says so: a policy that refuses the object as well comes first.
+            # Upstream's storage reports this, so a policy that also refuses the object comes first.
             raise bad_request("resourceVersion should not be set on objects to be created")
         if entry is None:
             stored = await store_new(context, served, object_, dry_run=options.dry_run, is_named=draft.is_named)
@@ -218,7 +218,7 @@ async def _written(write: Write, entry: Entry | None) -> ApiObject:
 
 
 def _beside(beside: Beside) -> Callable[..., Awaitable[Any]]:
-    """In place of the thread for large requests, which must not wait."""
+    """Replaces the thread for large requests, which must not wait."""
     return lambda _, work, *arguments: beside.run(work, *arguments)
 
 
@@ -243,7 +243,7 @@ def _new(write: Write, entry: Entry | None) -> _Draft:  # noqa: ARG001
 
 
 def _check_may_be_new(write: Write, proposed: Object) -> None:
-    """404 or 409 unless an update may create what is proposed."""
+    """404 or 409 unless an update may create the proposed object."""
     if write.subresource or not (write.change.creates or write.served.resource.create_on_update):
         raise write.not_found()
     metadata = objectmeta.metadata_of(proposed)
@@ -254,7 +254,7 @@ def _check_may_be_new(write: Write, proposed: Object) -> None:
 
 
 def _creation(write: Write) -> Attributes:
-    """What an update asks for if there is nothing to update."""
+    """The create that an update amounts to if there is nothing to update."""
     resource, request = write.served.resource, write.request
     return Attributes(
         user=request.user,
@@ -268,7 +268,7 @@ def _creation(write: Write) -> Attributes:
 
 
 def _changed(write: Write, entry: Entry | None) -> _Draft:
-    """An object instead of another."""
+    """An object that replaces another."""
     assert entry is not None, "there is something to change"
     served, old = write.served, entry.object
     object_, warnings, took_fast_path = _merged(write, old)
@@ -301,7 +301,7 @@ def _merged(write: Write, old: Object) -> tuple[Object, tuple[str, ...], bool]:
 
 
 def _keeps_managers(proposed: Object, old: Object) -> bool:
-    """Whether there is metadata, and nothing in it says who manages what but what was there."""
+    """Whether there is metadata, with managedFields absent or unchanged."""
     metadata = proposed.get("metadata")
     if not isinstance(metadata, dict):
         return False
@@ -309,7 +309,7 @@ def _keeps_managers(proposed: Object, old: Object) -> bool:
 
 
 def _with_version(write: Write, object_: Object, entry: Entry) -> Object:
-    """The object at the version that it replaces; 409 if it was made from another one, 422 if it must say it and does not."""
+    """The object at the version that it replaces; 409 if it is based on another one, 422 if it omits a required version."""
     metadata = object_["metadata"]
     uid, stored_uid = objectmeta.text_of(metadata, "uid"), entry.object["metadata"].get("uid", "")
     if uid != stored_uid:
@@ -346,7 +346,7 @@ def _read(served: Served, object_: Object) -> Object:
 def _judged(
     write: Write, draft: _Draft, admitted: Object, old: Object | None
 ) -> tuple[Object, Errors, tuple[str, ...]]:
-    """What was admitted as it is to be stored, its field errors, and what to warn about if there are none."""
+    """The admitted object as stored, its field errors, and warnings if there are none."""
     strategy, subresource = write.served.strategy, write.subresource
     try:
         if old is None:

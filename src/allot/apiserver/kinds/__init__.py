@@ -1,1 +1,1 @@
-"""The built-in kinds: which there are (`table`), how their versions relate (`versions`), how objects come in (`strategies`)."""
+"""The built-in kinds: the list (`table`), conversion between versions (`versions`), processing of incoming objects (`strategies`)."""

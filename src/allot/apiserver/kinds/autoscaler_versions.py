@@ -1,7 +1,7 @@
 """HorizontalPodAutoscaler in autoscaling/v1 and v2.
 
-v1 knows one target, CPU in percent; what else a v2 autoscaler says travels in annotations of the v1 object, as upstream
-does it, so that a client that reads and writes v1 loses nothing.
+v1 has one target, CPU in percent; everything else in a v2 autoscaler goes into annotations of the v1 object, as upstream
+does, so that a client that reads and writes v1 loses nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def to_v1(autoscaler: Object) -> Object:
 
 
 def _cpu_percent(metric: Object, side: str) -> Any:
-    """The utilization of a metric that is nothing but CPU in percent."""
+    """The utilization of a metric that is just CPU in percent."""
     resource = _members(metric.get("resource"))
     return _members(resource.get(side)).get("averageUtilization") if resource.get("name") == "cpu" else None
 
@@ -137,7 +137,7 @@ def _cpu(side: str, values: Object) -> Object:
 
 
 def _decoded(text: Any) -> Any:
-    """What an annotation holds; one that is no JSON is dropped, as upstream does."""
+    """The content of an annotation; invalid JSON is dropped, as upstream does."""
     if not isinstance(text, str):
         return None
     try:

@@ -25,7 +25,7 @@ _EMPTY: Object = {}
 
 
 class ClaimStrategy(TypedStrategy):
-    """Claims. Those with a spec that was seen before, which most are, differ in metadata only."""
+    """Claims. Most have a known spec and differ only in metadata."""
 
     fast_path = ClaimFastPath()
 
@@ -37,9 +37,9 @@ class ClaimStrategy(TypedStrategy):
         self._valid: KnownSpecs[bool] = KnownSpecs()
         self._dropped: KnownSpecs[tuple[str, ...]] = KnownSpecs()
         self._same_version = resource.api_version == resource.storage_api_version
-        # What stands for specs with defaults and as stored: claims of one template share them.
+        # Keys of specs with defaults and as stored: claims of one template share them.
         self._read_keys, self._stored_keys = SpecKeys(), SpecKeys()
-        # The metadata that was found to be in order last: preparing and validating both ask.
+        # The metadata last found valid: preparing and validating both check it.
         self._fine: Any = None
 
     def read(self, object_: Object) -> Object:
@@ -53,7 +53,7 @@ class ClaimStrategy(TypedStrategy):
         return {**object_, "spec": spec}
 
     def prepare_create(self, object_: Object) -> Object:
-        """A new claim without status and without what gates do not allow."""
+        """A new claim without status and without gated fields."""
         key = self._read_keys.key(object_.get("spec"))
         known = self._new.get(key)
         metadata = members(object_, "metadata")
@@ -129,7 +129,7 @@ class ClaimTemplateStrategy(TypedStrategy):
     async def _check_write(
         self, context: ServerContext, request: ApiRequest, object_: Object, old: Object | None, subresource: str
     ) -> tuple[FieldError, ...]:
-        """Admin access needs a namespace for it."""
+        """Admin access needs a labelled namespace."""
         if subresource or old is not None or not asks_for_admin_access(members(object_, "spec", "spec")):
             return ()
         return self.admin_access_errors(object_, await _namespace_labels(context, request))
@@ -141,13 +141,13 @@ class ClaimTemplateStrategy(TypedStrategy):
 
 
 def _controller_errors(object_: Object, old: Object) -> tuple[FieldError, ...]:
-    """Who allocates a claim is part of its spec in v1alpha3, and does not change."""
+    """The controller that allocates a claim is part of its spec in v1alpha3, and immutable."""
     new, before = (members(each, "metadata", "annotations").get(CONTROLLER) for each in (object_, old))
     return () if new == before else (invalid("spec.controller", new or "", "field is immutable").error,)
 
 
 def asks_for_admin_access(spec: Object) -> bool:
-    """Whether a claim's spec asks for devices that others use."""
+    """Whether a claim's spec requests devices that others use."""
     for item in members(spec, "devices").get("requests") or ():
         if isinstance(item, dict) and members(item, "exactly").get("adminAccess"):
             return True

@@ -21,7 +21,7 @@ _CONTROLLER = {**_TEXT, "description": "Who allocates: the control plane control
 
 
 def classic_definitions(definitions: Mapping[str, Any]) -> dict[str, Definition]:
-    """By name, made of those of all other kinds."""
+    """By name, derived from those of all other kinds."""
     prefix = f"{_PREFIX}{_NEWER}."
     found: dict[str, Definition] = {
         name.replace(_NEWER, _OLDER): _older(definition)

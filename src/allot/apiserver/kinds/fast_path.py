@@ -20,7 +20,7 @@ _MEMBERS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 
 
 class ClaimFastPath:
-    """Claims that get or lose metadata (also the finalizer that is their end), an allocation of plain devices, or users."""
+    """Claims that gain or lose metadata (even their last finalizer), an allocation of plain devices, or consumers."""
 
     def accepts(self, object_: Object, old: Object, subresource: str) -> bool:
         """Whether an update is certainly valid. The object shares unchanged parts with the stored one."""
@@ -42,7 +42,7 @@ class ClaimFastPath:
 
 
 class PodFastPath:
-    """Pods that get metadata or the names of their claims."""
+    """Pods that gain metadata or the names of their claims."""
 
     def accepts(self, object_: Object, old: Object, subresource: str) -> bool:
         """Whether an update is certainly valid. The object shares unchanged parts with the stored one."""
@@ -59,7 +59,7 @@ class PodFastPath:
 
 
 def _has_spec_of(object_: Object, old: Object, *, may_end: bool = False) -> bool:
-    """Whether there is the stored spec, metadata in order, and nothing but what objects have."""
+    """Whether the spec is the stored one, the metadata is valid, and there are no unknown members."""
     spec = object_.get("spec")
     if type(spec) is not dict or spec is not old.get("spec") or not object_.keys() <= _MEMBERS:
         return False

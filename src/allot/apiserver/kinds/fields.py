@@ -1,7 +1,7 @@
 """The fields besides name and namespace that field selectors may use, per kind.
 
-A reader takes an object in its storage version and gives the text that a selector compares, as upstream's GetAttrs.
-Values that are absent are empty texts; booleans and numbers have Go's form.
+A reader takes an object in its storage version and returns the text that a selector compares, as upstream's GetAttrs.
+Absent values are empty; booleans and numbers are formatted as in Go.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def text(path: str, default: str = "") -> Reader:
 
 
 def texts(*paths: str, **defaults: str) -> Fields:
-    """Readers for paths that selectors call the same; defaults are given by the last part of the path."""
+    """Readers for paths that are also the selector's names; defaults are keyed by the last part of the path."""
     return {path: text(path, defaults.get(path.rpartition(".")[2], "")) for path in paths}
 
 

@@ -1,4 +1,4 @@
-"""The strategy of kinds that are JSON all the way: metadata, status and generation as for every kind, rules as data."""
+"""The strategy of kinds without types: metadata, status and generation as for every kind, rules as data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESOURCE_VERSION_MISSING = invalid("metadata.resourceVersion", 0, "must be speci
 
 
 class GenericStrategy(Strategy):
-    """Defaults, status split, generation and validation of a kind without types of its own."""
+    """Defaults, status split, generation and validation of a kind without its own types."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class GenericStrategy(Strategy):
         self.write_check = write_check
         self._rules = rules or rules_for(resource.storage_api_version.rpartition("/")[0], resource.kind)
         self._has_status = "status" in resource.subresources
-        # Most kinds have nothing of the kind, and then their objects need not be copied.
+        # Most kinds have none, so their objects need not be copied.
         self._fills_in = self._rules.defaults is not Rules().defaults
         self._prepares = self._rules.prepare_create is not Rules().prepare_create
         off = turned_off(gated_paths(resource.group, resource.storage_version, resource.kind), gates)
@@ -124,22 +124,22 @@ class GenericStrategy(Strategy):
 
 # Subresources whose writes count as changes of the spec; binding a pod does not.
 _CHANGE_SPEC = ("", "ephemeralcontainers", "resize", "scale")
-# Groups whose finalizers upstream does not hold to a domain: they check metadata by apimachinery's rules alone (1.37).
+# Groups whose finalizers need no domain upstream: they check metadata only by apimachinery's rules (1.37).
 _FREE_FINALIZERS = ("admissionregistration.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "node.k8s.io")
-# Their status may come with a new object: nodes register with it, and namespaces and volumes have rules of their own.
+# A new object may have a status: nodes register with it, and namespaces and volumes have their own rules.
 _BRING_STATUS = ("Node", "CustomResourceDefinition", "APIService")
 
 
 def errors_of(found: Findings) -> tuple[FieldError, ...]:
-    """The errors, none twice."""
+    """The errors without duplicates."""
     return tuple(dict.fromkeys(finding.error for finding in found))
 
 
 def read_meta(object_: Object) -> ObjectMeta:
-    """The metadata in its type; members that cannot be read count as absent."""
+    """The typed metadata; unreadable members count as absent."""
     metadata = members(object_, "metadata")
     if "managedFields" in metadata:
-        # Who owns what was computed by the server; only what names the owners is checked.
+        # The server computed the owned fields; only what names the owners is checked.
         metadata = {**metadata, "managedFields": bare_entries(metadata["managedFields"])}
     try:
         return msgspec.convert(metadata, ObjectMeta)

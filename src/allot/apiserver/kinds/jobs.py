@@ -1,4 +1,4 @@
-"""Jobs and cron jobs: JSON with rules, and how their pods are scheduled together."""
+"""Jobs and cron jobs: JSON with rules, and gang scheduling of their pods."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class JobStrategy(GenericStrategy):
         spec, before = members(object_, *self._path), None if old is None else members(old, *self._path)
         if not given(spec, "scheduling") and not given(before, "scheduling"):
             return ()
-        # A cron job's template may change as it likes.
+        # A cron job's template may change freely.
         previous = before if len(self._path) == 1 else None
         return errors_of(check_scheduling(spec, previous, ".".join(self._path), self._gates))

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class KnownSpecs(Generic[T]):
-    """What was found about some specs of one kind. Used from several threads: every step is one that cannot be seen half done."""
+    """Results for specs of one kind. Used from several threads: every step is atomic."""
 
     __slots__ = ("_found",)
 
@@ -31,11 +31,11 @@ class KnownSpecs(Generic[T]):
         self._found: dict[bytes, T] = {}
 
     def get(self, key: bytes | None) -> T | None:
-        """What was found about a spec; None if it is not known."""
+        """The result for a spec; None if it is not known."""
         return None if key is None else self._found.get(key)
 
     def put(self, key: bytes | None, found: T) -> T:
-        """Remember what was found about a spec, and forget all others when there are too many."""
+        """Remember the result for a spec, and forget all others if there are too many."""
         if key is not None:
             if len(self._found) >= _SPECS_MAX:
                 self._found.clear()
@@ -47,26 +47,26 @@ class KnownSpecs(Generic[T]):
 
 
 def exact_key(spec: Any) -> bytes | None:
-    """What stands for a spec; None when it is too large to be kept."""
+    """The key of a spec; None if it is too large to cache."""
     try:
         encoded = msgspec.json.encode(spec)
     except (TypeError, ValueError):
-        # What JSON cannot carry is for validation to refuse.
+        # Validation refuses what JSON cannot carry.
         return None
     return encoded if len(encoded) <= _SPEC_SIZE_MAX else None
 
 
 class SpecKeys:
-    """What stands for specs. The last answer is kept: several steps ask for it, and specs are shared and never changed."""
+    """Keys of specs. The last one is cached: several steps need it, and specs are shared and never changed."""
 
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        # In one piece: other threads ask too.
+        # One tuple, assigned atomically: other threads read it too.
         self._last: tuple[Any, bytes | None] = (None, None)
 
     def key(self, spec: Any) -> bytes | None:
-        """What stands for a spec; None when it is too large to be kept."""
+        """The key of a spec; None if it is too large to cache."""
         last, key = self._last
         if spec is None or spec is not last:
             key = self._key(spec)
@@ -78,7 +78,7 @@ class SpecKeys:
 
 
 class PodSpecKeys(SpecKeys):
-    """What stands for the specs of pods, whatever their token volumes are called."""
+    """Keys of pod specs, independent of the names of their token volumes."""
 
     __slots__ = ()
 

@@ -7,7 +7,7 @@ from allot.apiserver.resources import Object
 
 
 class NamespaceStrategy(GenericStrategy):
-    """A namespace ends when it is empty: until then it says that it is ending."""
+    """A deleted namespace is removed when it is empty; until then it is Terminating."""
 
     def prepare_delete(self, marked: Object, old: Object, asked: int | None, now: int) -> Object:  # noqa: ARG002
         """A namespace that is deleted."""

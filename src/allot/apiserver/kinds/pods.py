@@ -25,7 +25,7 @@ _DEFAULT_GRACE_S = 30
 
 
 class PodStrategy(GenericStrategy):
-    """Pods: JSON with the rules of `core.validation.builtin`, and the typed checks of what device allocation needs."""
+    """Pods: JSON with the rules of `core.validation.builtin`, and typed checks of what device allocation needs."""
 
     fast_path = PodFastPath()
 
@@ -54,7 +54,7 @@ class PodStrategy(GenericStrategy):
         key = self._keys.key(spec)
         status = self._statuses.get(key)
         if status is None:
-            # A spec that is known has nothing to drop.
+            # A known spec has nothing to drop.
             object_ = without_gated(object_, None, self._off)
             key = self._keys.key(members(object_, "spec"))
             assert self._rules.initial_status is not None, "pods start with a status"
@@ -63,7 +63,7 @@ class PodStrategy(GenericStrategy):
 
     def dropped(self, given: Object, kept: Object, old: Object | None, subresource: str) -> tuple[str, ...]:
         """What the writer should know about fields whose feature gate is off."""
-        # Most pods are new, and come through with the spec they were given.
+        # Most pods are new and keep the spec they were given.
         if old is None and given.get("spec") is kept.get("spec"):
             return ()
         return super().dropped(given, kept, old, subresource)
@@ -93,8 +93,8 @@ class PodStrategy(GenericStrategy):
         return _merged(typed, self._rules.check_update(object_, old, subresource))
 
     def _only_metadata_changed(self, object_: Object, old: Object) -> bool:
-        """Whether an update changes nothing but metadata, all of which is in order, of a pod with a spec known to be in
-        order. False only means that all has to be checked."""
+        """Whether an update changes only metadata, all of it valid, of a pod with a spec known to be
+        valid. False only means that everything must be checked."""
         if object_.get("spec") != old.get("spec") or object_.get("status") != old.get("status"):
             return False
         if self._keys.key(object_.get("spec")) not in self._valid or not object_["metadata"].get("resourceVersion"):
@@ -103,7 +103,7 @@ class PodStrategy(GenericStrategy):
         return not check_object_meta(meta, namespaced=True) and not check_object_meta_update(meta, read_meta(old))
 
     def grace_s(self, object_: Object, asked: int | None) -> int:
-        """Pods that may be running get the time that the client or their spec gives them."""
+        """Pods that may be running get the grace period of the client or their spec."""
         spec, status = object_.get("spec") or {}, object_.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
             return 0

@@ -22,7 +22,7 @@ _FOLDER = re.compile(r"v(\d+)\.(\d+)\.(\d+)-local")
 
 @cache
 def builtin_definitions() -> dict[str, Any]:
-    """OpenAPI definitions by name, of the newest version that is there. Shared: never change them."""
+    """OpenAPI definitions by name, of the newest version available. Shared: never change them."""
     # Found without importing the package, which would load an unused validator.
     package = find_spec("kubernetes_validate")
     assert package is not None and package.origin is not None, "the package kubernetes-validate is not installed"

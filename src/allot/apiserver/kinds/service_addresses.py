@@ -51,7 +51,7 @@ class ServiceAddresses:
         if changed is not spec:
             admission.object = {**service, "spec": changed}
 
-    # --- what its writer chose ---
+    # --- requested values ---
 
     async def _check_chosen(self, admission: Admission, spec: Object, old: Object) -> None:
         addresses = [each for each in _addresses(spec) if each not in _addresses(old)]
@@ -82,13 +82,13 @@ class ServiceAddresses:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            return ""  # validation says so
+            return ""  # validation reports it
         if address.version == self._network.version and address not in self._network:
             return "the provided network does not match the current range"
         is_taken = any(text in _addresses(each) for each in others)
         return "provided IP is already allocated" if is_taken else ""
 
-    # --- what is given ---
+    # --- assigned values ---
 
     async def _with_address(self, spec: Object, old: Object) -> Object:
         if spec.get("type", "ClusterIP") == "ExternalName":
@@ -108,7 +108,7 @@ class ServiceAddresses:
         taken = {(each.get("spec") or {}).get("clusterIP") for each in await self._lookup.list("services", "")}
         size = min(self._network.num_addresses, 2**20)
         for _ in range(_ATTEMPTS):
-            # The first addresses are for those who ask for one, as upstream keeps them.
+            # The first addresses are reserved for explicit requests, as upstream.
             address = str(self._network[16 + int(self._ids.jitter() * (size - 17))])
             if address not in taken:
                 return address
@@ -140,7 +140,7 @@ class ServiceAddresses:
         return spec if filled == ports else {**spec, "ports": filled}
 
     async def _with_health_port(self, spec: Object, old: Object) -> Object:
-        """Where load balancers ask nodes whether they have endpoints, for Services that only such nodes answer for."""
+        """The port where load balancers check nodes for endpoints, for Services that only nodes with endpoints serve."""
         port = spec.get("healthCheckNodePort")
         if (spec.get("type"), spec.get("externalTrafficPolicy")) != ("LoadBalancer", "Local"):
             if not port or port != old.get("healthCheckNodePort"):
@@ -152,7 +152,7 @@ class ServiceAddresses:
         return {**spec, "healthCheckNodePort": port}
 
     async def _taken_ports(self, *others: Object) -> set[Any]:
-        """Node ports of all Services, and of others that are not stored yet."""
+        """Node ports of all Services, including those not stored yet."""
         specs = [*((each.get("spec") or {}) for each in await self._lookup.list("services", "")), *others]
         return {port for each in specs for port in (*_node_ports(each), each.get("healthCheckNodePort"))}
 
@@ -208,7 +208,7 @@ def _node_ports(spec: Object) -> list[int]:
 
 
 def _places(spec: Object) -> Iterator[tuple[str, int]]:
-    """Ports of nodes that a Service has, with their fields."""
+    """The node ports of a Service, with their fields."""
     if spec.get("type") not in _OUTSIDE:
         return
     ports = spec.get("ports")

@@ -14,7 +14,7 @@ _REQUESTER = ("username", "uid", "groups", "extra")
 
 
 class SigningRequestStrategy(GenericStrategy):
-    """Requests carry the user who created them, whatever they say themselves; conditions get the time of the server."""
+    """Requests carry the user who created them, whatever the client sends; conditions get the server's time."""
 
     def __init__(self, resource: Resource, now: Callable[[], str | None]) -> None:
         super().__init__(resource)

@@ -40,7 +40,7 @@ _LATE_DEFAULTS: dict[tuple[str, str], Callable[[Object], None]] = {
 
 
 class NotUnderstood(ValueError):
-    """A value that is no object, or an object in a form that would lose something."""
+    """A value that is not an object, or an object in a form that would lose something."""
 
 
 def read_stored(raw: bytes) -> Object:
@@ -65,7 +65,7 @@ def read_stored(raw: bytes) -> Object:
 
 @cache
 def _readable() -> frozenset[tuple[str, str]]:
-    """Versions and kinds of which we know how they become the stored one."""
+    """Versions and kinds that can be converted to the storage version."""
     served = {(row.api_version, row.kind) for row in builtin_resources()}
     return frozenset({*served, (V1BETA1, "CustomResourceDefinition")})
 

@@ -1,8 +1,8 @@
-"""Strategies of the built-in kinds: what happens to their objects on the way in.
+"""Strategies of the built-in kinds: how incoming objects are processed.
 
-`strategy_for` picks: kinds of device allocation and gangs, and pods, have the typed validation of `core.validation.validate`;
+`strategy_for` selects: kinds of device allocation and gangs, and pods, have the typed validation of `core.validation.validate`;
 all others the generic strategy with the rules of `core.validation.builtin`, or of `core.policies` where they compile expressions.
-What is special about a kind, on its way in or out, is in its strategy and nowhere else.
+Everything special about a kind is in its strategy and nowhere else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from allot.core.policies import registration
 def strategy_for(
     resource: Resource, *, gates: FeatureGates = DEFAULT_GATES, now: Callable[[], str] | None = None
 ) -> Strategy:
-    """The strategy of a row. `now` gives the time for defaults that are times; without it they stay unset."""
+    """The strategy of a row. `now` returns the time for defaults that are times; without it they stay unset."""
     clock: Callable[[], Any] = now or _no_time
     match resource.group, resource.kind:
         case ("resource.k8s.io", "ResourceClaim"):

@@ -1,6 +1,6 @@
 """Every built-in kind of Kubernetes 1.37, as data: one row per kind, expanded to one Resource per version.
 
-Order is meant: groups as kube-apiserver's discovery lists them, in a group the preferred version first. Beta and alpha
+Order matters: groups as in kube-apiserver's discovery, and in a group the preferred version first. Beta and alpha
 versions, which a stock kube-apiserver has but does not serve, are served here.
 """
 
@@ -27,7 +27,7 @@ _SCALE = Subresource("scale", _READ_WRITE, "autoscaling", "v1", "Scale")
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A kind with everything in which it differs from most. Its first version is the preferred one."""
+    """A kind with everything that distinguishes it from most. Its first version is the preferred one."""
 
     group: str
     kind: str
@@ -202,7 +202,7 @@ _ROWS: tuple[_Row, ...] = (
     _Row(_RESOURCE, "ResourceSlice", "resourceslices", _CLUSTER, _DRA, selectable=fields.SLICE, returns_deleted=True),
     _Row(_RESOURCE, "ResourcePoolStatusRequest", "resourcepoolstatusrequests", _CLUSTER, ("v1alpha3",),
          subresources=_WITH_STATUS, unconditional=False, returns_deleted=True),
-    # flowcontrol.apiserver.k8s.io and those that few clusters use
+    # flowcontrol.apiserver.k8s.io and rarely used groups
     _Row(_FLOWCONTROL, "FlowSchema", "flowschemas", _CLUSTER, subresources=_WITH_STATUS),
     _Row(_FLOWCONTROL, "PriorityLevelConfiguration", "prioritylevelconfigurations", _CLUSTER,
          subresources=_WITH_STATUS),
@@ -219,7 +219,7 @@ _ROWS: tuple[_Row, ...] = (
 
 def _expanded(row: _Row, version: str) -> Resource:
     group, slash, stored_version = row.stored_as.rpartition("/")
-    # The newest version of taint rules behaves as kinds do that are new: no blind updates, and DELETE gives a Status.
+    # The newest version of taint rules behaves like new kinds: no blind updates, and DELETE returns a Status.
     strict = row.kind == "DeviceTaintRule" and version == "v1"
     api_version = f"{row.group}/{version}" if row.group else version
     return Resource(
@@ -260,7 +260,7 @@ _CLASSIC_KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Reso
 
 @cache
 def classic_resources() -> tuple[Resource, ...]:
-    """What is served besides where drivers' controllers allocate claims (feature gate DRAControlPlaneController)."""
+    """Kinds also served where drivers' controllers allocate claims (feature gate DRAControlPlaneController)."""
     context = _Row(
         _RESOURCE, "PodSchedulingContext", "podschedulingcontexts", versions=("v1alpha3",), subresources=_WITH_STATUS
     )
@@ -276,5 +276,5 @@ def classic_resources() -> tuple[Resource, ...]:
 
 @cache
 def builtin_resources() -> tuple[Resource, ...]:
-    """All kinds in all versions; of a kind, the preferred version comes first."""
+    """All kinds in all versions; the preferred version of a kind comes first."""
     return tuple(_expanded(row, version) for row in _ROWS for version in row.versions)

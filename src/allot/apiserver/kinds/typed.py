@@ -1,6 +1,6 @@
 """Strategies on top of the typed validation in `core.validation`: device allocation, gangs, pods.
 
-An object is decoded once per step. Decoding takes the quick way when everything is in order, and the careful one, which
+An object is decoded once per step. Decoding takes the fast path when everything is valid, and the careful one, which
 treats null as absent and finds every wrong value, when it is not.
 """
 
@@ -55,7 +55,7 @@ class TypedStrategy(Strategy):
         return to_storage(_without_removed_selectors(filled, self._kind), self._resource)
 
     def prepare_create(self, object_: Object) -> Object:
-        """A new object without status and without what gates do not allow."""
+        """A new object without status and without gated fields."""
         new = strategy.prepare_create(self._decoded(object_), self._gates)
         return self._stored(new, object_)
 
@@ -120,7 +120,7 @@ def new_metadata_errors(object_: Object) -> tuple[FieldError, ...]:
 
 
 def _without_removed_selectors(value: Object, kind: Kind) -> Object:
-    """A taint rule of Kubernetes 1.33 as 1.37 reads it: selecting by class or expression is selecting everything."""
+    """A taint rule of Kubernetes 1.33 as 1.37 reads it: a selector by class or expression selects everything."""
     selector = members(value, "spec", "deviceSelector")
     if kind.name != "DeviceTaintRule" or not {"deviceClassName", "selectors"} & selector.keys():
         return value
@@ -132,7 +132,7 @@ def _without_removed_selectors(value: Object, kind: Kind) -> Object:
 
 
 def decode_typed(object_: Object, kind: Kind) -> Any:
-    """The object in the type of its kind, without what field managers own; Refused when it cannot be read."""
+    """The object in the type of its kind, with managedFields without fields and time; Refused if it cannot be read."""
     document = {name: value for name, value in object_.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata")
     if isinstance(metadata, dict) and "managedFields" in metadata:

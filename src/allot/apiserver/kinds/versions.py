@@ -1,7 +1,8 @@
 """Conversion of objects between the versions of a kind.
 
 Device allocation has its own converter in `core.model.convert`, definitions of custom resources in
-`core.customresources.older_definitions`; autoscalers and events are converted here; the other kinds have the same schema in all their versions, so that only apiVersion changes. Input is never changed.
+`core.customresources.older_definitions`; autoscalers and events are converted here; the other kinds have the same schema
+in all versions, so only apiVersion changes. Input is never changed.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _CONVERTERS: dict[tuple[str, str], _Converter] = {
 
 
 def convert(object_: Object, from_: Resource, to: Resource) -> Object:
-    """The object, which is in the version of one row, in that of another row of its kind; Refused if it cannot be."""
+    """The object, converted from the version of one row to that of another row of its kind; Refused if that is impossible."""
     return convert_to(object_, from_.kind, from_.api_version, to.api_version)
 
 
 def to_storage(object_: Object, resource: Resource) -> Object:
-    """The object, in the row's version, in the version in which it is stored."""
+    """The object, converted from the row's version to the storage version."""
     return convert_to(object_, resource.kind, resource.api_version, resource.storage_api_version)
 
 
 def from_storage(object_: Object, resource: Resource) -> Object:
-    """The object, as stored, in the row's version. The object itself when that is the same."""
+    """The stored object in the row's version; the same object if the versions are equal."""
     return convert_to(object_, resource.kind, resource.storage_api_version, resource.api_version)
 
 
@@ -55,7 +56,7 @@ def convert_to(object_: Object, kind: str, api_version: str, wanted: str) -> Obj
 
 def _device_kind(object_: Object, wanted: str) -> Object:
     try:
-        # Versions that are served keep what they say; the old one only is where its gate is on.
+        # Served versions keep their content; the old one is served only with its gate on.
         hub: dict[str, Any] = to_hub(object_, keeps_classic=True)
         kind = kind_of(str(object_["apiVersion"]), str(object_["kind"]))
         return hub if wanted == kind.hub_api_version else from_hub(hub, wanted, keeps_classic=True)

@@ -28,11 +28,11 @@ class AgentEndpoints:
         self._changed = asyncio.Event()
 
     def labels(self) -> Mapping[str, Mapping[str, str]]:
-        """Of nodes, by name."""
+        """Labels of nodes, by name."""
         return dict(self._labels)
 
     def endpoints(self) -> Mapping[Endpoint, tuple[str, ...]]:
-        """The nodes of each agent. Nodes without one are not among them."""
+        """The nodes of each agent. Nodes without an agent are omitted."""
         if self._endpoints is None:
             found: dict[Endpoint, list[str]] = {}
             for name, place in self._places.items():
@@ -42,7 +42,7 @@ class AgentEndpoints:
         return self._endpoints
 
     async def changed(self, clock: Clock, seconds: float) -> None:
-        """Wait until some agent is somewhere else than before, but no longer than this."""
+        """Wait until the endpoint of some agent changes, but no longer than this."""
         waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -50,12 +50,12 @@ class AgentEndpoints:
             for wait in waits:
                 wait.cancel()
         if self._changed.is_set():
-            # Nodes come in numbers.
+            # Nodes arrive in bulk.
             await clock.sleep(_GATHER_S)
             self._changed.clear()
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Follow nodes until cancelled."""
         context = self._context
         served = context.registry.find("", "v1", "nodes")
         assert served is not None, "nodes are served"

@@ -1,6 +1,6 @@
-"""The three metrics APIs, answered from what was scraped. They are read only, and nothing of them is stored.
+"""The three metrics APIs, answered from scraped data. They are read-only, and nothing is stored.
 
-On another cluster they are served by metrics-server and adapters, registered as APIServices; here the server itself has the
+In other clusters, metrics-server and adapters serve them, registered as APIServices; here the server itself has the
 APIServices, as it has for its own groups.
 """
 
@@ -31,17 +31,17 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     CUSTOM: ("v1beta2", "v1beta1"),
     EXTERNAL: ("v1beta1",),
 }
-# Of metrics, that discovery names.
+# Metrics that discovery lists.
 _NAMES_MAX = 2_000
 _INT64_MAX = 2**63 - 1
 _SCOPES = {"nodes": "NodeMetrics", "pods": "PodMetrics"}
 
-# Asks for an object by group, plural, namespace and name: how it is described, and which pods it selects; None if it does not exist.
+# Looks up an object by group, plural, namespace and name: its description, and which pods it selects; None if it does not exist.
 Selecting = Callable[[str, str, str, str], Awaitable[tuple[Object, Requirements] | None]]
 
 
 class MetricsApis:
-    """Answers requests that are allowed."""
+    """Answers authorized requests."""
 
     def __init__(self, board: Board, seconds: Callable[[], float], selecting: Selecting) -> None:
         self.board = board
@@ -57,7 +57,7 @@ class MetricsApis:
         return VERSIONS
 
     def resources(self, group: str, version: str) -> list[Object] | None:
-        """What discovery says of a version; None if there is no such version."""
+        """The discovery document of a version; None if there is no such version."""
         if version not in VERSIONS.get(group, ()):
             return None
         if group == METRICS:
@@ -134,7 +134,7 @@ class MetricsApis:
         namespace, name = request.namespace, request.name
         plural, _, group = request.resource.partition(".")
         if (plural, group) == ("metrics", "") and namespace and not request.subresource:
-            # Of the namespace itself: the metric is where else the name is.
+            # A metric of the namespace itself: its name is in the place of the object's name.
             described = {"kind": "Namespace", "name": namespace, "apiVersion": "/v1"}
             pods = self.board.pods.selected(namespace, Requirements())
             return self._of_all(request, name, described, ((namespace, pod) for pod, _ in pods))
@@ -157,12 +157,12 @@ class MetricsApis:
     def _values(
         self, request: ApiRequest, namespace: str, metric: str, pods: Iterable[str] | None = None
     ) -> dict[str, Series]:
-        """By pod; of all, unless some are named."""
+        """Values by pod; of all pods unless some are named."""
         wanted = _selector(request.query.get("metricLabelSelector", ""), "metricLabelSelector")
         return combined(metric, self.board.series.of(namespace, metric, self._seconds(), pods, wanted))
 
     def _of_all(self, request: ApiRequest, metric: str, described: Object, pods: Iterable[tuple[str, str]]) -> Object:
-        """One value of all pods. pods: namespaces and names."""
+        """One value for all pods together. pods: namespaces and names."""
         one = self._total(request, metric, pods, {})
         if one is None:
             raise _no_metric(metric, request.resource, request.name)
@@ -175,7 +175,7 @@ class MetricsApis:
         pods: Iterable[tuple[str, str]],
         values: dict[str, dict[str, Series]],
     ) -> Series | None:
-        """values: what is known already, by namespace and pod."""
+        """values: known ones, by namespace and pod."""
         found: list[Series] = []
         for namespace, pod in pods:
             if namespace not in values:
@@ -240,7 +240,7 @@ class MetricsApis:
 
 
 def selecting_object(object_: Object | None, kind: str, api_version: str) -> tuple[Object, Requirements] | None:
-    """What an object is called in answers, and which pods it selects; None if it selects none."""
+    """An object's description in answers, and which pods it selects; None if it selects none."""
     selector = ((object_ or {}).get("spec") or {}).get("selector")
     if object_ is None or not isinstance(selector, dict) or not selector:
         return None
@@ -276,7 +276,7 @@ def _selector(text: str, parameter: str) -> Requirements:
 
 
 def _fields(request: ApiRequest, items: Iterable[Object]) -> list[Object]:
-    """Those that a field selector means: by name and namespace."""
+    """The objects that a field selector matches, by name and namespace."""
     wanted: list[tuple[str, str, bool]] = []
     for part in filter(None, request.query.get("fieldSelector", "").split(",")):
         field, found, value = part.replace("==", "=").partition("=")
@@ -330,7 +330,7 @@ def _usage(usage: Usage) -> Object:
 
 
 def _window(seconds: float) -> str:
-    """As Go prints a duration."""
+    """A duration in Go's format."""
     thousandths = max(round(seconds * 1000), 1)
     minutes, rest = divmod(thousandths, 60_000)
     hours, minutes = divmod(minutes, 60)
@@ -354,7 +354,7 @@ def _value(described: Object, metric: str, series: Series, request: ApiRequest) 
 
 
 def _milli(value: float) -> str:
-    """In thousandths of 64 bits, as all who read it count."""
+    """A quantity in thousandths, limited to 64 bits, as all readers expect."""
     return str(Quantity.from_nano(int(min(max(value * 1000, -_INT64_MAX), _INT64_MAX)) * 10**6))
 
 

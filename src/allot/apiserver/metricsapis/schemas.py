@@ -1,4 +1,4 @@
-"""What OpenAPI documents say of metrics.k8s.io, so that `kubectl explain` knows it. In metrics-server's words it is the same."""
+"""OpenAPI schemas of metrics.k8s.io, for `kubectl explain`. They match metrics-server's."""
 
 from __future__ import annotations
 

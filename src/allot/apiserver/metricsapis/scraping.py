@@ -28,17 +28,17 @@ _log = logging.getLogger("allot.apiserver")
 _TIMEOUT_S = 10.0
 _BYTES_MAX = 64 * 2**20
 _AT_ONCE = 16
-# Between two looks at agents that are new, and how often they are checked in this way: longer than a cluster takes to start.
+# The interval between scrapes of new agents, and how many there are: for longer than a cluster takes to start.
 _PAUSE_S = 2.0
 _TRIES_MAX = 15
 _STEP = 500
-# Larger texts are read beside the event loop.
+# Larger texts are parsed outside the event loop.
 _ASIDE_BYTES = 32 * 1024
 _RESOURCE, _PODS = "/metrics/resource", "/metrics/pods"
 
 
 class _Unanswered(Exception):
-    """Why an agent told nothing."""
+    """Why an agent did not answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -56,14 +56,14 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """Of a pod, all that counts here."""
+    """The parts of a pod that matter here."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
 
 
 class Board:
-    """What is known now."""
+    """The current metrics."""
 
     def __init__(self, resolution_s: float = RESOLUTION_S) -> None:
         self.resolution_s = resolution_s
@@ -75,19 +75,19 @@ class Board:
 
 
 class Scraper:
-    """Keeps a board up to date: all agents in rounds, and those that are new in between, so that something is known of them soon."""
+    """Keeps a board up to date: scrapes all agents in rounds, and new ones in between, so that they have metrics soon."""
 
     def __init__(self, context: ServerContext, dialler: Dialler, board: Board) -> None:
         self._context = context
         self._dialler = dialler
         self._board = board
         self._nodes = AgentEndpoints(context)
-        # How often an agent was asked since the nodes that it has are the same.
+        # How often an agent was scraped since its set of nodes last changed.
         self._tries: dict[tuple[Endpoint, tuple[str, ...]], int] = {}
         self._told: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Scrape until cancelled."""
         clock = self._context.clock
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.follow())
@@ -104,7 +104,7 @@ class Scraper:
                 await self._nodes.changed(clock, pause_s if self._young() else wait_s)
 
     async def look(self) -> None:
-        """Ask every agent once."""
+        """Scrape every agent once."""
         endpoints = self._nodes.endpoints()
         failures = await self._look(endpoints)
         present = [f"{host}:{port}" for host, port in endpoints]
@@ -117,7 +117,7 @@ class Scraper:
         self._told = failures
 
     def _young(self) -> Mapping[Endpoint, tuple[str, ...]]:
-        """Agents that have not told enough yet of a node. One that never does is asked in rounds only."""
+        """Agents that have not reported enough about a node yet. One that never does is scraped only in rounds."""
         return {
             endpoint: names
             for endpoint, names in self._nodes.endpoints().items()
@@ -125,7 +125,7 @@ class Scraper:
         }
 
     async def _look(self, endpoints: Mapping[Endpoint, tuple[str, ...]]) -> dict[str, str]:
-        """Ask agents once; why some did not answer, by the name of a node."""
+        """Scrape agents once; returns why some did not answer, by node name."""
         self._board.nodes = self._nodes.labels()
         if not endpoints:
             return {}
@@ -152,7 +152,7 @@ class Scraper:
         return failures
 
     async def _ask(self, key: str, host: str, port: int, names: Sequence[str]) -> str:
-        """What an agent tells; why it does not, empty if it does. An agent speaks for the pods of its nodes only."""
+        """Scrape an agent; returns why it failed, or empty. An agent's data counts only for its nodes and their pods."""
         clock, of = self._context.clock, frozenset(names)
         try:
             told = await self._fetch(host, port, _RESOURCE)
@@ -171,7 +171,7 @@ class Scraper:
         return ""
 
     def _own(self, told: Exposition, nodes: frozenset[str]) -> Iterator[Sample]:
-        """What is said of these nodes and of pods that are on them."""
+        """The data about these nodes and the pods on them."""
         pods = self._board.pods
         for sample in told.samples:
             name = sample.labels.get("pod")
@@ -201,7 +201,7 @@ class Scraper:
         entries = (await self._context.store.list(served.prefix(""))).entries
         for number, entry in enumerate(entries):
             if number % _STEP == 0:
-                await asyncio.sleep(0)  # others get their turn
+                await asyncio.sleep(0)  # others get a turn
             yield msgspec.json.decode(entry.encoded, type=_Head)
 
 

@@ -1,1 +1,1 @@
-"""What the server serves besides objects: discovery, OpenAPI, version, health and metrics."""
+"""Everything the server serves besides objects: discovery, OpenAPI, version, health and metrics."""

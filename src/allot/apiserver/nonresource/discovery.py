@@ -20,17 +20,17 @@ class UnstoredGroups(Protocol):
     """Groups whose objects are made on demand."""
 
     def versions(self) -> Mapping[str, tuple[str, ...]]:
-        """By group, the preferred one first."""
+        """Versions by group, the preferred one first."""
 
     def resources(self, group: str, version: str) -> list[Object] | None:
-        """What there is in a version, in the classic form; None if there is no such version."""
+        """The resources of a version, in the classic form; None if there is no such version."""
 
 
 class Discovery:
-    """Answers made from the registry's rows, kept until these change."""
+    """Answers built from the registry's rows, cached until they change."""
 
     def __init__(self, registry: Registry, address: str = "", unstored: UnstoredGroups | None = None) -> None:
-        """unstored: groups besides the registry's, whose resources may be others each time."""
+        """unstored: additional groups, whose resources may change at any time."""
         self._registry = registry
         self._address = address
         self._unstored = unstored
@@ -120,7 +120,7 @@ class Discovery:
         return self._unstored.versions() if self._unstored is not None else {}
 
     def _aggregated_others(self) -> list[Object]:
-        """Resources that come and go: those of a metric are parts of the resource that it is measured of."""
+        """Resources that come and go: metrics appear as subresources of the resource that they measure."""
         assert self._unstored is not None or not self._others()
         return [
             {

@@ -1,4 +1,4 @@
-"""What the server serves besides objects: discovery, OpenAPI, version, health and metrics."""
+"""Everything the server serves besides objects: discovery, OpenAPI, version, health and metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSION = {
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = ("livez", "readyz", "healthz")
 
-# A name and a question that is answered with what is wrong, or nothing.
+# A name and a check that returns what is wrong, or nothing.
 Check = tuple[str, Callable[[], Awaitable[str | None]]]
 
 
@@ -65,7 +65,7 @@ class NonResourceEndpoints:
         ready_checks: tuple[Check, ...] = (),
         unstored: UnstoredGroups | None = None,
     ) -> None:
-        """ready_checks: those of /readyz alone, besides the others. unstored: groups besides the registry's."""
+        """ready_checks: additional ones for /readyz only. unstored: groups besides the registry's."""
         self._authorizer = authorizer
         self._registry = registry
         self._discovery = Discovery(registry, unstored=unstored)
@@ -85,7 +85,7 @@ class NonResourceEndpoints:
         return site
 
     async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> EndpointAnswer | None:
-        """The answer for a path, None if it leads nowhere."""
+        """The answer for a path, or None if the path does not exist."""
         match segments:
             case ():
                 return EndpointAnswer(value={"paths": self._paths()})

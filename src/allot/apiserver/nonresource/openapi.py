@@ -1,6 +1,6 @@
 """OpenAPI documents: what kubectl explain, completion and validation read.
 
-Made from the shipped definitions and from custom resources' schemas on first use: version 3 is one document per
+Built from the shipped definitions and from custom resources' schemas on first use: version 3 is one document per
 group and version, version 2 one for all, as JSON and in protobuf.
 """
 
@@ -34,7 +34,7 @@ _DEPTH_MAX = 100
 
 
 class Row(Protocol):
-    """A resource and the schema that it brings along, if it does."""
+    """A resource and its own schema, if any."""
 
     @property
     def resource(self) -> Resource:
@@ -46,7 +46,7 @@ class Row(Protocol):
 
 
 class OpenApi:
-    """Documents made from the registry's rows, kept until these change."""
+    """Documents built from the registry's rows, cached until they change."""
 
     def __init__(self, registry: Registry, schemas: Schemas, unstored: Sequence[Row] = ()) -> None:
         """unstored: rows besides the registry's."""
@@ -82,7 +82,7 @@ class OpenApi:
         return self._registry.rows_of(group, version) or tuple(found)
 
     def _digest(self, group: str, version: str) -> str:
-        """A hash of what the document is made from, without making it."""
+        """A hash of the document's sources, without building it."""
         rows = self._rows_of(group, version)
         told = [(row.resource.plural, row.resource.kind, row.openapi) for row in rows]
         return hashlib.sha256(msgspec.json.encode([_INFO, told])).hexdigest()[:32].upper()
@@ -176,7 +176,7 @@ class OpenApi:
                     paths |= operations.paths(row.resource, self._define_custom(row, definitions), 2, custom=True)
             body = encode(definitions, paths)
             found = f'"{hashlib.sha256(body).hexdigest().upper()}"', body
-            # Made beside the event loop, where rows may have changed meanwhile.
+            # Built outside the event loop; rows may have changed meanwhile.
             if generation == self._registry.generation:
                 self._documents[form] = found
         return found
@@ -278,7 +278,7 @@ def _list_of(resource: Resource, name: str, prefix: str) -> Object:
 
 
 def _beside(name: str, prefix: str) -> Object:
-    """A reference that stands beside a description, which version 3 does not allow."""
+    """A reference next to a description, which version 3 does not allow."""
     return _reference(name, prefix) if prefix == operations.V2_PREFIX else {"allOf": [_reference(name, prefix)]}
 
 
@@ -304,7 +304,7 @@ def _well_known(name: str, *, version: int) -> Object | None:
 
 
 def _cleaned(raw: Mapping[str, Any], references: list[str], depth: int, prefix: str = operations.V3_PREFIX) -> Object:
-    """A definition as OpenAPI has it: no null among the types, references that lead to the document's own schemas."""
+    """A definition in OpenAPI's form: no null among the types, and references to the document's own schemas."""
     told: Object = {}
     if depth > _DEPTH_MAX:
         return told
@@ -323,7 +323,7 @@ def _cleaned(raw: Mapping[str, Any], references: list[str], depth: int, prefix: 
 
 
 def _cleaned_keyword(key: str, value: Any, below: Callable[[Mapping[str, Any]], Object]) -> Any:
-    """What a keyword of a schema says. below: cleans a schema inside it."""
+    """The cleaned value of a schema keyword. below: cleans a nested schema."""
     match key, value:
         case "type", list():
             return next((each for each in value if each != "null"), "object")

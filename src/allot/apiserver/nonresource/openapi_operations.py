@@ -1,4 +1,4 @@
-"""Operations in OpenAPI documents: enough for clients that ask what a path takes, and whether a server knows dry run and field
+"""Operations in OpenAPI documents: enough for clients that check what a path takes, and whether a server supports dry run and field
 validation."""
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def paths(resource: Resource, name: str, version: int, *, custom: bool = False) 
         operations = {_OPERATIONS[verb][0]: writer.operation(verb) for verb in verbs if verb in allowed}
         if not operations:
             continue
-        # Not an empty list: readers that write down what they read leave it out, and see a difference.
+        # Not an empty list: readers that re-encode the document omit it, and then see a difference.
         shared = {"parameters": [writer.parameter(each, "path") for each in inside]} if inside else {}
         found[path] = {**operations, **shared}
     return found
 
 
 def _told_parts(resource: Resource) -> Iterator[Subresource]:
-    """Subresources with the object's own shape; of others only that there are any is told, by discovery."""
+    """Subresources with the object's own shape; others appear only in discovery."""
     return (part for part in resource.subresources.values() if not part.kind)
 
 

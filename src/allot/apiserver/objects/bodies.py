@@ -33,9 +33,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 # Objects and arrays in a body. With more of them, reading and freeing it would stop everything else for a third of a second;
 # what Kubernetes can store (1.5 MiB in etcd) has no more unless most of them are empty.
 CONTAINERS_MAX = 300_000
-# A string, or what begins like one: to the end of the text if it does not end, so that the whole is read once.
+# A string, or the start of one: to the end of the text if unterminated, so that the text is scanned once.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-# So few brackets cannot nest deeply: most bodies need no closer look.
+# This few brackets cannot nest deeply: most bodies need no closer check.
 _BRACKETS_HARMLESS = 100
 _SUMMARY_LENGTH = 30
 _PROTOBUF_HINT = (
@@ -71,16 +71,16 @@ def unknown_format(kind: str, why: str = "") -> StatusError:
 
 
 def _read_yaml_or_json(data: bytes) -> Any:
-    """What is said to be YAML; most of it is JSON, which is read faster."""
+    """A body declared as YAML; most are JSON, which is parsed faster."""
     if data.lstrip()[:1] != b"{":
         return _read_yaml(data)
     _check_containers(data)
     try:
         value = _parse_json(data)
     except DecodeError:
-        # Flow style, with a comma at the end or names without quotation marks.
+        # Flow style, with a trailing comma or unquoted names.
         return _read_yaml(data)
-    # Upstream reads JSON as YAML here, too, which shows where keys occur twice.
+    # Upstream also parses JSON as YAML here, which reports duplicate keys.
     return _read_yaml(data) if isinstance(value, ObjectWithDuplicates) else value
 
 
@@ -109,13 +109,13 @@ def _check_containers(data: bytes) -> None:
 
 
 def _containers(data: bytes) -> int:
-    """How many objects and arrays a text has; brackets in strings do not count."""
+    """The number of objects and arrays in a text; brackets in strings do not count."""
     bare = _STRING.sub(b"", data)
     return bare.count(b"{") + bare.count(b"[")
 
 
 def _read_protobuf(data: bytes) -> Any:
-    """What client-go's typed clients send. Kinds that cannot be read are refused with a hint at the setting for JSON."""
+    """What client-go's typed clients send. Kinds that cannot be decoded are refused with a hint on how to use JSON."""
     try:
         return protobuf.read(data)
     except protobuf.NotReadable as error:
@@ -134,7 +134,7 @@ def _read_yaml(data: bytes) -> Any:
 
 
 def of_its_own(value: Any, body: Any) -> Any:
-    """What was read from a body, as a copy if the body was given in process: its owner may continue using it. 400 for what JSON
+    """The value read from a body, copied if the body is in-process: its owner may continue using it. 400 for what JSON
     cannot carry."""
     if isinstance(body, RAW):
         return value
@@ -150,7 +150,7 @@ def of_its_own(value: Any, body: Any) -> Any:
 def read_object(
     request: ApiRequest, served: Served, registry: Registry, *, kind: str = "", api_version: str = ""
 ) -> Object:
-    """The object in a body; 400 unless it is one of the kind that the path means. A body without type gets it."""
+    """The object in a body; 400 unless it has the kind that the path implies. A body without a type gets that kind."""
     resource = served.resource
     kind, expected = kind or resource.kind, api_version or resource.api_version
     value = read_value(request.body, request.content_type)

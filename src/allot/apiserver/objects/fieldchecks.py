@@ -1,6 +1,6 @@
 """Field validation of bodies: unknown and duplicate fields, and values of the wrong type.
 
-`Ignore` drops what the kind does not have, `Warn` (the default) says so, `Strict` refuses; a value of the wrong type is
+`Ignore` drops what the kind does not have, `Warn` (the default) also warns, `Strict` refuses; a value of the wrong type is
 always refused.
 """
 
@@ -26,12 +26,12 @@ IGNORE = "Ignore"
 def checked_fields(
     object_: Object, served: Served, validation: str, old: Object | None = None
 ) -> tuple[Object, tuple[str, ...]]:
-    """The object with nothing but fields that its kind has, and what to warn about; 400 if it is refused. What is shared
+    """The object with only the fields that its kind has, and warnings; 400 if it is refused. What is shared
     with the old object is not checked."""
     schema, resource = served.schema, served.resource
     if schema is None:
         return object_, ()
-    # Readers of text mark the outermost object if there are duplicates anywhere in it.
+    # Parsers mark the outermost object if it contains duplicates anywhere.
     if type(object_) is not dict:
         report = check_fields(object_, schema)
     elif old is None:
@@ -42,7 +42,7 @@ def checked_fields(
 
 
 class Part(NamedTuple):
-    """A kind that is only sent to a subresource."""
+    """A kind that is sent only to a subresource."""
 
     group: str
     version: str
@@ -58,7 +58,7 @@ TOKEN_REQUEST = Part("authentication.k8s.io", "v1", "TokenRequest")
 def read_part(
     request: ApiRequest, served: Served, registry: Registry, part: Part, validation: str
 ) -> tuple[Object, tuple[str, ...]]:
-    """The object in a body that is sent to a subresource, with its fields checked, and what to warn about."""
+    """The object in a body sent to a subresource, with its fields checked, and warnings."""
     group, version, kind = part
     api_version = f"{group}/{version}" if group else version
     object_ = read_object(request, served, registry, kind=kind, api_version=api_version)
@@ -83,7 +83,7 @@ def _judged(
 
 
 def report_of(object_: Object, served: Served) -> FieldReport | None:
-    """What strict decoding would say; None if nothing is known about the kind's fields."""
+    """What strict decoding would report; None if the kind has no schema."""
     schema = served.schema
     return None if schema is None else check_fields(object_, schema)
 
@@ -97,7 +97,7 @@ def tidy(object_: Object, served: Served, report: FieldReport) -> Object:
 
 
 def strict_text(errors: tuple[str, ...]) -> str:
-    """How strict decoding tells what it found."""
+    """The message of strict decoding."""
     return f"strict decoding error: {', '.join(errors)}"
 
 

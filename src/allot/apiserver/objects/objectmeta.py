@@ -1,6 +1,6 @@
 """metadata: what the server fills in, what it keeps from the stored object, and what must agree with the request.
 
-Objects are JSON values and shared; every function gives a new object, or the same one if nothing is to be done.
+Objects are JSON values and shared; every function returns a new object, or the same one if nothing changes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Object = dict[str, Any]
 
 GENERATED_NAME_LENGTH_MAX = 63
 _SUFFIX_LENGTH = 5
-# Written by the server alone; an update that leaves them out means what is stored.
+# Written only by the server; an update that omits them means the stored values.
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def metadata_of(object_: Object) -> Object:
-    """metadata, or an empty one if it is missing; 400 if it is no object."""
+    """metadata, or an empty one if it is missing; 400 if it is not an object."""
     metadata = object_.get("metadata")
     if metadata is None:
         return {}
@@ -32,7 +32,7 @@ def metadata_of(object_: Object) -> Object:
 
 
 def text_of(metadata: Object, name: str) -> str:
-    """A text of metadata; 400 if it is something else."""
+    """A string in metadata; 400 if it is something else."""
     value = metadata.get(name)
     if value is None:
         return ""
@@ -42,7 +42,7 @@ def text_of(metadata: Object, name: str) -> str:
 
 
 def with_metadata(object_: Object, metadata: Object) -> Object:
-    """The object with another metadata, in the usual order of members."""
+    """The object with other metadata, in the usual order of members."""
     if "metadata" in object_:
         return {**object_, "metadata": metadata}
     head: Object = {name: object_[name] for name in ("apiVersion", "kind") if name in object_}
@@ -50,7 +50,7 @@ def with_metadata(object_: Object, metadata: Object) -> Object:
 
 
 def in_namespace(object_: Object, namespace: str, *, namespaced: bool) -> Object:
-    """The object in the namespace of the request; 400 if it says another one."""
+    """The object in the namespace of the request; 400 if it names another one."""
     metadata = metadata_of(object_)
     given = text_of(metadata, "namespace")
     if not namespaced:
@@ -65,7 +65,7 @@ def in_namespace(object_: Object, namespace: str, *, namespaced: bool) -> Object
 
 
 def new_object(object_: Object, clock: Clock, ids: Ids) -> Object:
-    """An object that is about to be created: named, dated and numbered by the server."""
+    """An object about to be created, with uid, creationTimestamp and any generated name from the server."""
     given = metadata_of(object_)
     metadata = dict(given)
     for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):
@@ -84,12 +84,12 @@ def renamed(object_: Object, ids: Ids) -> Object:
 
 
 def generated_name(base: str, ids: Ids) -> str:
-    """A name that starts with the base and fits into the length of a label."""
+    """A name that starts with the base and fits into a label."""
     return base[: GENERATED_NAME_LENGTH_MAX - _SUFFIX_LENGTH] + ids.suffix(_SUFFIX_LENGTH)
 
 
 def changed_object(object_: Object, old: Object) -> Object:
-    """An object that is about to replace another: what it leaves out and only the server writes is taken over."""
+    """An object about to replace another: fields that it omits and only the server writes are copied."""
     given, kept = metadata_of(object_), old["metadata"]
     metadata = dict(given)
     metadata.pop("selfLink", None)
@@ -118,11 +118,11 @@ def no_name(name: str) -> StatusError:
 
 
 def without_duplicate_owners(object_: Object) -> tuple[Object, tuple[str, ...]]:
-    """The object without owner references that occur twice, and a warning about them."""
+    """The object without duplicate owner references, and a warning about them."""
     owners = metadata_of(object_).get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return object_, ()
-    # Found by their text: to compare each with all others takes a minute for a body of legal size.
+    # Compared as text: comparing each with all others takes a minute for a body of legal size.
     unique: dict[bytes, Any] = {}
     twice: dict[str, None] = {}
     for owner in owners:
@@ -137,9 +137,9 @@ def without_duplicate_owners(object_: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _as_text(value: Any) -> bytes:
-    """What is the same for values that are the same."""
+    """A text that is equal for equal values."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except (TypeError, ValueError):
-        # No JSON: for validation to refuse.
+        # Not JSON: validation refuses it.
         return repr(value).encode(errors="backslashreplace")

@@ -63,13 +63,13 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def flag(query: Mapping[str, str], name: str) -> bool | None:
-    """A boolean of a query: everything but "false" and "0" is true, also a name without value."""
+    """A boolean of a query: everything except "false" and "0" is true, even a name without a value."""
     text = query.get(name)
     return None if text is None else text.lower() not in ("false", "0")
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number of a query; 400 for something else."""
+    """An integer of a query; 400 for anything else."""
     text = query.get(name)
     if text is None or text == "":
         return None
@@ -149,7 +149,7 @@ _known_options: dict[tuple[Any, ...], WriteOptions] = {}
 
 def write_options(query: Mapping[str, str], user_agent: str, verb: str, content_type: str = "") -> WriteOptions:
     """The options of a create, update or patch. verb names the kind of options in errors: Create, Update, Patch."""
-    # A client says the same with all its requests.
+    # A client sends the same with all its requests.
     key = (user_agent, verb, content_type, *query.items())
     known = _known_options.get(key)
     if known is None:
@@ -185,7 +185,7 @@ def _read_write_options(query: Mapping[str, str], user_agent: str, verb: str, co
 
 
 def _manager_from(user_agent: str) -> str:
-    """The name under which a client's changes are tracked when it gives none: the start of its user agent."""
+    """The default name under which a client's changes are tracked: the start of its user agent."""
     start = user_agent.split("/", 1)[0]
     return "".join(letter for letter in start if letter.isprintable())[:_FIELD_MANAGER_LENGTH_MAX]
 
@@ -269,7 +269,7 @@ def _checked_delete_options(given: _DeleteBody) -> DeleteOptions:
     grace = given.grace_period_seconds
     return DeleteOptions(
         dry_run=dry_run,
-        # Kubernetes takes a negative period for one second.
+        # Kubernetes treats a negative period as one second.
         grace_period_seconds=1 if grace is not None and grace < 0 else grace,
         propagation_policy=policy or "",
         orphan_dependents=given.orphan_dependents,

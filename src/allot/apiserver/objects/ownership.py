@@ -40,7 +40,7 @@ def track(
 
 
 def converter(registry: Registry, served: Served) -> Convert | None:
-    """How objects of a row are brought into the other versions of their kind, in which others may have written them; None if
+    """Converts objects of a row to the other versions of their kind, in which others may have written them; None if
     there are no others."""
     kept = served.converter
     if kept is None or kept[0] != registry.generation:
@@ -61,7 +61,7 @@ def _converter(registry: Registry, served: Served) -> Convert | None:
         if row is None or schema is None:
             return None
         try:
-            # What it looks like now, in whatever version it has been brought into before.
+            # The object in today's storage version, whichever version it was converted to before.
             if served.custom:
                 stored = served.strategy.current(object_)
             else:

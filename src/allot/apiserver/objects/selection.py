@@ -19,13 +19,13 @@ from allot.store.port import Entry
 Object = dict[str, Any]
 
 _TERMS_MAX = 100
-# Fields that are selected by what is written in the object, not by what its absence means.
+# Fields selected by what the object contains, not by what an absent value means.
 _LITERAL_FIELDS = frozenset(
     ("metadata.name", "metadata.namespace", "spec.nodeName", "involvedObject.name", "involvedObject.uid")
 )
-# Letters that JSON has no other way to write.
+# Characters that JSON has no other way to write.
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
-# Kinds whose refusal of an unknown field upstream words without the list of known ones.
+# Kinds for which upstream's error about an unknown field does not list the known ones.
 _DEFAULT_FIELDS = ("metadata.name", "metadata.namespace")
 
 
@@ -48,17 +48,17 @@ class Selection(msgspec.Struct, frozen=True):
     labels: Requirements = Requirements()
     fields: tuple[FieldTerm, ...] = ()
     name: str = ""
-    # Texts that are in the JSON of every object that is selected.
+    # Texts contained in the JSON of every selected object.
     needles: tuple[bytes, ...] = ()
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether everything is selected."""
         return not self.labels.all and not self.fields
 
     @property
     def by_content(self) -> bool:
-        """Whether something beside metadata decides."""
+        """Whether anything besides metadata matters."""
         return any(term.field not in _METADATA for term in self.fields)
 
     @property
@@ -73,14 +73,14 @@ class Selection(msgspec.Struct, frozen=True):
         return all(term.matches(object_) for term in self.fields)
 
     def matches_entry(self, entry: Entry) -> bool:
-        """Whether a stored object is selected. Most that are not can be told by their JSON, which is not decoded then."""
+        """Whether a stored object is selected. Most others are ruled out by their JSON text, without decoding."""
         object_ = entry.decoded
         if object_ is None:
             encoded = entry.encoded
             for needle in self.needles:
                 if needle not in encoded:
                     return False
-            # For this alone: a long list would drive out what others need.
+            # Decoded just for this: a long list would evict what others need.
             object_ = msgspec.json.decode(encoded)
         return self.matches(object_)
 

@@ -12,15 +12,15 @@ import msgspec
 
 Object = dict[str, Any]
 
-# Null is something else than nothing.
+# Null differs from absent.
 _MISSING = object()
 
 
 def sharing(new: Object, old: Object) -> Object:
-    """The new object, with the parts of the old one wherever they are the same to the letter, and copies of the others: who
-    sent them may continue using them."""
+    """The new object, with the parts of the old one wherever they are identical, and copies of the others: the
+    sender may continue using them."""
     if type(new) is not dict:
-        # What was read from text with duplicate fields has to be checked as it was written.
+        # An object with duplicate fields must be checked as written.
         return new
     shared = {}
     for name, value in new.items():
@@ -49,7 +49,7 @@ def _copied(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
-        # No JSON: for the checks to refuse.
+        # Not JSON: the checks refuse it.
         return value
 
 
@@ -67,7 +67,7 @@ def _is_same(value: Any, before: Any) -> bool:
 
 
 def changed_parts(new: Object, old: Object) -> Object:
-    """What is not shared with the old object; of metadata only the members that are not."""
+    """The parts not shared with the old object; of metadata, only the members that are not."""
     changed = {name: value for name, value in new.items() if value is not old.get(name, _MISSING)}
     metadata, before = changed.get("metadata"), old.get("metadata")
     if isinstance(metadata, dict) and isinstance(before, dict):

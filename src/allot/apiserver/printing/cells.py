@@ -35,7 +35,7 @@ def seconds_of(timestamp: str) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """A duration with two or three digits that matter, as kubectl prints ages."""
+    """A duration with two or three significant digits, as kubectl prints ages."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -64,7 +64,7 @@ def _two(seconds: int, unit: int, name: str, smaller: int, smaller_name: str) ->
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The time at which a table is made."""
+    """The time for which a table is built."""
 
     seconds: float
 
@@ -88,7 +88,7 @@ class Printer(msgspec.Struct, frozen=True):
 
     columns: tuple[Column, ...]
     cells: Callable[[Object, Moment], Cells]
-    # Conditions that clients use to tell which rows are done.
+    # Conditions from which clients tell which rows are done.
     conditions: Callable[[Object], list[Object]] = lambda _: []
     # Reads as much of an object's JSON as the two need.
     read: Callable[[bytes], Object] = msgspec.json.decode
@@ -99,7 +99,7 @@ AGE = Column("Age", "string", "", "Time since the object was created.")
 
 
 def column(name: str, type_: str = "string", priority: int = 0) -> Column:
-    """A column that says what its name says."""
+    """A column described by its name."""
     return Column(name, type_, "", "", priority)
 
 
@@ -125,7 +125,7 @@ def name_of(object_: Object) -> str:
 
 
 def integer(value: Any, *path: str) -> int:
-    """The whole number at a path, else 0."""
+    """The integer at a path, or 0."""
     return number(value, *path) or 0
 
 
@@ -195,5 +195,5 @@ def is_true(found: Object | None) -> bool:
 
 
 def is_default(class_: Object, annotation: str) -> bool:
-    """Whether a class is marked as the one to use where none is named."""
+    """Whether a class is marked as the default."""
     return members(class_, "metadata", "annotations").get(annotation) == "true"

@@ -126,7 +126,7 @@ class _State:
 
 
 def _given(status: Object, name: str) -> Object | None:
-    """A container's state of some kind, if it is in it."""
+    """A container's state of the given type, if that is its state."""
     state = members(status, "state").get(name)
     return state if isinstance(state, dict) else None
 

@@ -2,7 +2,7 @@
 two requests.
 
 Only ages change. A cached row has gaps for them, which are filled in when it is sent.
-The object's metadata is not kept but cut out of its JSON.
+The object's metadata is not cached but cut out of its JSON.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from allot.apiserver.resources import Resource
 from allot.store.port import Entry
 
 _ROWS_MAX = 65_536
-# A letter for private use stands on both sides of a gap's number.
+# A private-use character on both sides of a gap's number.
 _GAP = "\ue000"
 _GAP_BYTES = _GAP.encode()
 _OBJECT = b',"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
 
 
 class _Gaps:
-    """Stands for the time while a row is made: remembers what was asked, and answers with gaps."""
+    """Replaces the time while a row is built: records the times asked for, and returns gaps."""
 
     def __init__(self, moment: Moment) -> None:
         self._moment = moment
         self.times: list[float] = []
-        # Whether the row depends on the time in another way, and cannot be kept.
+        # Whether the row depends on the time in another way, and cannot be cached.
         self.exact = False
 
     @property
@@ -61,7 +61,7 @@ _metadata = msgspec.json.Decoder(_Metadata)
 
 
 class _Row:
-    """A row with gaps: what stands between them, what belongs into them, and where the metadata is in the object's JSON."""
+    """A row with gaps: the text between them, the times for them, and where the metadata is in the object's JSON."""
 
     __slots__ = ("end", "printer", "revision", "start", "texts", "times")
 
@@ -106,8 +106,8 @@ class Rows:
         return made
 
     def _keep(self, key: tuple[str, str], row: _Row) -> None:
-        """Keep a row if there is room. What is kept stays: rows that are driven out by a long list would all be missing when
-        the same list is asked for again. After as many that found no room, everything begins again."""
+        """Cache a row if there is room. Cached rows stay: if a long list evicted them, all would be missing when
+        the same list is requested again. After as many misses as there is room for, the cache is cleared."""
         rows = self._rows
         if len(rows) >= self._rows_max and key not in rows:
             self._without_room += 1
@@ -134,7 +134,7 @@ def _start(resource: Resource, entry: Entry, printer: Printer, moment: Moment) -
         object_ = entry.object
         shown = to_storage(object_, resource)
     else:
-        # Decoded for this alone unless it is already: a long list would drive out what others need.
+        # Decoded just for this unless it already is: a long list would evict what others need.
         object_ = shown = entry.decoded or printer.read(entry.encoded)
     cells, conditions = msgspec.json.encode(printer.cells(shown, moment)), printer.conditions(object_)
     told = b',"conditions":' + msgspec.json.encode(conditions) if conditions else b""
@@ -142,7 +142,7 @@ def _start(resource: Resource, entry: Entry, printer: Printer, moment: Moment) -
 
 
 def _row(resource: Resource, entry: Entry, printer: Printer, moment: Moment) -> _Row | None:
-    """A row to keep, None if it cannot be kept."""
+    """A row to cache, or None if it cannot be cached."""
     encoded = entry.encoded
     if _GAP_BYTES in encoded:
         return None

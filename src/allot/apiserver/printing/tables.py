@@ -1,6 +1,6 @@
 """meta.k8s.io Tables: the answer that kubectl asks for when it lists objects.
 
-All columns are in, wide ones with a priority above 0; the client leaves out what it does not show. Kinds without columns
+All columns are included, wide ones with a priority above 0; the client omits what it does not show. Kinds without columns
 of their own have their name and the time of creation, custom resources the columns that their definition names.
 """
 
@@ -54,7 +54,7 @@ STATUS = Printer(
     lambda status, _: [text(status, "status"), text(status, "reason"), text(status, "message")],
 )
 
-# What a row can answer with besides its own kind.
+# Kinds that a row can return besides its own.
 _ANSWERS = {"Scale": SCALE, "Status": STATUS}
 
 _PRINTERS: Mapping[tuple[str, str], Printer] = {
@@ -152,8 +152,8 @@ def table(
     metadata: Mapping[str, Any] | None = None,
     headers: bool = True,
 ) -> Object:
-    """A Table of objects in the row's version, or of what one of its subresources answered. `metadata` is that of the list, or of the object if there is one only;
-    `printer` is needed for custom resources; watches leave out the headers after the first event."""
+    """A Table of objects in the row's version, or of a subresource's answer. `metadata` is that of the list, or of a single object;
+    `printer` is needed for custom resources; watches omit the headers after the first event."""
     objects = [entry.object for entry in entries]
     kind = objects[0].get("kind") if objects else None
     chosen = (_ANSWERS.get(str(kind)) if kind != resource.kind else None) or printer or printer_for(resource)
@@ -166,7 +166,7 @@ def table(
 
 
 def unstored_table(answer: Object, api_version: str, include_object: str, now: str) -> Object | None:
-    """A Table of an object, or of a list of them, that is made on demand; None if it is not shown as one."""
+    """A Table of an on-demand object or list; None if it is not shown as one."""
     kind = str(answer.get("kind")).removesuffix("List")
     if kind not in _UNSTORED:
         return None
@@ -197,7 +197,7 @@ def _row(object_: Object, resource: Resource, printer: Printer, now: Moment, inc
 
 
 def _filled(shown: Object, object_: Object, printer: Printer, now: Moment, include_object: str) -> Object:
-    """A row. shown: the object as its printer knows it."""
+    """A row. shown: the object in the form that its printer takes."""
     row: Object = {"cells": printer.cells(shown, now)}
     conditions = printer.conditions(object_)
     if conditions:

@@ -1,4 +1,4 @@
-"""Connections to nodes, pods and services on their way through admission: CONNECT, with the options of the request as its object.
+"""Admission of connections to nodes, pods and services: CONNECT, with the options of the request as its object.
 
 Admission may refuse exec, attach, port-forward and proxied requests, or change their options.
 It does not see logs, which are reads.
@@ -27,7 +27,7 @@ _FALSE = ("0", "f", "false", "False", "FALSE")
 async def admit_connection(
     context: ServerContext, served: Served, request: ApiRequest, found: Target, path: str, query: Query
 ) -> tuple[Target, Query]:
-    """What is asked for once admission has agreed; StatusError if it does not. path: that of the request as it came."""
+    """The request as admitted; StatusError if it is refused. path: that of the original request."""
     subresource = served.resource.subresources[found.subresource]
     if not subresource.kind:
         return found, query

@@ -34,7 +34,7 @@ _KUBELET_CLIENT_FILE = "apiserver-kubelet-client"
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes.
 
-    kubelet: who is asked with the server's certificate; everyone else without. prefix: the path that leads there through the
+    kubelet: only kubelets see the server's certificate. prefix: the path that leads there through the
     server, for proxied requests.
     """
 
@@ -57,7 +57,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dialler:
-    """Opens connections. What it never reaches: this machine's loopback and links, and the control plane's own endpoints."""
+    """Opens connections, but never to this machine's loopback and links, nor to the control plane's own endpoints."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Dialler:
         kubelet_authority: Path | None = None,
         own: Iterable[tuple[str, int]] = (),
     ) -> None:
-        """kubelets_on_loopback: nodes may be at loopback addresses; pods never are. kubelet_authority: who signs the
+        """kubelets_on_loopback: nodes may have loopback addresses; pods never do. kubelet_authority: signs the
         certificates of kubelets, which are not verified otherwise. own: host and port of every endpoint of the control plane."""
         self._certificates = certificates
         self._kubelets_on_loopback = kubelets_on_loopback
         self._authority = kubelet_authority
         self._own = set(own)
-        # The way to pods whose addresses only exist in their own network.
+        # The route to pods whose addresses exist only in their own network.
         self.pod_network: PodNetwork | None = None
         self._kubelet_context: tuple[KeyPair, ssl.SSLContext] | None = None
         self._plain_context = _unverified()
@@ -81,7 +81,7 @@ class Dialler:
             self._context_for_kubelets()
 
     def keep_from(self, host: str, port: int) -> None:
-        """Another endpoint of the control plane."""
+        """Add an endpoint of the control plane, which is never dialled."""
         self._own.add((host, port))
 
     async def connect(self, to: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -107,7 +107,7 @@ class Dialler:
     async def _speak(
         self, to: Upstream, context: ssl.SSLContext | None, made: socket.socket
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """On a connection, which is closed with the streams."""
+        """Streams on a connection, which is closed with them."""
         name = to.host if context is not None else None
         return await asyncio.open_connection(sock=made, ssl=context, server_hostname=name, limit=HEAD_BYTES_MAX)
 
@@ -117,7 +117,7 @@ class Dialler:
         return self._context_for_kubelets() if to.kubelet else self._plain_context
 
     async def _addresses(self, to: Upstream) -> list[Address]:
-        """The addresses that may be dialled. Of a name with several, all have to be allowed, as upstream."""
+        """The addresses that may be dialled. All addresses of a name must be allowed, as upstream."""
         literal = parse_address(to.host)
         if literal is not None:
             found = [literal]
@@ -147,7 +147,7 @@ class Dialler:
         hosts = sorted(host for host, own in self._own if own == port)
         if not hosts:
             return False
-        # A server may listen on all addresses, and others may lead here.
+        # The server may listen on all addresses, and others may lead here.
         if address.is_loopback or _is_of_this_machine(address):
             return True
         for host in hosts:
@@ -157,7 +157,7 @@ class Dialler:
         return False
 
     def _context_for_kubelets(self) -> ssl.SSLContext:
-        """TLS with the server's own client certificate, which is recreated before it ends."""
+        """TLS with the server's own client certificate, which is recreated before it expires."""
         pair = self._certificates.client(_KUBELET_CLIENT_FILE, KUBELET_CLIENT)
         if self._kubelet_context is None or self._kubelet_context[0] != pair:
             context = _unverified() if self._authority is None else _verified(self._authority)
@@ -189,13 +189,13 @@ async def _resolve(host: str) -> list[Address]:
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     addresses = [parse_address(each[4][0]) for each in found]
     if not addresses or None in addresses:
-        # An address with a zone, which is one of a link.
+        # An address with a zone, which is link-local.
         raise bad_request(f"address not allowed: {host} has an address that is not allowed")
     return [address for address in addresses if address is not None]
 
 
 def _is_of_this_machine(address: Address) -> bool:
-    """Whether this machine would speak to an address from the same one. Nothing is sent."""
+    """Whether an address is this machine's: its source address would be the same one. Nothing is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

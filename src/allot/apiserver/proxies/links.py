@@ -45,12 +45,12 @@ _LINKS = {
     b"source": (b"src",),
     b"video": (b"poster", b"src"),
 }
-# How browsers are sent pages that can be unpacked here: gzip and zlib's own frame.
+# Encodings that can be unpacked here: gzip and zlib.
 _UNPACKING = {"gzip": 31, "deflate": 15}
 
 
 def led(link: str, prefix: str, hosts: tuple[str, ...]) -> str:
-    """A link as it is through the server: another path if it leads to the root of the page's own server, else as it is."""
+    """A link through the server: with another path if it is absolute on the page's own server, otherwise unchanged."""
     try:
         pieces = urlsplit(link)
     except ValueError:
@@ -70,7 +70,7 @@ def can_be_rewritten(media_type: str, encoding: str) -> bool:
 
 
 async def rewritten(pieces: AsyncIterator[bytes], encoding: str, lead: Callable[[str], str]) -> AsyncIterator[bytes]:
-    """A page with other links, unpacked. lead: from a link to the one in its place."""
+    """An unpacked page with rewritten links. lead: maps a link to its replacement."""
     held = b""
     async for piece in _unpacked(pieces, encoding.strip().lower()):
         held += piece

@@ -32,7 +32,7 @@ _LOG_OPTIONS = (
 )
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _PORT_MAX = 65535
-# Of a service, that are checked for one request.
+# Endpoints of a service that are checked per request.
 _ENDPOINTS_MAX = 1000
 _SCHEMES = ("", "http", "https")
 _TRUE = ("", "1", "true", "True", "TRUE", "t")
@@ -182,8 +182,8 @@ def _first_port(pod: Object) -> int:
 
 
 async def _endpoint(context: ServerContext, namespace: str, name: str, port: str) -> tuple[str, int]:
-    """A ready endpoint of a service that really is a pod of the same namespace. Others may be written by any user who may write
-    slices, and are not asked in the server's name."""
+    """A ready endpoint of a service that really is a pod of the same namespace. Any other could come from any user who may write
+    slices, and is not contacted in the server's name."""
     service = await _read(context, "services", namespace, name)
     if port.isascii() and port.isdigit():
         named = {each.get("port"): each.get("name") or "" for each in (service.get("spec") or {}).get("ports") or []}
@@ -207,7 +207,7 @@ async def _endpoint(context: ServerContext, namespace: str, name: str, port: str
 
 
 def _ready(slice_: Object, port: str) -> Iterator[tuple[Object, str, int]]:
-    """What the endpoints of a slice stand for, their addresses, and the port of the name."""
+    """The targets and addresses of a slice's ready endpoints, and the named port."""
     number = next((each.get("port") for each in slice_.get("ports") or [] if (each.get("name") or "") == port), None)
     if isinstance(number, int):
         for endpoint in slice_.get("endpoints") or []:

@@ -27,11 +27,11 @@ from allot.http1.websockets import WebSocket, handshake
 
 _IDLE_S = 4 * 3600.0
 _UPGRADE_S = 60.0
-# What kubelets speak. Others could be a way to ask them more, in the server's name, after the first question was allowed.
+# The protocols of kubelets. Others could allow further requests in the server's name once the first was authorized.
 _KUBELET_PROTOCOLS = ("websocket", "spdy/3.1")
-# How a stream of bytes is sent in messages; without one of these, as with the first.
+# How a byte stream is sent in messages; the first is the default.
 _STREAM_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
-# Only counted: the client has heard another status.
+# Only counted: the client got another status.
 _BROKEN_OFF = 502
 _PROTOCOL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 
@@ -85,7 +85,7 @@ _UPGRADED = (
 
 
 class _Answer(NamedTuple):
-    """An answer of which the head is read, and the connection that it comes by."""
+    """An answer whose head is read, and its connection."""
 
     status: int
     received: Headers
@@ -97,7 +97,7 @@ class _Answer(NamedTuple):
 async def _asked(
     connection: Connection, head: Head, to: Upstream, dialler: Dialler, upgrade: str = "", body: bytes = b""
 ) -> AsyncIterator[_Answer]:
-    """Ask. What breaks off is 503 as long as the client has heard nothing; then the client's connection ends, and so does the block."""
+    """Send the request. A failure is 503 if the client has no answer yet; otherwise it ends the client's connection and the block."""
     reader, writer = await dialler.connect(to)
     try:
         writer.write(_request(head, to, upgrade, body, connection.remote))
@@ -123,7 +123,7 @@ async def pass_through(
     body: bytes,
     headers: Mapping[str, str],
 ) -> int:
-    """Ask, and give the answer to the client, as a stream or as an upgraded connection; its status."""
+    """Send the request and pass the answer to the client, as a stream or an upgraded connection; returns its status."""
     async with _asked(connection, head, to, dialler, upgrade, body) as answer:
         status = answer.status
         if status == 101 and upgrade:
@@ -155,7 +155,7 @@ async def _refused(answer: _Answer) -> StatusError:
 async def stream_by_websocket(
     connection: Connection, head: Head, to: Upstream, dialler: Dialler, headers: Mapping[str, str]
 ) -> int:
-    """Ask, and give the answer to the client as the messages of a WebSocket; its status. What is no success is answered as it is."""
+    """Send the request and pass the answer to the client as WebSocket messages; returns its status. Errors are passed on as they are."""
     async with _asked(connection, head, to, dialler) as answer:
         if answer.status != 200:
             await _streamed(connection, head, to, answer, headers)
@@ -172,7 +172,7 @@ async def stream_by_websocket(
 
 
 async def _tell(socket: WebSocket, pieces: AsyncIterator[bytes], *, in_base64: bool) -> None:
-    """Pieces as messages until they end or the client leaves. The first message is empty: the client can begin."""
+    """Send pieces as messages until they end or the client leaves. The first message is empty: the client can begin."""
 
     async def send() -> None:
         await socket.send(b"")
@@ -199,7 +199,7 @@ async def _tell(socket: WebSocket, pieces: AsyncIterator[bytes], *, in_base64: b
 
 
 def wanted_protocol(head: Head, to: Upstream) -> str:
-    """The protocol that a client wants to change to, empty if none; 400 if that cannot be passed on."""
+    """The protocol that a client wants to switch to, or empty; 400 if it cannot be passed on."""
     upgrade = head.get("upgrade")
     if not upgrade or "upgrade" not in (each.strip() for each in head.headers.connection.split(",")):
         return ""
@@ -254,7 +254,7 @@ async def _upgraded(connection: Connection, upgrade: str, answer: _Answer) -> No
             for moving in (to_node, to_client, until_stop):
                 tasks.create_task(moving())
     except* (ConnectionError, TimeoutError):
-        # One side has ended, so the other is told when this one returns.
+        # One side has ended; when this returns, the other is closed.
         pass
 
 
@@ -290,7 +290,7 @@ async def _streamed(
 
 
 def _location(location: str, to: Upstream) -> str:
-    """Where a redirect leads the client: through the server again if it stays where it was, elsewhere as it is."""
+    """The client's redirect target: through the server again on the same host, otherwise unchanged."""
     if not location or not to.prefix:
         return ""
     try:

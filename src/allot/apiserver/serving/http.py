@@ -1,7 +1,7 @@
 """The HTTP adapter: sockets, TLS, headers and formats around the server's handlers.
 
-Turns HTTP requests into request values and answers into bytes. Bounds what a client can cost: size and time of bodies,
-length of headers and paths, time of requests, how many of a user are handled at a time. Decides nothing about objects.
+Turns HTTP requests into request values and answers into bytes. Limits what a client can cost: size and time of bodies,
+length of headers and paths, time of requests, concurrent requests per user. Decides nothing about objects.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ BODY_BYTES_MAX = 3 * 1024 * 1024
 REQUEST_S = 60.0
 _GZIP_BYTES_MIN = 128 * 1024
 _GZIP_LEVEL = 1
-# A watch by WebSocket on which nothing happens is tested so often.
+# How often an idle WebSocket watch is pinged.
 _PING_EVERY_S = 30.0
 _NO_CACHE = "no-cache, private"
 _WARNING_LENGTH_MAX = 4096
@@ -85,7 +85,7 @@ _COUNTED_VERBS = frozenset(
         "DELETECOLLECTION",
     )
 )
-# As kube-apiserver has it.
+# As in kube-apiserver.
 _OTHER_VERB = "other"
 _UPGRADING = ("exec", "attach", "portforward")
 _READING = ("get", "list", "watch")
@@ -118,8 +118,8 @@ class HttpServer:
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
-        """Serve until the block ends; the port, which is a free one if 0 was asked for. OSError if that is not possible.
-        At the end watches end, what runs may finish, and all connections are closed."""
+        """Serve until the block ends; yields the port, a free one if 0 was requested. OSError if that is not possible.
+        At the end, watches end, running requests may finish, and all connections are closed."""
         listener = Listener(self._handle, self._server.context.clock, self._limits)
         async with listener.listening(host, port, self._access.certificates.server_context()) as actual:
             yield actual
@@ -156,11 +156,11 @@ class _Exchange:
         self._received = self._clock.now_micro() if http._audit is not None else ""
 
     async def run(self) -> int:
-        """Answer, whatever the answer is; its status."""
+        """Answer the request, whatever the outcome; returns the status."""
         try:
             status = await self._status()
         except (ConnectionError, TimeoutError):
-            # The client has left, or does not take its answer.
+            # The client has left, or does not read its answer.
             self._connection.abort()
             status = _CLIENT_LEFT
         self._count(status)
@@ -206,7 +206,7 @@ class _Exchange:
         segments, found = resolve(head.method, head.path, query)
         self._target = found
         certificate = self._connection.certificate
-        # Certificates are tried first: most clients have one that holds.
+        # Certificates are tried first: most clients have a valid one.
         user = self._http._access.authenticator.by_certificate(certificate) if certificate is not None else None
         if user is None:
             user = await self._authenticate()
@@ -224,7 +224,7 @@ class _Exchange:
             return await self._object(request)
 
     def _seat(self, user: User, found: Target | None, segments: tuple[str, ...]) -> AbstractContextManager[None]:
-        """The part of the server that the request takes; entering it raises 429 if there is not that much."""
+        """The request's share of the server; entering it raises 429 if there is no room."""
         if MASTERS_GROUP in user.groups or (found is None and segments[:1] in _HEALTH):
             return nullcontext()
         head = self._head
@@ -270,7 +270,7 @@ class _Exchange:
     # --- once a request is allowed ---
 
     async def receive(self) -> bytes:
-        """The body, if the client can be answered as it wants to be."""
+        """The body, if the client accepts a format that can be served."""
         assert self._asked is not None, "the request is known before it is handled"
         head, query = self._head, self._asked.query
         self._format = negotiate(head.get("accept"), tables=self._has_tables())
@@ -285,7 +285,7 @@ class _Exchange:
         return await self._connection.body(BODY_BYTES_MAX)
 
     def _has_tables(self) -> bool:
-        """Whether what is asked for can be told as a table: what is only asked and never kept cannot."""
+        """Whether the answer can be a table: kinds that are never stored cannot."""
         found = self._target
         if found is None:
             return True
@@ -331,7 +331,7 @@ class _Exchange:
     async def _object(self, request: ApiRequest) -> int:
         context, query = self._server.context, request.query
         if request.subresource in CONNECTING:
-            # Takes as long as the client likes.
+            # Lasts as long as the client likes.
             answer = await self._server.handle(request, self)
         else:
             limit = _time_limit(query) if "timeout" in query else REQUEST_S
@@ -344,7 +344,7 @@ class _Exchange:
             self._format, context.clock, rows=self._http._rows, include_object=include, pretty=self._pretty
         )
         served = context.registry.find(request.group, request.version, request.resource)
-        # Whatever is asked of a deprecated version, also lists, watches and deletes.
+        # For every request to a deprecated version, including lists, watches and deletes.
         deprecated = served.resource.warning if served is not None and not request.subresource else ""
         told = answer.warnings if isinstance(answer, ApiObject | ApiList) else ()
         if deprecated or told:
@@ -371,7 +371,7 @@ class _Exchange:
         return status
 
     async def _pieces(self, pieces: list[bytes]) -> int:
-        """A long answer, as it is if it need not be compressed."""
+        """A long answer, unchanged if it need not be compressed."""
         length = sum(map(len, pieces))
         if length <= _GZIP_BYTES_MIN or "gzip" in self._head.get("accept-encoding"):
             return await self._bytes(b"".join(pieces), 200)
@@ -462,7 +462,7 @@ class _Exchange:
     # --- counting ---
 
     def _labels(self) -> tuple[str, str, str, str, str, str]:
-        """What is counted; never a text of the client's choice, which would be kept for good."""
+        """The labels of metrics; never text of the client's choice, which would be kept forever."""
         found = self._target
         verb = self._head.method if found is None else found.verb.upper()
         if verb not in _COUNTED_VERBS:
@@ -483,13 +483,13 @@ class _Exchange:
 
 
 async def _close_at(ending: asyncio.Event, watch: ObjectWatch) -> None:
-    """End a watch with its client or the server."""
+    """End a watch when its client leaves or the server stops."""
     await ending.wait()
     await watch.close()
 
 
 async def _close_with(socket: WebSocket, watch: ObjectWatch) -> None:
-    """End a watch when its client has no more to say; it has nothing to say that is heard."""
+    """End a watch when its client closes the socket; the client's messages are ignored."""
     async for _ in socket.messages():
         pass
     await watch.close()
@@ -508,7 +508,7 @@ def _check_time_limit(query: Mapping[str, str]) -> None:
 
 
 def _time_limit(query: Mapping[str, str]) -> float | None:
-    """How long a request may take: what the client asks for, within what the server grants; None if it asks for nonsense."""
+    """How long a request may take: what the client requests, within the server's limit; None if that is invalid."""
     asked = query.get("timeout", "")
     if not asked:
         return REQUEST_S

@@ -52,7 +52,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def parse_accept(header: str) -> tuple[Accepted, ...]:
-    """The entries of an Accept header, the most wanted first."""
+    """The entries of an Accept header, the most preferred first."""
     entries = []
     for part in header[:_HEADER_LENGTH_MAX].split(","):
         media_type, *rest = part.split(";")
@@ -74,7 +74,7 @@ def _quality(text: str) -> float:
 
 @lru_cache(maxsize=1024)
 def negotiate(header: str, *, tables: bool = True) -> Format:
-    """The format of an answer; 406 if none that the client takes is known here. tables: whether the answer can be one."""
+    """The format of an answer; 406 if none that the client accepts is supported. tables: whether the answer can be one."""
     if not header.strip():
         return Format()
     for entry in parse_accept(header):
@@ -106,7 +106,7 @@ def not_acceptable(header: str) -> StatusError:
 
 
 def wants_pretty(query_value: str | None, user_agent: str) -> bool:
-    """Whether the answer is for display's eyes: asked for, or a client that shows answers as they are."""
+    """Whether to indent the answer: on request, or for clients that show answers as they are."""
     if query_value is not None:
         return query_value.lower() not in ("false", "0")
     return user_agent.startswith(_PRETTY_AGENTS)

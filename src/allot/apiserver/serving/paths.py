@@ -38,7 +38,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def resolve(method: str, path: str, query: Mapping[str, str]) -> tuple[tuple[str, ...], Target | None]:
-    """The segments of a path, and the objects that it means, if it means objects."""
+    """The segments of a path, and the objects that it refers to, if any."""
     if query or len(path) > _SAME_LENGTH_MAX:
         segments = split(path)
         return segments, target(method, segments, query)
@@ -52,7 +52,7 @@ def _same(method: str, path: str) -> tuple[tuple[str, ...], Target | None]:
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The decoded segments of a path; 400 for one that tries to be something else."""
+    """The decoded segments of a path; 400 for a segment that could change the path's meaning."""
     if len(path) > _PATH_LENGTH_MAX:
         raise StatusError(414, "", "the path of the request is too long")
     segments = tuple(segment for segment in path.split("/") if segment)
@@ -65,7 +65,7 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def target(method: str, segments: tuple[str, ...], query: Mapping[str, str]) -> Target | None:
-    """The objects that a path means, None if it does not mean objects."""
+    """The objects that a path refers to, or None."""
     if segments[:1] == ("api",) and len(segments) >= 3:
         group, version, rest = "", segments[1], segments[2:]
     elif segments[:1] == ("apis",) and len(segments) >= 4:
@@ -79,7 +79,7 @@ def target(method: str, segments: tuple[str, ...], query: Mapping[str, str]) -> 
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:
         namespace = rest[1]
-        # What follows a namespace is a resource in it, unless it is a part of the namespace itself.
+        # What follows a namespace is a resource in it, unless it is a subresource of the namespace.
         if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
             rest = rest[2:]
     resource, name, subresource = (*rest[:3], "", "")[:3]

@@ -25,11 +25,11 @@ from allot.store.port import Entry
 from allot.yaml_values.writer import yaml_text
 
 Object = dict[str, Any]
-# A text in several parts: the long ones need not be copied together.
+# A text in several parts: long ones need not be joined.
 Pieces = list[bytes]
-# How many objects are written before others get their turn: some ten milliseconds.
+# How many objects are encoded before others get a turn: about ten milliseconds.
 _STEP = 1000
-# YAML is written at some megabytes a second; long ones beside the event loop.
+# YAML is encoded at a few megabytes per second; long answers outside the event loop.
 _YAML_AT_ONCE_BYTES_MAX = 32 * 1024
 
 _EVENT_START = {
@@ -88,7 +88,7 @@ class Encoder:
         }
 
     async def list(self, answer: ApiList, served: Served) -> Pieces:
-        """A list, in pieces; others are served while a long one is made."""
+        """A list, in pieces; others are served while a long one is encoded."""
         metadata: Object = {"resourceVersion": answer.resource_version}
         if answer.continue_token:
             metadata["continue"] = answer.continue_token
@@ -168,7 +168,7 @@ def _as_yaml(encoded: bytes) -> bytes:
 async def _joined(
     head: Object, member: str, entries: Sequence[Entry], make: Callable[[Sequence[Entry]], list[bytes]]
 ) -> Pieces:
-    """An object whose last member is a list, made a few entries at a time with room for others in between."""
+    """An object whose last member is a list, encoded a few entries at a time so that others get a turn."""
     pieces = [msgspec.json.encode(head)[:-1] + f',"{member}":['.encode()]
     for few in in_steps(entries, _STEP):
         if len(pieces) > 1:

@@ -23,7 +23,7 @@ class SeatLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_requests_inflight: int = 400
     max_mutating_requests_inflight: int = 200
-    # Bodies that are being received or worked on; read, they take some ten times as much memory.
+    # Bodies being received or processed; decoded, they take about ten times as much memory.
     body_bytes: int = 64 * 1024 * 1024
 
 
@@ -36,26 +36,26 @@ class Seats:
         self._bytes = _shares(limits.body_bytes)
 
     def seat(self, user: str, *, mutating: bool, body_bytes: int) -> Seat:
-        """For a request, while a block of code runs; entering the block raises 429 if there is none."""
+        """A seat for a request while a block runs; entering the block raises 429 if there is none."""
         seats = self._writing if mutating else self._reading
         what = "requests that write" if mutating else "requests that read"
         parts = () if seats is None else ((seats, 1, what),)
         return Seat(user, parts + self._room(body_bytes))
 
     def body(self, user: str, body_bytes: int) -> Seat:
-        """For a request that lasts: room for its body and no seat."""
+        """For a long-running request: room for its body and no seat."""
         return Seat(user, self._room(body_bytes))
 
     def _room(self, body_bytes: int) -> tuple[_Part, ...]:
         return ((self._bytes, body_bytes, "bytes of bodies"),) if self._bytes is not None and body_bytes else ()
 
 
-# What of, how much, and what that is called.
+# The resource, how much of it, and its name.
 _Part = tuple[Shares, int, str]
 
 
 class Seat:
-    """One request's part of everything."""
+    """One request's share of the limits."""
 
     __slots__ = ("_parts", "_user")
 

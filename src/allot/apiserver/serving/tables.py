@@ -24,7 +24,7 @@ def table_of(
 def table_of_event(
     served: Served, event: WatchEvent, api_version: str, include_object: str, now: str, *, with_columns: bool
 ) -> Object:
-    """The table of one event; only the first of a watch says what its columns are."""
+    """The table of one event; only the first of a watch has the column definitions."""
     metadata = {"resourceVersion": event.object.get("metadata", {}).get("resourceVersion", "")}
     entries = [event.entry or Entry("", event.object, 0)]
     told = table_of(served, entries, api_version, include_object, now, metadata)
