@@ -59,7 +59,7 @@ class Cluster:
         self.kept: set[str] = set()
         # How often a promise was made or withdrawn.
         self.promises = 0
-        # How many of these pods have each priority; and terminating ones, by key.
+        # How many pods on nodes have each priority; and terminating ones, by key.
         self.priorities: dict[int, int] = {}
         self.leaving: dict[str, PodInfo] = {}
         # How many nodes have an image.

@@ -30,11 +30,11 @@ class Change(Protocol):
 
     @property
     def old(self) -> Any:
-        """As it was."""
+        """The old state; None if added."""
 
     @property
     def new(self) -> Any:
-        """Unchanged."""
+        """The new state; None if deleted."""
 
     @property
     def is_final_state_unknown(self) -> bool:
