@@ -97,7 +97,7 @@ class TopologyRanking(Ranking):
         super()._update(name, fit)
 
     def _group_key(self, info: NodeInfo) -> Hashable:
-        """Everything about a node that filters and scores look at. Hostnames are many, so their counts are used instead."""
+        """Everything about a node that filters and scores look at. Hostnames are many, so the rules' results for each are used instead."""
         labels, profile = info.labels, self.profile
         key: list[Hashable] = [labels.get(label) for label in self._keys]
         host = labels.get(HOSTNAME)
