@@ -1,8 +1,8 @@
 """When to make room for jobs of queues, and pending evictions: nothing is evicted twice.
 
 A look at all jobs is worth it after something was refused, placed while others wait, left or changed, or when a minimum run time or a
-delay ends, and at most once a second; an idle cluster comes to rest. Evicted pods count as leaving at once, before the API shows it; if the eviction failed,
-they stay.
+delay ends, and at most once a second; an idle cluster comes to rest. Evicted pods count as leaving at once, before the API shows it;
+if the eviction failed, they stay.
 """
 
 from __future__ import annotations

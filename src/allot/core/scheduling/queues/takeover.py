@@ -383,7 +383,7 @@ class Takeovers:
         return None if tried is None else self._gain(tried) or way.judge(tried) or tried
 
     def _gain(self, tried: _Tried) -> str:
-        """Whether a moved pod would get more than it had, which the job, placed first, does not take into account."""
+        """The objection if a moved pod would get more than it had: the job, placed first, does not take that into account."""
         for task, placement in tried.moved:
             if self._costs is not None and placement.claims:
                 cost = self._costs.of(placement)
