@@ -41,7 +41,7 @@ _KINDS = {
     "PodGroup": "podgroups",
 }
 
-# What is being done, how far it is, how far it will go.
+# The activity, progress so far, and total.
 Progress = Callable[[str, int, int], None]
 
 
@@ -86,13 +86,13 @@ class Watcher:
             self._waiting.set()
 
     async def wait_for(self, count: int) -> None:
-        """Until so many are scheduled."""
+        """Wait until this many are scheduled."""
         while self.count < count:
             self._waiting.clear()
             await self._waiting.wait()
 
     def latencies_s(self) -> list[float]:
-        """From creating a pod to its being scheduled."""
+        """Time from the creation of each pod until it is scheduled."""
         return [end - self._created[name] for name, end in self._scheduled.items() if name in self._created]
 
     def first_created(self) -> float:
@@ -132,7 +132,7 @@ class Load:
         self.throughput = Throughput()
 
     async def prepare(self) -> None:
-        """The namespaces, with what pods need in them."""
+        """Create the namespaces, with what pods need in them."""
         namespaces = self._client.resource("", "v1", "namespaces", namespaced=False)
         accounts = self._client.resource("", "v1", "serviceaccounts", namespaced=True)
         for name in (INIT, TEST):
@@ -173,7 +173,7 @@ class Load:
         await self._each(plural, made, lambda object_: resource.create(object_, step.namespace), workers)
 
     async def _allocate_claims(self, step: AllocateClaims) -> None:
-        """As Kubernetes' benchmark does it: nodes in random order for each claim, the first that fits, allocation only."""
+        """As in Kubernetes' benchmark: for each claim the first node that fits, in random order; allocation only."""
         inventory = Inventory(Features.from_gates(self._gates))
         for slice_ in (await self._client.typed(api.ResourceSlice).list()).items:
             inventory.put_slice(slice_)
@@ -201,7 +201,7 @@ class Load:
             yield nodes[place]
 
     async def _each(self, what: str, items: Sequence[T], work: Callable[[T], Awaitable[object]], workers: int) -> None:
-        """All items, so many at a time, begun in their order."""
+        """Process all items, a limited number at a time, started in order."""
         rest = iter(items)
         done = 0
 
@@ -264,7 +264,7 @@ class Load:
 
     @asynccontextmanager
     async def _sampled(self, step: CreatePods) -> AsyncIterator[None]:
-        """Note every second how many pods are scheduled, for the step that is measured."""
+        """Record every second how many pods are scheduled, for the measured step."""
 
         async def sample() -> None:
             while True:

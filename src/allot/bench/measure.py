@@ -53,7 +53,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Of at least one value; percentiles are of the nearest rank."""
+    """Average and percentiles (nearest rank) of at least one value."""
     if not values:
         return None
     ordered = sorted(values)

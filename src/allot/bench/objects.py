@@ -29,7 +29,7 @@ def node_with_dra(index: int) -> Object:
 
 
 def plain_node(name: str) -> Object:
-    """A node without."""
+    """A node without devices."""
     return _node(name, {})
 
 
@@ -52,7 +52,7 @@ def _node(name: str, labels: dict[str, str]) -> Object:
 
 
 def device_class(name: str = CLASS_NAME, driver: str = DRIVER, condition: str = "", extended: str = "") -> Object:
-    """Devices of a driver."""
+    """A class for the devices of a driver."""
     expression = f'device.driver == "{driver}"' + (f" && {condition}" if condition else "")
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
     if extended:
@@ -255,7 +255,7 @@ def pod_with_template(_index: int, _workload: Workload) -> Object:
 
 
 def pod_with_claim(index: int, _workload: Workload) -> Object:
-    """Five of these share a claim."""
+    """A pod with an existing claim; five pods share one."""
     return _pod({"name": f"test-dra-{index}"}, {"resourceClaimName": f"test-claim-{index // _PODS_PER_CLAIM}"})
 
 

@@ -34,7 +34,7 @@ _QUIET_TRIES = 100
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a workload has shown."""
+    """The measurements of a workload."""
 
     workload: str
     # As in Kubernetes' benchmark; the overall value if the run was too short for samples.
@@ -44,7 +44,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: int
     seconds: float
     throughput: Spread | None
-    # From creating a pod to its being scheduled.
+    # From the creation of a pod until it is scheduled.
     latency_milliseconds: Spread | None
     processor_microseconds_per_pod: float
     writes_per_pod: float
@@ -86,7 +86,7 @@ async def run_workload(
 
 
 async def _until_quiet(plane: ControlPlane) -> None:
-    """What was set up is still being talked about (events, controllers): that is not what is measured."""
+    """Wait until events and controllers have settled after the setup: they are not to be measured."""
     store = plane.server.server.context.store
     for _ in range(_QUIET_TRIES):
         before = await store.revision()

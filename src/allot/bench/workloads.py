@@ -30,7 +30,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     measure_claims: int = 0
     pod_groups: int = 0
     classes: int = 0
-    # The beginning of the extended resources' names.
+    # The prefix of the extended resources' names.
     extended_resource: str = ""
     # How long scheduled pods are replaced; 0: create all pods at once, and run until the last one is scheduled.
     steady_seconds: float = 0.0
@@ -91,8 +91,8 @@ def _nearest(pattern: str, names: list[str]) -> list[str]:
 
 
 def find_workloads(patterns: Iterable[str], labels: Iterable[str] = ()) -> tuple[Workload, ...]:
-    """Workloads in the order of the table: those that fit any pattern (case/name, case, or name, with * and ?) and have all
-    labels. UnknownWorkload for a pattern that nothing fits."""
+    """Workloads in the order of the table: those that match any pattern (case/name, case, or name, with * and ?) and have all
+    labels. UnknownWorkload for a pattern without a match."""
     patterns, wanted = tuple(patterns), frozenset(labels)
     for pattern in patterns:
         if not any(_fits(workload, pattern) for workload in workloads()):

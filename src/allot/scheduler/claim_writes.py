@@ -63,9 +63,9 @@ class ClaimWrites:
         stamps: bool = True,
         on_allocating: Callable[[api.ResourceClaim], None] | None = None,
     ) -> None:
-        """version: that of the API in which the server has claims. source: a claim as the server sent it, by key and
-        resourceVersion, if that is known. stamps: whether allocations say when they were made (DRADeviceBindingConditions). on_allocating: told of a claim
-        right before its allocation is written."""
+        """version: the API version in which the server has claims. source: a claim as the server sent it, by key and
+        resourceVersion, if known. stamps: whether allocations record their time (DRADeviceBindingConditions). on_allocating: called with a claim
+        just before its allocation is written."""
         self._typed = client.typed(api.ResourceClaim, version=version)
         self._source = source
         self._resource = self._typed.resource
@@ -77,7 +77,7 @@ class ClaimWrites:
     # --- on the way to a bound pod ---
 
     async def commit(self, step: ClaimStep) -> api.ResourceClaim:
-        """Write an allocation, a reservation, or both. The claim as it is then."""
+        """Write an allocation, a reservation, or both. Returns the updated claim."""
         if step.allocation is None:
             return await self._reserve(step.claim, step.consumer)
         claim = self._newest(step.claim)
@@ -92,7 +92,7 @@ class ClaimWrites:
                 return await self._allocate(claim, body, step.allocation, step.consumer)
             except Conflict as error:
                 fresh = await self._fetch(step.claim)
-                # The claim is as we believed: what the server objects to is the allocation itself.
+                # The claim is as expected: the server objects to the allocation itself.
                 is_refused = fresh.metadata.resource_version == claim.metadata.resource_version
                 if is_refused or not retries_left:
                     raise _failed(
@@ -120,7 +120,7 @@ class ClaimWrites:
         try:
             made = await self._typed.create(_replace(new.claim, metadata=metadata, status=api.ResourceClaimStatus()))
         except AlreadyExists as error:
-            # Left over, or another scheduler is at it. The next decision sees it, and has it cleared away if need be.
+            # Left over, or another scheduler is working on it. The next decision sees it, and clears it away if necessary.
             raise NotCommitted(f"create claim for extended resources: {error.message}", is_conflict=True) from error
         except ApiError as error:
             raise NotCommitted(f"create claim for extended resources: {error.message}") from error
@@ -144,11 +144,11 @@ class ClaimWrites:
         )
         self._claims.wrote(self._typed.decode(answer))
 
-    # --- clearing away ---
+    # --- cleanup ---
 
     async def deallocate(self, claim: api.ResourceClaim) -> None:
-        """Take allocation, reservations and drivers' reports from a claim. Conflict if it is not as it was. An allocation by a driver's
-        controller is the controller's to revert, which it does when no one has reserved the claim."""
+        """Remove allocation, reservations and drivers' reports from a claim. Conflict if it has changed. An allocation by a driver's
+        controller is left to that controller, which reverts it once the claim has no reservations."""
         allocation = claim.status.allocation if controller_of(claim) else None
         await self._write_status(claim, self._body(claim), api.ResourceClaimStatus(allocation=allocation))
 
@@ -157,19 +157,19 @@ class ClaimWrites:
         metadata, namespace = claim.metadata, claim.metadata.namespace
         try:
             if FINALIZER in metadata.finalizers:
-                # Without a version: it is ours, and nothing but its end matters now.
+                # Without a version: it is ours, and only its deletion matters now.
                 kept = [finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER]
                 patch = {"metadata": {"uid": metadata.uid, "finalizers": kept or None}}
                 await self._resource.patch(metadata.name, patch, PatchType.MERGE, namespace)
             await self._resource.delete(metadata.name, namespace, uid=metadata.uid)
         except (NotFound, Conflict):
-            # A conflict is about the uid: another claim of that name.
+            # A conflict means a different uid: another claim of that name.
             return
 
     # --- single writes ---
 
     async def _with_finalizer(self, claim: api.ResourceClaim) -> tuple[api.ResourceClaim, Object]:
-        """The claim with the finalizer, and as the server has it."""
+        """The claim with the finalizer, as stored by the server."""
         body = self._body(claim)
         if FINALIZER in claim.metadata.finalizers:
             return claim, body
@@ -202,14 +202,14 @@ class ClaimWrites:
         else:
             encoded = self._typed.encode(api.ResourceClaim(status=status)).get("status") or {}
         answer = await self._resource.update_status({**body, "status": encoded}, claim.metadata.namespace)
-        # What was sent is what is stored but for its version; decoding the answer would cost more than the rest.
+        # What was sent is what is stored, except for the version; decoding the response would cost more than the rest.
         metadata = _replace(claim.metadata, resource_version=_version(answer))
         written = _replace(claim, metadata=metadata, status=status)
         self._claims.wrote(written)
         return written
 
     def _body(self, claim: api.ResourceClaim) -> Object:
-        """What to send for a claim: what the server sent, if it is known, which neither side then has to look through."""
+        """The request body for a claim: what the server sent, if known, which saves both sides work."""
         metadata = claim.metadata
         known = self._source(f"{metadata.namespace}/{metadata.name}", metadata.resource_version)
         if known is not None:
@@ -269,7 +269,7 @@ def _check_unallocated(claim: api.ResourceClaim) -> None:
 
 def _same_devices(one: api.AllocationResult | None, other: api.AllocationResult | None) -> bool:
     if one is None or other is None:
-        # The decision may have built on an allocation that was in flight then; there is nothing to compare with.
+        # The decision may have relied on an allocation in flight; there is nothing to compare with.
         return one is not None
     return one.devices == other.devices and one.node_selector == other.node_selector
 

@@ -42,7 +42,7 @@ from allot.scheduler.waits import ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
 
-# How long the watch may take to show a write of our own.
+# How long the watch may take to show one of our writes.
 SEEN_TIMEOUT_S = 30.0
 # Someone may write to the pod between decision and binding, perhaps more than once.
 _BIND_RETRIES = 3
@@ -87,7 +87,7 @@ class Committer:
         self._is_guarded = is_guarded
 
     async def commit(self, placement: Placement) -> str:
-        """Write it all; the node that the pod is bound to, which is another one if another scheduler was quicker.
+        """Write everything. Returns the node that the pod is bound to: a different one if another scheduler was faster.
         NotCommitted if it cannot be bound, with what was written reverted as far as is safe."""
         made: list[api.ResourceClaim] = []
         version = ""
@@ -107,7 +107,7 @@ class Committer:
             else:
                 node = await self._node_of(placement)
             if node:
-                # Our answer was lost, or another scheduler with the same name did it: what the pod uses stays its own.
+                # The response was lost, or another scheduler with the same name bound it: the pod keeps what it uses.
                 return node
             await self._take_back(placement, gives_way, made)
             if isinstance(error, ApiError):
@@ -126,7 +126,7 @@ class Committer:
             self._metrics.claims_written(self._clock.monotonic() - started, success=success)
 
     async def _prepare(self, placement: Placement, made: list[api.ResourceClaim]) -> str:
-        """All that comes before the binding. The version of the pod that this was done for."""
+        """Everything before the binding. Returns the version of the pod that this was done for."""
         pod = placement.pod
         version = pod.metadata.resource_version
         written: list[api.ResourceClaim] = []
@@ -178,10 +178,10 @@ class Committer:
         return claim, version
 
     async def _wait_for_devices(self, placement: Placement, claims: tuple[api.ResourceClaim, ...]) -> None:
-        """Until drivers say that the devices are ready; told by the watch of claims, not by asking."""
+        """Wait until drivers report the devices ready; uses the watch of claims, does not poll."""
         keys = {claim_id(claim) for claim in claims if has_conditions(claim)}
         if len(claims) < len(placement.pod.spec.resource_claims):
-            # Others had their allocation and reservation before, perhaps from an attempt that did not get to its end.
+            # Others were allocated and reserved before, perhaps by an attempt that did not finish.
             for id_ in self._claims.claims_of(placement.pod):
                 known = self._claims.claim(*id_)
                 if known is not None and has_conditions(known):
@@ -216,14 +216,14 @@ class Committer:
         self._waits.expect(key, lambda: self._held_by_others(id_))
 
     def _held_by_others(self, id_: ClaimID) -> str:
-        """What of a claim's devices other claims had before, as the watch shows it; empty if nothing."""
+        """Which of a claim's devices other claims held before, according to the watch; empty if none."""
         for double in double_allocations(self._claims.inventory, id_, lambda other: self._claims.claim(*other)):
             if any(other != id_ and self._waits.is_allocated(str(other)) for other in double.holders):
                 return double.text
         return ""
 
     async def _check_nobody_was_quicker(self, claims: Iterable[api.ResourceClaim]) -> None:
-        """Of two claims that were given one device, the watch shows one first; the other gives way."""
+        """If two claims got the same device, the one that the watch shows first keeps it; the other gives way."""
         for claim in claims:
             key = f"{claim.metadata.namespace}/{claim.metadata.name}"
             text = await self._waits.found(key, SEEN_TIMEOUT_S)
@@ -233,8 +233,8 @@ class Committer:
                 raise _giving_way(claim, text)
 
     def _check_left_overs(self, pod: core_v1.Pod, allocated: Iterable[api.ResourceClaim]) -> None:
-        """Claims that were allocated before: their scheduler may not have checked yet whether others had the devices
-        first, or has ended before. No one can tell now who was first, so the pod that is not bound gives way."""
+        """Claims that were allocated before: their scheduler may not yet have checked whether others had the devices
+        first, or ended before it could. The order is no longer known, so the pod that is not bound gives way."""
         known = {claim_id(claim) for claim in allocated}
         for id_ in self._claims.claims_of(pod):
             claim = self._claims.claim(*id_)
@@ -247,7 +247,7 @@ class Committer:
     # --- the binding ---
 
     async def _bind(self, placement: Placement, version: str) -> None:
-        """version: that of the pod for which claims were written, if any were. A scheduler that clears such claims away
+        """version: the version of the pod for which claims were written, if any. A scheduler that clears such claims away
         writes to the pod first (`reports`), so that a binding that was under way when its scheduler ended comes too late."""
         metadata = placement.pod.metadata
         about = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
@@ -272,8 +272,8 @@ class Committer:
                 raise NotCommitted(text, is_conflict=isinstance(error, Conflict)) from error
 
     async def _version_if_unrefused(self, placement: Placement) -> str:
-        """The present version of a pod if it has changed in something that does not matter; empty if it is bound, gone, or
-        another scheduler has had a look at it."""
+        """The current version of a pod if only irrelevant parts have changed; empty if it is bound, gone, or
+        another scheduler has tried it."""
         metadata = placement.pod.metadata
         try:
             pod = await self._pods.get(metadata.name, metadata.namespace)
@@ -292,7 +292,7 @@ class Committer:
         return str(found["resourceVersion"]) if before == now else ""
 
     async def _node_of(self, placement: Placement) -> str:
-        """The node that the pod has after all; empty if it has none. If no one can tell, it may have one: then nothing is reverted, and the
+        """The node that the pod has after all; empty if none. If that cannot be determined, it may have one: then nothing is reverted, and the
         pod's next attempt builds on what is there."""
         metadata = placement.pod.metadata
         try:
@@ -306,7 +306,7 @@ class Committer:
     # --- reverting ---
 
     async def _stop_bindings(self, placement: Placement, message: str) -> str:
-        """Write to the pod that it is not bound, which lets bindings by others that are under way fail. The node that it has
+        """Write to the pod that it is not bound, which makes other bindings in progress fail. Returns the node that it has
         after all; empty if it has none."""
         known = next((each for each in placement.pod.status.conditions if each.type == "PodScheduled"), None)
         condition = {
@@ -314,7 +314,7 @@ class Committer:
             "status": "False",
             "reason": "SchedulerError",
             "message": message,
-            # Set and not set in turn, so that the write changes something even within one second.
+            # Alternately set and unset, so that the write changes something even within one second.
             "lastProbeTime": None if known is not None and known.last_probe_time else self._clock.now(),
             "lastTransitionTime": self._clock.now(),
         }
@@ -325,7 +325,7 @@ class Committer:
                 metadata.name, patch, PatchType.STRATEGIC, metadata.namespace, subresource="status"
             )
         except (NotFound, Conflict):
-            # Gone, or another one of that name.
+            # Gone, or replaced by another of that name.
             return ""
         except ApiError as error:
             raise NotCommitted(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
@@ -335,7 +335,7 @@ class Committer:
         self, placement: Placement, gives_way: tuple[api.ResourceClaim, ...], made: list[api.ResourceClaim]
     ) -> None:
         """Allocations and reservations stay, unless they have to give way: the next attempt uses them, or clears them away.
-        (kube-scheduler takes the reservation back; another scheduler may be about to bind the pod with it.)"""
+        (kube-scheduler removes the reservation; but another scheduler may be about to bind the pod with it.)"""
         try:
             async with asyncio.timeout(SEEN_TIMEOUT_S):
                 for claim in gives_way:
@@ -347,18 +347,18 @@ class Committer:
         except NotFound:
             return
         except (ApiError, TimeoutError) as error:
-            # What is left is found by the pod's next attempt, or by the claim controller if the pod is gone.
+            # The pod's next attempt finds what is left, or the claim controller does if the pod is gone.
             _log.warning("pod %s/%s: %s", placement.pod.metadata.namespace, placement.pod.metadata.name, error)
 
     async def _give_back(self, claim: api.ResourceClaim, uid: str) -> None:
-        """The last one who counts on an allocation takes it back, others only their reservation."""
+        """The last pod that relies on an allocation reverts it; others only remove their reservation."""
         if any(consumer.uid != uid for consumer in claim.status.reserved_for):
             await self.claim_writes.unreserve(claim, uid)
         else:
             await self.claim_writes.deallocate(claim)
 
     async def _patch_status(self, pod: core_v1.Pod, status: dict[str, object], version: str = "") -> str:
-        """The pod's version afterwards. version: what it has to be before."""
+        """Returns the pod's new version. version: the version it must have before."""
         metadata = {"uid": pod.metadata.uid}
         if version:
             metadata["resourceVersion"] = version

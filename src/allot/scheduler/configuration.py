@@ -1,9 +1,9 @@
 """KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): reads and checks a configuration file, and builds the settings that
 the scheduler runs with.
 
-Understood are the profiles, their plugins, weights and arguments, leader election, back-off and the connection. What
+Supports profiles, their plugins, weights and arguments, leader election, back-off and the connection. What
 kube-scheduler needs and this scheduler does not (percentageOfNodesToScore, parallelism, rates of requests) is accepted and
-ignored, which `notes` says. Ours beyond upstream is `policy` in a profile: pack, spread or first-fit.
+ignored, and listed in `notes`. An extension is `policy` in a profile: pack, spread or first-fit.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _File(Wire, frozen=True, kw_only=True):
     delay_cache_until_active: bool | None = None
 
 
-# --- what it comes to ---
+# --- the resulting settings ---
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,15 +126,15 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     profiles: tuple[Profile, ...] = (Profile(),)
     backoff: BackoffTimes = BackoffTimes()
     binding_timeout_s: float = BINDING_TIMEOUT_SECONDS
-    # Who is next (`core.scheduling.QUEUE_ORDERS`): one queue has the pods of all profiles.
+    # Which pod is next (`core.scheduling.QUEUE_ORDERS`): one queue holds the pods of all profiles.
     queue_sort: str = PRIORITY_SORT
     election: Election = Election()
     kubeconfig: str = ""
-    # What was accepted and does nothing.
+    # Settings that are accepted but have no effect.
     notes: tuple[str, ...] = ()
 
 
-# The plugins of kube-scheduler by name, with the weight that is theirs in `Weights`; None: it has no score.
+# The plugins of kube-scheduler by name, with their field in `Weights`; None: it has no score.
 _PLUGINS: Mapping[str, str | None] = {
     PRIORITY_SORT: None,
     "SchedulingGates": None,
@@ -161,16 +161,16 @@ _PLUGINS: Mapping[str, str | None] = {
     "DeferredPodScheduling": None,
     "TopologyPlacement": None,
 }
-# Without these nothing could be scheduled, or what is scheduled could not be relied on.
+# Without these, nothing could be scheduled, or not reliably.
 _NEEDED = frozenset({PRIORITY_SORT, "DefaultBinder", "SchedulingGates", "DynamicResources"})
-# A plugin is not in parts here: it is off as a whole, or as a filter, a score or for preemption.
+# Plugins have no separate parts here: one is off as a whole, or as a filter, as a score, or for preemption.
 _POINTS_WITHOUT_EFFECT = (
     *("pre_enqueue", "pre_filter", "pre_score", "reserve", "permit", "pre_bind", "bind", "post_bind"),
 )
 
 
 def parse_configuration(value: object, source: str) -> SchedulerConfiguration:
-    """From what a YAML file contains. BadConfiguration if something is wrong; source names the file in it."""
+    """Parse the content of a YAML file. BadConfiguration if it is invalid; source: the file name for that message."""
     file = typed(value, _File, source)
     if file.kind != KIND or file.api_version != API_VERSION:
         raise BadConfiguration(
@@ -323,7 +323,7 @@ def _plugins(plugins: _Plugins, source: str, where: str) -> tuple[Weights, set[s
             if plugin.weight and weight is not None and point in ("score", "multi_point"):
                 if not 0 < plugin.weight <= 100:
                     raise _bad(source, f"{field}.enabled[{index}].weight", plugin.weight, "a number from 1 to 100")
-                # What is said of scores alone counts more than what is said of all points.
+                # Settings for scores alone override those for all extension points.
                 if point == "score" or weight not in weights:
                     weights[weight] = plugin.weight
     for name in off["multi_point"] | off["score"]:
@@ -335,7 +335,7 @@ def _plugins(plugins: _Plugins, source: str, where: str) -> tuple[Weights, set[s
 
 
 def _queue_sort(profile: _Profile, source: str, where: str) -> str:
-    """The one plugin that says who is next. Refused in kube-scheduler's words."""
+    """The one plugin that determines which pod is next. Refused in kube-scheduler's words."""
     field, given = f"{where}.plugins.queueSort", profile.plugins.queue_sort
     off = {plugin.name for plugin in given.disabled}
     names = [] if off & {"*", PRIORITY_SORT} else [PRIORITY_SORT]
@@ -365,7 +365,7 @@ def _check_plugin(name: str, source: str, field: str) -> None:
 
 
 def _arguments(profile: _Profile, source: str, where: str) -> dict[str, dict[str, Any]]:
-    """Arguments of plugins, as far as they mean something here."""
+    """Arguments of plugins, as far as they apply here."""
     found: dict[str, dict[str, Any]] = {}
     for index, config in enumerate(profile.plugin_config):
         field = f"{where}.pluginConfig[{index}]"

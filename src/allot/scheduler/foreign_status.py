@@ -36,14 +36,14 @@ _Key = tuple[str, str, str]
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What is to be said of a group. reason: empty if it has what it needs."""
+    """The status to write for a group. reason: empty if it has what it needs."""
 
     reason: str = ""
     message: str = ""
 
 
 class ForeignStatus:
-    """What other schedulers' objects are told. Run it beside the scheduler."""
+    """Status of other schedulers' objects. Run it beside the scheduler."""
 
     def __init__(self, client: Client, machine: Machine, sources: Sources, clock: Clock) -> None:
         self._client = client
@@ -59,7 +59,7 @@ class ForeignStatus:
         self._is_stale = True
 
     def decided(self, decision: Decision) -> None:
-        """What became of a unit."""
+        """A unit was decided."""
         self._is_stale = True
         if decision.placements:
             key = self._group(decision.placements[0].pod)
@@ -101,7 +101,7 @@ class ForeignStatus:
             if not self._is_stale:
                 continue
             self._is_stale = False
-            # What is said of groups that are gone is dropped with the rest.
+            # The status of groups that are gone is dropped with the rest.
             told, self._told = self._told, {}
             marks, self._marks = self._marks, {}
             for group, plural, key, patch, subresource in [*self._queue_patches(), *self._group_patches(told, marks)]:
@@ -122,7 +122,7 @@ class ForeignStatus:
             await resource.patch(name, patch, PatchType.MERGE, namespace, subresource=subresource)
         except ApiError as error:
             _log.info("status of %s %s: %s", plural, key, error)
-            # Of an object that is gone nothing is said any longer.
+            # The object is gone: nothing to report.
             is_gone = isinstance(error, NotFound)
             self._is_stale |= not is_gone
             return is_gone
@@ -152,7 +152,7 @@ class ForeignStatus:
                     yield group, "queues", name, _status_patch(object_, changed), "status"
 
     def _phases(self) -> dict[str, dict[str, int]]:
-        """How many of Volcano's groups of a queue are in which phase."""
+        """The number of a queue's Volcano groups in each phase."""
         found: dict[str, dict[str, int]] = {}
         informer = self._sources.custom(VOLCANO, "podgroups")
         for group in informer.cache if informer is not None else ():
@@ -193,7 +193,7 @@ def _status_patch(object_: Object, status: Object) -> Object:
 
 
 def _merged(known: Any, value: Any) -> Any:
-    """What makes one of the other in a merge patch: what is gone has to be named."""
+    """The merge patch from one to the other: removed fields must be named."""
     if not isinstance(known, dict) or not isinstance(value, dict):
         return value
     gone = {key: None for key in known if key not in value}

@@ -18,7 +18,7 @@ def name_of(object_: Pod | PodGroup | CompositePodGroup) -> str:
 
 
 def log_decision(decision: Decision) -> None:
-    """One line for each decision about devices, with DRA in it, which users search for."""
+    """One line for each decision about devices; it contains "DRA", which users search for."""
     for placement in decision.placements:
         if placement.claims or placement.extended is not None:
             _log.info("DRA: pod %s to node %s: %s", name_of(placement.pod), placement.node, _devices_of(placement))
@@ -28,7 +28,7 @@ def log_decision(decision: Decision) -> None:
 
 
 def _devices_of(placement: Placement) -> str:
-    """Each claim with the devices that it gets or has."""
+    """Each claim with its new or existing devices."""
     allocations = [(step.claim.metadata.name, step.allocation) for step in placement.claims]
     if placement.extended is not None:
         allocations.append(("for extended resources", placement.extended.allocation))

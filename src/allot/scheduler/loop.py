@@ -53,7 +53,7 @@ from allot.scheduler.waits import ChangeWaits, ClaimWaits
 
 _log = logging.getLogger("allot.scheduler")
 
-# Then the others have their turn: watches bring news, writes continue.
+# Then yield to others: watches deliver events, writes continue.
 _DECISIONS_PER_TICK = 64
 _TICK_S = 0.005
 _EVENTS_MAX = 20_000
@@ -64,16 +64,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     # The API server refuses to allocate what another claim holds (`Committer`).
     is_guarded: bool = False
-    # Which of several, for events.
+    # Identifies one of several schedulers, for events.
     instance: str = "allot"
     # Pods whose placements are being written at once. More do not make the store faster; fewer would leave it idle.
     writing_max: int = 256
-    # How long what has begun may continue after the end; without it the end is that of a crash, which costs no more than some
+    # How long writes in progress may continue at shutdown; without it, shutdown is like a crash, which only costs some
     # repeated work.
     drain_s: float = 0.0
-    # A claim or group may be made a moment after its pod; only after this a pod that waits for one is told.
+    # A claim or group may be created a moment after its pod; a pod that waits for one gets an event only after this.
     gated_grace_s: float = 5.0
-    # How often the server is asked for kinds of other schedulers that it did not have at the start.
+    # How often to ask the server for kinds of other schedulers that it did not have at startup.
     late_kinds_s: float = 5.0
 
 
@@ -92,7 +92,7 @@ class Scheduler:
         options: Options | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """client: writes; informers: read, perhaps shared with others."""
+        """client: for writes; informers: for reads, perhaps shared with others."""
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -101,7 +101,7 @@ class Scheduler:
         self._options = options if options is not None else Options()
         self.machine = _machine_of(self._configuration, gates)
         self._news = asyncio.Event()
-        # Set once everything is known that was there at the start.
+        # Set once everything that existed at startup is known.
         self.synced = asyncio.Event()
         name = self._configuration.profiles[0].scheduler_name
         self.recorder = EventRecorder(
@@ -203,13 +203,13 @@ class Scheduler:
         while True:
             self._news.clear()
             if self._decide_some():
-                # Let others have their turn: watches, writes.
+                # Yield to watches and writes.
                 await asyncio.sleep(0)
             else:
                 await self._wait_for_news()
 
     async def _drain(self) -> None:
-        """Let writes that are under way come to an end, and events be sent."""
+        """Finish writes in progress, and send events."""
         drain_s = self._options.drain_s
         if not drain_s:
             return
@@ -236,7 +236,7 @@ class Scheduler:
     # --- deciding ---
 
     def _decide_some(self) -> int:
-        """Decide as many units as there are, up to a tick's worth; how many."""
+        """Decide all waiting units, up to a tick's worth. Returns how many."""
         machine, clock = self.machine, self._clock
         began = now = clock.monotonic()
         for count in range(_DECISIONS_PER_TICK):
@@ -281,8 +281,8 @@ class Scheduler:
             self._news.set()
 
     async def _report_group(self, outcome: GroupOutcome, writes: Sequence[asyncio.Task[None]]) -> None:
-        """That a group has what it needs is true, and written, when its pods are bound: a scheduler that ends before that leaves a group
-        which says that it never had it, so that what it holds is given back if it cannot be completed."""
+        """Write that a group has what it needs only when its pods are bound: a scheduler that ends before that leaves a group
+        whose status says it never had it, so that what it holds is released if it cannot be completed."""
         if outcome.status == "True":
             if writes:
                 await asyncio.wait(writes)

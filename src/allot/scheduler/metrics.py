@@ -14,7 +14,7 @@ from allot.process.metrics import Counter, Gauge, Histogram, exponential
 SCHEDULED = "scheduled"
 UNSCHEDULABLE = "unschedulable"
 ERROR = "error"
-# Attempts that count in a label; more are one value, so that a pod that never fits does not make new series forever.
+# Largest number of attempts in a label; more share one value, so that a pod that never fits does not create new series forever.
 _ATTEMPTS_MAX = 15
 _DRA = "DynamicResources"
 _SHORT_S = exponential(0.001, 2, 15)
@@ -222,7 +222,7 @@ class SchedulerMetrics:
         self._plugin_s.observe(seconds, _DRA, "PreBind", "Success" if success else "Error")
 
     def requeued(self, event: str, units: int) -> None:
-        """An event made units worth another try."""
+        """An event moved units back to be retried."""
         self._incoming.add("active", event, amount=units)
 
     def devices_waited(
@@ -234,7 +234,7 @@ class SchedulerMetrics:
             self._binding_s.observe(seconds, profile, driver, status)
 
     def claim_created(self, *, success: bool) -> None:
-        """A claim for extended resources was made, or could not be."""
+        """A claim for extended resources was created, or could not be."""
         self._claims.add("success" if success else "failure", "false", "", "Pod")
 
 

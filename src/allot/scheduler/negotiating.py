@@ -26,7 +26,7 @@ from allot.process.ids import Ids
 
 _log = logging.getLogger("allot.scheduler")
 
-# Changes that come together are checked together; and what was missed, now and then.
+# Changes close together are handled together; a periodic check finds what was missed.
 _PAUSE_S = 0.1
 _LOOK_S = 10.0
 
@@ -70,7 +70,7 @@ class Negotiator:
             if claims:
                 await self._negotiate(key, pod, claims)
         for key, context in self._informer.cache.items():
-            # Those of pods that other schedulers have not placed yet are theirs; those of pods that are gone go with them.
+            # Contexts of pods that wait for other schedulers belong to those; contexts of deleted pods are deleted with them.
             if key not in waiting and any(uid in self._machine.cluster.pods for uid in _owners(context)):
                 await self._delete(context)
 

@@ -35,7 +35,7 @@ class Reporter:
         self._pods = client.resource("", "v1", "pods", namespaced=True)
         self._groups = client.typed(PodGroup).resource
         self._composites = client.typed(CompositePodGroup).resource
-        # What was written of late about groups, by uid, and when; the last one asked for comes last.
+        # What was recently written about groups, by uid, and when; the most recently used comes last.
         self._told: dict[str, tuple[tuple[str, str, str], float]] = {}
         self._claim_writes = claim_writes
         self._clock = clock
@@ -47,7 +47,7 @@ class Reporter:
         self._recorder.record(refusal.pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def gated(self, pod: core_v1.Pod, status: Status) -> None:
-        """A pod is not even tried, and its user should know why; kube-scheduler does not report this."""
+        """A pod is not even tried, and its user should know why; kube-scheduler has no event for this."""
         note = _shortened(f"not scheduled yet: {'; '.join(status.reasons)}")
         self._recorder.record(pod, "Warning", "FailedScheduling", "Scheduling", note)
 
@@ -56,9 +56,9 @@ class Reporter:
         return bool(refusal.victims or refusal.clean_ups or self._status_patch(refusal))
 
     async def write(self, refusal: Refusal) -> bool:
-        """Victims first, so that their end is under way when the pod says where it will go. Claims are cleared away after
-        the pod's status was written, which ends bindings that a scheduler before us may have had under way (`commit`).
-        Whether all that the pod now waits for is under way."""
+        """Victims first, so that they are already terminating when the pod names its future node. Claims are cleared away after
+        the pod's status is written, which makes bindings that an earlier scheduler left in progress fail (`commit`).
+        Returns whether everything that the pod now waits for is in progress."""
         pod = refusal.pod
         done = True
         for victim in refusal.victims:
@@ -75,15 +75,15 @@ class Reporter:
                 return not refusal.clean_ups and done
         for clean_up in refusal.clean_ups if still_waits else ():
             done &= await self._attempt(f"clearing away after {_name(pod)}", self._clean_up(clean_up))
-            # No event says to a pod that its own left-over is gone.
+            # No event tells a pod that its own leftover claim is gone.
             done &= not isinstance(clean_up, DeleteClaim)
         return done
 
     async def write_group(self, outcome: GroupOutcome) -> None:
-        """The condition of a group, unless it says so already; once true it stays."""
+        """Write the condition of a group, unless it is already set; once true, it stays true."""
         group = outcome.group
         if isinstance(group, ForeignGroup):
-            # What its status says is up to the controller of its dialect.
+            # Its status is up to the controller of its dialect.
             return
         message = f"{outcome.message}. {outcome.explanation}" if outcome.explanation else outcome.message
         told = (outcome.status, outcome.reason, message)
@@ -112,8 +112,8 @@ class Reporter:
             self._told.pop(group.metadata.uid, None)
 
     def _is_just_told(self, uid: str, told: tuple[str, str, str]) -> bool:
-        """Whether the same was written a moment ago, or is being written. Pods of a group are decided much faster than the
-        watch shows what was said of it for the first one."""
+        """Whether the same was just written, or is being written. Pods of a group are decided much faster than the
+        watch shows what was written for the first one."""
         now = self._clock.monotonic()
         last = self._told.pop(uid, None)
         is_told = last is not None and last[0] == told and now - last[1] < _TOLD_S
@@ -125,13 +125,13 @@ class Reporter:
     # --- parts ---
 
     def _status_patch(self, refusal: Refusal) -> dict[str, object]:
-        """What has to change in the pod's status; empty if it says all that already."""
+        """What has to change in the pod's status; empty if it is up to date."""
         pod = refusal.pod
         patch: dict[str, object] = {}
         reason = "SchedulerError" if refusal.verdict is Verdict.ERROR else "Unschedulable"
         message = text_of(refusal)
         known = next((each for each in pod.status.conditions if each.type == _POD_SCHEDULED), None)
-        # Where claims are cleared away the write itself matters, so it must change something.
+        # If claims are cleared away, the write itself matters, so it must change something.
         is_forced = bool(refusal.clean_ups)
         says_so = known is not None and (known.status, known.reason, known.message) == ("False", reason, message)
         if is_forced or not says_so:
@@ -140,12 +140,12 @@ class Reporter:
                 "status": "False",
                 "reason": reason,
                 "message": message,
-                # Set and not set in turn, where the write has to change something even within the same second.
+                # Alternately set and unset if the write has to change something even within the same second.
                 "lastProbeTime": self._clock.now() if is_forced and not (known and known.last_probe_time) else None,
             }
             if is_forced or known is None or known.status != "False":
                 condition["lastTransitionTime"] = self._clock.now()
-            # Only where generations are tracked at all, as kube-scheduler does it.
+            # Only where generations are tracked at all, as in kube-scheduler.
             if pod.status.observed_generation or (known is not None and known.observed_generation):
                 condition["observedGeneration"] = pod.metadata.generation
             patch["conditions"] = [condition]
@@ -164,7 +164,7 @@ class Reporter:
         return not answer["spec"].get("nodeName")
 
     async def give_up(self, victim: Victim) -> None:
-        """A pod of a group that has had too few of them for too long."""
+        """Evict a pod of a group that has had too few pods for too long."""
         condition = f"{victim.pod.spec.scheduler_name}: its group has fewer pods than it needs"
         await self._attempt(f"evicting {_name(victim.pod)}", self._evict(victim.pod, condition, victim.why, None))
 
@@ -215,7 +215,7 @@ class Reporter:
 
 
 def text_of(refusal: Refusal) -> str:
-    """What kube-scheduler would say, and what we can say beyond that."""
+    """kube-scheduler's text, plus what we can add."""
     if not refusal.explanation:
         return refusal.message
     return f"{refusal.message}{' ' if refusal.message.endswith('.') else '. '}{refusal.explanation}"

@@ -26,7 +26,7 @@ T = TypeVar("T", bound=APIStruct)
 Object = dict[str, Any]
 Handler = Callable[[Change[Any]], None]
 
-# What decisions need comes before the pods that wait for them, where that can be chosen.
+# What decisions need comes before the pods that wait for them, where the order can be chosen.
 _TYPED: tuple[type[APIStruct], ...] = (
     core_v1.Namespace,
     core_v1.Node,
@@ -79,14 +79,14 @@ _CUSTOM = (
     ),
     _Custom(type=KaiQueue, group=KAI_GROUP, versions=("v2",), plural="queues"),
     _Custom(type=VolcanoQueue, group=VOLCANO_GROUP, versions=("v1beta1",), plural="queues"),
-    # KAI used Kueue's before it had its own.
+    # KAI used Kueue's kind before it had its own.
     _Custom(type=KaiTopology, group=KUEUE, versions=("v1beta2", "v1beta1", "v1alpha1"), plural="topologies"),
     _Custom(type=KaiTopology, group=KAI_TOPOLOGY, versions=("v1alpha1",), plural="topologies"),
 )
 
 
 def served_version(discovery: Discovery, type_: type[APIStruct]) -> str:
-    """The version in which a server has a kind; empty if it does not have it."""
+    """The version in which a server has a kind; empty if it has none."""
     kind = kind_of_type(type_)
     for version in kind.versions:
         if discovery.find_kind(kind.group, version, kind.name) is not None:
@@ -106,11 +106,11 @@ class Sources:
         self._stops: list[Callable[[], None]] = []
         # Kinds of other schedulers that the server does not have yet.
         self.missing: tuple[_Custom, ...] = _CUSTOM
-        # Told of volume claims that changed.
+        # Called with volume claims that changed.
         self.volume_waits = ChangeWaits()
 
     def connect_custom(self, discovery: Discovery, handler: Handler, serve: Callable[[str], None]) -> None:
-        """As `connect`, for kinds of other schedulers that the server has meanwhile. serve: told their API groups first, where pods name
+        """As `connect`, for kinds of other schedulers that the server now has. serve: called with their API groups first, where pods name
         groups of the kind."""
         missing: list[_Custom] = []
         for custom in self.missing:
@@ -159,7 +159,7 @@ class Sources:
             await informer.wait_synced()
 
     def disconnect(self) -> None:
-        """Feed the machine no more."""
+        """Stop feeding the machine."""
         for stop in self._stops:
             stop()
         self._stops.clear()
@@ -204,5 +204,5 @@ def _decoded(value: Object | None, type_: type[T]) -> T | None:
     try:
         return decode_served(without_managed_fields(value), type_)
     except DecodeError:
-        # Nothing that it says can be relied on; it is as if it were not there.
+        # It cannot be relied on, so treat it as absent.
         return None

@@ -16,9 +16,9 @@ from allot.process.clock import Clock
 from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.waits import ChangeWaits
 
-# What kube-scheduler's VolumeBinding waits for.
+# How long kube-scheduler's VolumeBinding waits.
 BIND_TIMEOUT_S = 600.0
-# How often it is looked whether the pod is still there, if nothing happens.
+# How often to check that the pod still exists, if nothing happens.
 _LOOK_S = 1.0
 
 
@@ -33,7 +33,7 @@ class VolumeWrites:
         self._clock = clock
 
     async def commit(self, placement: Placement) -> None:
-        """Bind or have made every volume of a placement. NotCommitted if that fails or takes too long."""
+        """Bind or provision every volume of a placement. NotCommitted if that fails or takes too long."""
         try:
             written = [await self._begin(step, placement.node) for step in placement.volumes]
             until = self._clock.monotonic() + BIND_TIMEOUT_S
@@ -47,7 +47,7 @@ class VolumeWrites:
             raise NotCommitted(text, is_conflict=isinstance(error, Conflict | NotFound)) from error
 
     async def _begin(self, step: VolumeStep, node: str) -> ObjectMeta:
-        """The claim or volume as it is after the write."""
+        """Returns the claim or volume after the write."""
         claim, volume = step.claim, step.volume
         if volume is None:
             if claim.metadata.annotations.get(SELECTED_NODE) == node:

@@ -25,7 +25,7 @@ def published_counters(sets: Iterable[CounterSet]) -> dict[CounterKey, int]:
 
 
 def consumed_counters(device: Device) -> dict[CounterKey, int]:
-    """What a device draws on while it is held, once, however many shares of it are."""
+    """What a device draws while it is held: once, however many shares of it are held."""
     drawn: dict[CounterKey, int] = {}
     for consumed in device.consumes_counters:
         for name, amount in consumed.counters.items():
@@ -35,8 +35,8 @@ def consumed_counters(device: Device) -> dict[CounterKey, int]:
 
 
 class CounterBalance:
-    """What is left of a pool's counters. An amount may be negative: overcommitted. Counters that no slice publishes are
-    not counted, and nothing that needs one fits."""
+    """What is left of a pool's counters. A negative amount means overcommitted. Counters that no slice publishes are
+    not counted, and a device that needs one never fits."""
 
     __slots__ = ("left",)
 
@@ -56,5 +56,5 @@ class CounterBalance:
                 left[key] -= amount
 
     def overcommitted(self, needed: Amounts) -> CounterKey | None:
-        """The first of these counters of which more is taken than there is."""
+        """The first of these counters that is overcommitted."""
         return next((key for key in needed if self.left.get(key, 0) < 0), None)

@@ -1,6 +1,6 @@
 """allocate(): the claims of one pod on one node, all or nothing.
 
-Same input, same answer: devices are chosen in upstream's order (policy first-fit) or by another policy, never by chance.
+Same input, same answer: devices are chosen in upstream's order (policy first-fit) or by another policy, never at random.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Allocated(msgspec.Struct, frozen=True):
 
 
 class Unallocatable(msgspec.Struct, frozen=True):
-    """The claims do not fit on the node. `undecided`: the search ran out of steps before it could know."""
+    """The claims do not fit on the node. `undecided`: the search ran out of steps first."""
 
     reasons: tuple[RequestReason, ...]
     steps: int = 0
     undecided: bool = False
 
     def summary(self) -> list[str]:
-        """What a person needs first, a sentence per problem."""
+        """A short summary for users, one sentence per problem."""
         if self.undecided:
             return [
                 f"gave up after {self.steps} search steps: the claims may or may not fit",
@@ -74,8 +74,8 @@ def allocate(
     """Find devices for all claims (which are not allocated yet) from one node.
 
     Reads the inventory and leaves it as it is: to make the allocation count, `inventory.hold` it. Raises AllocationError where
-    upstream ends the attempt. with_reasons: compute why not (costs nothing if the claims fit). plans: those of the
-    claims, if they are known.
+    upstream ends the attempt. with_reasons: compute why not (costs nothing if the claims fit). plans: the plans of the
+    claims, if known.
     """
     view = inventory.view(node)
     if plans is None:
@@ -129,8 +129,8 @@ def _straight(view: NodeView, plan: ClaimPlan) -> list[Choice] | None:
 def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[Choice] | None:
     """The other common case: equal requests, all of whose devices must have the same value of one attribute.
 
-    The search would try the first device and everything that has a value in common with it, then the next. What it finds
-    can be told without trying. None as soon as anything is not that simple.
+    The search would try the first device and everything that has a value in common with it, then the next. Its result
+    can be computed directly. None as soon as anything is less simple.
     """
     if plan.matched is None:
         return None
@@ -156,8 +156,8 @@ def _matched(view: NodeView, plan: ClaimPlan, reader: AttributeReader) -> list[C
         free.append((entry, values.values))
         for value in values.values:
             counts[value] = counts.get(value, 0) + 1
-    # Only values that enough devices have can be what all have in common. A device that is passed over has none of those
-    # that are left, so that continuing is as good as starting again for the next request.
+    # Only a value that enough devices have can be common to all. A skipped device has none of the values
+    # that are left, so continuing is as good as restarting for the next request.
     common = frozenset([value for value, count in counts.items() if count >= needed])
     if not common:
         return None

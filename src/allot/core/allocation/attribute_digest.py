@@ -19,7 +19,7 @@ Read = Callable[[DeviceEntry], Hashable | None]
 
 
 class AttributeDigest:
-    """What some expressions read of a device: single attributes and capacities."""
+    """What expressions read of a device: single attributes and capacities."""
 
     __slots__ = ("_by_driver", "_references")
 
@@ -37,7 +37,7 @@ class AttributeDigest:
 
     @property
     def reads_nothing(self) -> bool:
-        """Whether the devices of a driver are all the same to the expressions, shareable ones apart."""
+        """Whether all devices of a driver look the same to the expressions, except shareable ones."""
         return not self._references
 
     def key(self, entry: DeviceEntry) -> Hashable | None:
@@ -52,11 +52,11 @@ class AttributeDigest:
         return read
 
     def _reader(self, driver: str) -> Read:
-        """What is read of the devices of a driver, under the names that they publish. Asked of every device of a cluster for every
-        signature, so all that is the same for a driver is done here."""
+        """Reads the values of a driver's devices, under the names that they publish. Called for every device of a cluster and every
+        signature, so everything that is the same for a driver is done here."""
         names, amounts = self._published(driver, ATTRIBUTES), self._published(driver, CAPACITY)
         own = [each.name for each in self._references if each.of_driver or each.domain == driver]
-        # The driver's own names written out: a device that has one of these needs a closer look.
+        # The driver's own names, fully qualified: a device that has one of these needs a closer look.
         long = frozenset(f"{driver}/{name}" for name in own)
         alone, shared = (driver, False), (driver, True)
 
@@ -85,7 +85,7 @@ class AttributeDigest:
 
 
 def _amount(found: DeviceCapacity | None) -> Hashable:
-    """Equal amounts may answer differently: 1.5Ki is not an integer, 1536 is."""
+    """Equal amounts may give different results: 1.5Ki is not an integer, 1536 is."""
     if found is None:
         return None
     value = found.value

@@ -15,7 +15,7 @@ from allot.core.allocation.plan import Leaf
 
 
 class ConflictSets:
-    """The decisions that a device conflicts with, by what they took."""
+    """The decisions that a device conflicts with, indexed by what they took."""
 
     __slots__ = ("_constraints", "_devices", "_draft", "_pools")
 
@@ -49,7 +49,7 @@ class ConflictSets:
                 self._constraints[claim, index] &= keep
 
     def of(self, entry: DeviceEntry, leaf: Leaf, claim: int) -> int:
-        """Decisions because of which the device cannot be taken for the leaf. One reason is enough."""
+        """Decisions that prevent taking the device for the leaf. One reason is enough."""
         if self._draft.in_use(entry, leaf, claim):
             return self._devices.get(entry.id, 0)
         violated = self._violated(entry, leaf, claim)
@@ -58,7 +58,7 @@ class ConflictSets:
         return self._resources(entry)
 
     def of_all(self, entries: Iterable[DeviceEntry], leaf: Leaf, claim: int) -> int:
-        """Decisions that could have to do with the leaf not getting enough of the devices."""
+        """Decisions that could be why the leaf does not get enough of the devices."""
         culprits = 0
         for index in leaf.constraints:
             culprits |= self._constraints.get((claim, index), 0)

@@ -1,8 +1,8 @@
 """Proves without a search that requests cannot be met.
 
 Requests compete for devices: a flow from requests through groups of like devices must be large enough. The flow
-leaves things out (that is what makes it quick), so "may fit" means nothing more than that; "cannot" is a proof.
-Considered are: how many devices each request has left, that an exclusive device serves one request, what counters and
+leaves things out (which makes it quick), so "may fit" proves nothing; "cannot" is a proof.
+It considers how many devices each request has left, that an exclusive device serves one request, what counters and
 capacities can carry at best, a common value for matchAttribute, and different values for distinctAttribute.
 """
 
@@ -23,7 +23,7 @@ _UNLIMITED = 1 << 30
 
 
 class _Demand:
-    """Requests with the same wishes, taken together."""
+    """Requests that ask for the same, taken together."""
 
     __slots__ = ("claim", "devices", "leaf", "needed", "requests")
 
@@ -72,7 +72,7 @@ def why_not(
 
 
 def overdraws(left: Sequence[DeviceEntry], needed: int, draft: Draft) -> bool:
-    """Whether so many of these devices draw more from some counter than there is, even if the most modest are chosen."""
+    """Whether this many of these devices overdraw some counter, even if those that draw least are chosen."""
     pools = {id(pool): pool for entry in left if (pool := draft.view.counters.get(entry)) is not None}
     for pool in pools.values():
         drawn = [
@@ -153,7 +153,7 @@ class _Limits:
 
     def __init__(self, demands: list[_Demand], draft: Draft) -> None:
         self.shares: dict[Hashable, int] = {}
-        # Devices that draw on the same counter sets can only be handed out so often in all.
+        # How often devices that draw on the same counter sets can be handed out in total.
         self.group_of: dict[Hashable, Hashable] = {}
         self.group_limit: dict[Hashable, int] = {}
         least: dict[Hashable, dict[CounterKey, int]] = {}

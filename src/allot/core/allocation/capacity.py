@@ -1,8 +1,8 @@
 """Consumable capacity: how much of a device one request takes, and whether it still fits.
 
 Amounts are nano units (`Quantity.nano`) for comparing, quantities for reporting. Two kinds of "no" are kept apart as
-upstream does: a device that cannot serve the request is skipped, a request that cannot be computed with at all is an
-error that ends the attempt (`CapacityError`).
+upstream does: a device that cannot serve the request is skipped, a request that cannot be computed at all is an
+error, which ends the attempt (`CapacityError`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Consumption = dict[str, Quantity]
 
 
 class CapacityError(Exception):
-    """A capacity request that nothing can be computed from."""
+    """A capacity request that cannot be computed."""
 
 
 def consumption(
     requested: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], fractional: bool
 ) -> Consumption | None:
-    """What a request takes of each published capacity; None if the device does not have or not allow it.
+    """What a request takes of each published capacity; None if the device does not have or does not allow it.
 
     Names are compared literally: a request for `mem` does not find `gpu.example.com/mem`, as upstream.
     """
@@ -58,7 +58,7 @@ class NotAllowed(NamedTuple):
 def not_allowed(
     requested: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], fractional: bool
 ) -> NotAllowed | None:
-    """Which of the requested amounts a device does not allow, after `consumption` has said that there is one."""
+    """Which of the requested amounts a device does not allow, after `consumption` found that there is one."""
     for name, asked in requested.items():
         published = capacity[name]
         policy = published.request_policy

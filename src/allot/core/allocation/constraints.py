@@ -110,7 +110,7 @@ class MatchState(NamedTuple):
     common: frozenset[Value] | None = None
 
     def add(self, values: Values) -> MatchState | None:
-        """The state with one more device; None if nothing is common any more."""
+        """The state with one more device; None if nothing is common to all."""
         if self.common is None:
             return MatchState(values.values)
         common = self.common & values.values
@@ -124,7 +124,7 @@ class DistinctState(NamedTuple):
     taken: frozenset[Value] = frozenset()
 
     def add(self, values: Values) -> DistinctState | None:
-        """The state with one more device; None if it has a value that another one has."""
+        """The state with one more device; None if it has a value of another device."""
         if values.opaque:
             return DistinctState(1) if not self.devices else None
         if self.taken & values.values:

@@ -12,13 +12,13 @@ from allot.core.allocation.accounting import CounterKey, consumed_counters, publ
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.model.resource_v1 import CounterSet
 
-# Groups that all devices on a counter set have in common so far: None is no one yet, the empty set is "only devices
+# Groups that all devices on a counter set have in common so far: None means no device yet, the empty set "only devices
 # without groups", anything else the running intersection.
 Groups = frozenset[str] | None
 
 
 class PoolCounters:
-    """Counters of a pool, less what allocated devices take from them. An amount may be negative: overcommitted."""
+    """Counters of a pool, less what allocated devices take from them. A negative amount means overcommitted."""
 
     __slots__ = ("_by_set", "_negative", "_was_overcommitted", "available", "devices", "published", "sets")
 
@@ -53,7 +53,7 @@ class PoolCounters:
         self._add(entry, -1)
 
     def released(self, entry: DeviceEntry) -> None:
-        """The device is not allocated any more."""
+        """The device is no longer allocated."""
         self._add(entry, 1)
 
     def _add(self, entry: DeviceEntry, sign: int) -> None:
@@ -66,7 +66,7 @@ class PoolCounters:
 
     @property
     def overcommitted(self) -> bool:
-        """Whether there is too little of any counter: that blocks every device that consumes counters, as upstream (F08)."""
+        """Whether any counter is overcommitted: that blocks every device that consumes counters, as upstream (F08)."""
         return self._negative > 0
 
     def touched(self, entry: DeviceEntry) -> Iterator[DeviceEntry]:
@@ -79,7 +79,7 @@ class PoolCounters:
             yield from self._by_set[consumed.counter_set]
 
     def shortage(self, entry: DeviceEntry) -> tuple[CounterKey, int, int] | None:
-        """The first counter of which the device needs more than there is: (counter, needed, available)."""
+        """The first counter that is insufficient for the device: (counter, needed, available)."""
         if self.overcommitted:
             key = min(key for key, amount in self.available.items() if amount < 0)
             return key, 0, self.available[key]
@@ -100,14 +100,14 @@ class PoolCounters:
 
 
 def consumption(entry: DeviceEntry) -> dict[CounterKey, int]:
-    """What a device takes from each counter. Not to be changed: it is computed once."""
+    """What a device takes from each counter. Computed once; do not modify."""
     if entry.drawn is None:
         entry.drawn = consumed_counters(entry.device)
     return entry.drawn
 
 
 def admits(common: Groups, groups: frozenset[str]) -> bool:
-    """Whether a device with these groups may join those that are on the counter set."""
+    """Whether a device with these groups may join the devices on the counter set."""
     if common is None:
         return True
     if not groups or not common:
@@ -139,7 +139,7 @@ class CounterDraft:
         self._common: dict[tuple[int, str], Groups] = {}
 
     def take(self, pool: PoolCounters, entry: DeviceEntry) -> Undo | None:
-        """Take the device's counters; None if there are not enough or its groups do not go with the others."""
+        """Take the device's counters; None if there are not enough or its groups are incompatible with the others."""
         identity = id(pool)
         before: Undo = []
         if pool.overcommitted:

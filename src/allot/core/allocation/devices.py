@@ -66,7 +66,7 @@ class DeviceState:
         self.shares: list[Share] = []
         # Capacity taken by all shares, in nano units.
         self.consumed: dict[str, int] = {}
-        # Published devices with this id, and the counters from which they draw when allocated.
+        # Published devices with this id, and the counters that they draw on when allocated.
         self.entries: list[DeviceEntry] = []
         self.counters: list[tuple[PoolCounters, DeviceEntry]] = []
 
@@ -118,9 +118,9 @@ class DeviceEntry:
         self.attributes = device.attributes
         # Indexes of free devices that list devices of its slice; shared by all devices of the slice.
         self.indexes: list[AvailabilityIndex]
-        # Attributes as constraints see them, filled in by their reader.
+        # Attributes as constraints see them, filled in by the reader.
         self.values: dict[str, Values | None] = {}
-        # What it takes from each counter (`counters.consumption`); None until that is asked for.
+        # What it takes from each counter (`counters.consumption`); None until first needed.
         self.drawn: dict[tuple[str, str], int] | None = None
         self._view: DeviceView | EvaluationError | None = None
         self._is_plain: bool | None = None
@@ -160,7 +160,7 @@ class DeviceEntry:
 def view_of(driver: str, device: api.Device) -> DeviceView:
     """A device as CEL sees it; EvaluationError if its attributes cannot be represented.
 
-    Nodes of one kind publish the same devices over and over: views are shared by all that look the same.
+    Nodes of one kind publish the same devices over and over: devices that look the same share a view.
     """
     shareable = bool(device.allow_multiple_allocations)
     key = (driver, shareable, _ENCODER.encode((device.attributes, device.capacity)))
@@ -182,8 +182,8 @@ _views: Memo[tuple[str, bool, bytes], DeviceView] = Memo(4096)
 
 
 def are_simple(entries: Iterable[DeviceEntry]) -> bool:
-    """Whether nothing but selectors says who may use devices, for requests that say nothing about capacity. A loop without calls: asked of
-    every device once."""
+    """Whether only selectors decide which requests may use the devices, if these request no capacity. A loop without calls: it runs for
+    every device."""
     for entry in entries:
         device = entry.device
         if entry.taints or device.allow_multiple_allocations or not entry.plain_capacity:
@@ -214,7 +214,7 @@ def _is_version(text: str) -> bool:
     return True
 
 
-# No kind at all: refused when the view is made, and by every selector with it.
+# No kind at all: building the view fails, and with it every selector.
 _NO_VALUE = ("", None)
 
 

@@ -30,7 +30,7 @@ class Taken:
         self.id = id_
         self.counters: Undo | None = None
         self.constraints: list[tuple[int, ConstraintState]] | None = None
-        # What was drafted of the device's capacity before; only for a share.
+        # What was drafted of the device's capacity before this choice; only for a share.
         self.share: tuple[dict[str, int] | None] | None = None
 
 
@@ -55,14 +55,14 @@ class Draft:
         self.reader = AttributeReader(features)
 
     def in_use(self, entry: DeviceEntry, leaf: Leaf, claim: int) -> bool:
-        """Whether the device is out of the question for the leaf, before anything else is checked."""
+        """Whether the device is ruled out for the leaf before anything else is checked."""
         users = self.used.get(entry.id)
         if leaf.admin_access:
             return users is not None and claim in users
         return bool(users) or bool(entry.state.claims)
 
     def failure(self, failure: SelectorFailure, leaf: Leaf, claim: int) -> AllocationError:
-        """The error that looking at the device ends in."""
+        """The error that evaluating the device ends in."""
         return AllocationError(failure.sentence(self.claims[claim], leaf.name, all_devices=leaf.all_devices))
 
     def take(self, entry: DeviceEntry, leaf: Leaf, claim: int) -> Taken | None:
@@ -74,7 +74,7 @@ class Draft:
         consumption: capacities.Consumption | None = None
         if entry.capacity and self.features.consumable_capacity:
             consumption = leaf.signature.consumption(entry)
-            # A draft of shares: an exclusive device has none.
+            # An exclusive device has no drafted shares.
             drafted = self.consumed.get(id_, {})
             if consumption is None or not capacities.fits(consumption, entry.capacity, entry.state.consumed, drafted):
                 return None

@@ -47,7 +47,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
             prioritized_list="DRAPrioritizedList" in gates,
             partitionable_devices="DRAPartitionableDevices" in gates,
             device_taints="DRADeviceTaints" in gates,
-            # Binding conditions are reported in status.devices: one without the other is of no use.
+            # Binding conditions are reported in status.devices: one is useless without the other.
             device_binding_and_status="DRADeviceBindingConditions" in gates and "DRAResourceClaimDeviceStatus" in gates,
             consumable_capacity="DRAConsumableCapacity" in gates,
             fractional_capacity_range="DRAFractionalCapacityRange" in gates,

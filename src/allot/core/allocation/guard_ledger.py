@@ -4,8 +4,8 @@ A webhook is called before a write and never learns its result; a watch shows la
 admitted counts as held. A write is based on a version of its claim, and the server stores it only if the claim still has that
 version. So the first newer version that is seen, whatever it says, ends all writes that were based on an older one.
 
-A write that never shows up is held until it cannot be stored any more, and then for as long as no one has looked: time alone
-proves nothing while the watch is late. What is given back counts as held until that is stored.
+A write that never shows up is held until it can no longer be stored, and then until the server has been asked: time alone
+proves nothing while the watch is late. What is released counts as held until the release is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from allot.core.allocation.holdings import Conflict, Held, Holdings
 
 
 class _Admitted(msgspec.Struct, frozen=True):
-    """A write that was let through. base: the version of its claim that it replaces."""
+    """An admitted write. base: the version of its claim that it replaces."""
 
     base: int
     held: tuple[Held, ...]
@@ -34,24 +34,24 @@ class _Claim(msgspec.Struct):
 
 
 class GuardLedger:
-    """Who holds what, or may by now. Times are seconds of a clock that never goes back, given by the caller."""
+    """Which claim holds what, or may by now. Times are seconds of a monotonic clock, given by the caller."""
 
     def __init__(self, features: Features, write_timeout_s: float) -> None:
         """write_timeout_s: how long after it was admitted a write may still be stored."""
-        # Allocations are read and slices are followed by it.
+        # Reads allocations and follows slices.
         self.holdings = Holdings(features)
         self._write_timeout_s = write_timeout_s
         self._claims: dict[ClaimID, _Claim] = {}
-        # Claims with writes of which nothing is known yet.
+        # Claims with writes whose result is not known yet.
         self._waiting: dict[ClaimID, None] = {}
 
     @property
     def waiting(self) -> int:
-        """Claims with writes of which nothing is known yet."""
+        """Claims with writes whose result is not known yet."""
         return len(self._waiting)
 
     def is_waiting(self, claim: ClaimID) -> bool:
-        """Whether nothing is known yet of a write that was admitted for a claim."""
+        """Whether the result of an admitted write to a claim is not known yet."""
         return claim in self._waiting
 
     def known(self) -> int:
@@ -59,14 +59,14 @@ class GuardLedger:
         return len(self._claims)
 
     def version(self, claim: ClaimID) -> int:
-        """The version that was last seen; 0 if none was."""
+        """The version that was last seen; 0 if none."""
         found = self._claims.get(claim)
         return 0 if found is None else found.version
 
     # --- what is stored ---
 
     def stored(self, claim: ClaimID, version: int, held: tuple[Held, ...]) -> None:
-        """A version of a claim was seen. Those older than one that was seen already are passed over."""
+        """A version of a claim was seen. Versions older than the last one seen are ignored."""
         found = self._claims.get(claim)
         if found is None:
             found = self._claims[claim] = _Claim()
@@ -76,7 +76,7 @@ class GuardLedger:
         self._keep(claim, found, tuple(write for write in found.admitted if write.base >= version))
 
     def deleted(self, claim: ClaimID, version: int) -> None:
-        """A claim is gone. version: that of its last state, as far as it was seen; writes based on a newer one are to
+        """A claim is gone. version: the last version seen; writes based on a newer one are to
         another claim of that name."""
         found = self._claims.get(claim)
         if found is None or version < found.version:
@@ -84,14 +84,14 @@ class GuardLedger:
         found.version, found.stored = 0, ()
         self._keep(claim, found, tuple(write for write in found.admitted if write.base > version))
 
-    # --- having looked ---
+    # --- asking the server ---
 
     def overdue(self, now: float) -> list[ClaimID]:
-        """Claims with writes that can no longer be stored: someone has to look what became of them."""
+        """Claims with writes that can no longer be stored: the server must be asked for their result."""
         return [claim for claim in self._waiting if self._is_overdue(self._claims[claim].admitted[0], now)]
 
     def looked(self, claim: ClaimID, asked_at: float, version: int, held: tuple[Held, ...]) -> None:
-        """The server was asked for a claim, at that time or later, and gave this."""
+        """The server was asked for a claim, at that time or later, and returned this."""
         self.stored(claim, version, held)
         self._drop_overdue(claim, asked_at)
 
@@ -102,7 +102,7 @@ class GuardLedger:
             return
         if found.version == known:
             found.version, found.stored = 0, ()
-        # Who was admitted before was to a claim that is gone.
+        # Writes admitted before were to a claim that is gone.
         self._keep(claim, found, tuple(write for write in found.admitted if write.at > asked_at))
 
     def _drop_overdue(self, claim: ClaimID, asked_at: float) -> None:
@@ -121,12 +121,12 @@ class GuardLedger:
         return self.holdings.conflict(claim, held)
 
     def admit(self, claim: ClaimID, base: int, held: tuple[Held, ...], now: float) -> None:
-        """A write is let through. Of several to one claim with the same base one can be stored: all of them are held."""
+        """A write is admitted. Of several to one claim with the same base, one can be stored: all of them are held."""
         found = self._claims.get(claim)
         if found is None:
             found = self._claims[claim] = _Claim()
         if found.version > base:
-            return  # The server will find that the claim has changed, and ask again.
+            return  # The server will find that the claim has changed, and will ask again.
         self._keep(claim, found, (*found.admitted, _Admitted(base, held, now)))
 
     def _keep(self, claim: ClaimID, found: _Claim, admitted: tuple[_Admitted, ...]) -> None:

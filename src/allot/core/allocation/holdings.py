@@ -28,7 +28,7 @@ class Held(NamedTuple):
     """A device, or a share of one, that an allocation contains. Amounts are nano units."""
 
     device: DeviceID
-    # The shareID; empty if all of the device is held.
+    # The shareID; empty if the whole device is held.
     share: str = ""
     consumed: tuple[tuple[str, int], ...] = ()
 
@@ -76,7 +76,7 @@ class Holdings:
         return self._by_claim.get(claim, ())
 
     def hold(self, claim: ClaimID, held: tuple[Held, ...]) -> None:
-        """From now on the claim holds just this."""
+        """From now on the claim holds exactly this."""
         before = self._by_claim.get(claim, ())
         if before == held:
             return
@@ -190,7 +190,7 @@ class Holdings:
             if pool is None or not pool.has_counters:
                 continue
             if any(holder != claim for holder, _ in self._by_device.get(id_, ())):
-                continue  # shared with others, who have paid for it
+                continue  # shared with others, which already account for it
             needed = wanted.setdefault(id_[:2], {})
             for counter, amount in pool.consumption(id_.device).items():
                 needed[counter] = needed.get(counter, 0) + amount
@@ -217,7 +217,7 @@ class Holdings:
         return None
 
     def _own_consumption(self, claim: ClaimID, pool_id: _PoolID, pool: _Pool) -> dict[CounterKey, int]:
-        """What the claim has of the counters already and would give back or keep, devices of others not included."""
+        """What the claim already takes from counters and would release or keep, not counting devices of others."""
         own: dict[CounterKey, int] = {}
         for id_ in dict.fromkeys(part.device for part in self.of(claim)):
             if id_[:2] == pool_id and all(holder == claim for holder, _ in self._by_device[id_]):
@@ -239,17 +239,17 @@ class Holdings:
 
 
 class _Slice(NamedTuple):
-    """What matters of a slice."""
+    """The relevant parts of a slice."""
 
     generation: int
     counters: dict[CounterKey, int]
     consumption: dict[str, dict[CounterKey, int]]
-    # Of devices that are given out in shares.
+    # For devices that are allocated in shares.
     capacity: dict[str, dict[str, int]]
 
 
 class _Pool:
-    """The slices of a pool, those of its newest generation merged when asked for."""
+    """The slices of a pool; its newest generation is merged on demand."""
 
     __slots__ = ("_capacity", "_consumption", "_counters", "_merged", "_taken", "slices")
 
@@ -259,7 +259,7 @@ class _Pool:
         self._counters: dict[CounterKey, int] = {}
         self._consumption: dict[str, dict[CounterKey, int]] = {}
         self._capacity: dict[str, dict[str, int]] = {}
-        # What held devices take; None until it is asked for.
+        # What held devices take; None until first needed.
         self._taken: dict[CounterKey, int] | None = None
 
     def put(self, name: str, slice_: _Slice) -> None:
@@ -282,14 +282,14 @@ class _Pool:
 
     @property
     def counters(self) -> Mapping[CounterKey, int]:
-        """What there is of each counter."""
+        """The total of each counter."""
         if not self._merged:
             self._merge()
         return self._counters
 
     @property
     def has_counters(self) -> bool:
-        """Whether devices share anything here."""
+        """Whether the pool has counters."""
         return bool(self.counters)
 
     @property
@@ -300,19 +300,19 @@ class _Pool:
         return self._consumption
 
     def consumption(self, device: str) -> Mapping[CounterKey, int]:
-        """What a device takes while someone holds it."""
+        """What a device takes while it is held."""
         if not self._merged:
             self._merge()
         return self._consumption.get(device, {})
 
     def capacity(self, device: str) -> Mapping[str, int] | None:
-        """What there is of a device that is given out in shares; None if it is not or not known."""
+        """The capacity of a device that is allocated in shares; None if it is not, or is unknown."""
         if not self._merged:
             self._merge()
         return self._capacity.get(device)
 
     def taken(self, held: Iterable[str]) -> Mapping[CounterKey, int]:
-        """What is taken of each counter. held: the held devices, checked only after slices have changed."""
+        """What is taken from each counter. held: the held devices, read only after slices have changed."""
         if self._taken is None:
             self._taken = {}
             for device in held:
@@ -320,7 +320,7 @@ class _Pool:
         return self._taken
 
     def count(self, device: str, sign: int) -> None:
-        """A device is held by its first claim, or by none any more."""
+        """A device is held by its first claim, or no longer by any."""
         if self._taken is not None:
             self._add(self._taken, device, sign)
 
@@ -356,7 +356,7 @@ def _nano(amount: Any) -> int:
 
 
 def _text(nano: int) -> str:
-    """In the notation that people write such amounts in: a whole number of Ki and more is memory."""
+    """In the usual notation for such amounts: a multiple of 1Ki is taken for memory."""
     binary = nano and nano % _KIBI_NANO == 0
     return str(Quantity.from_nano(nano, Format.BINARY_SI if binary else Format.DECIMAL_SI))
 

@@ -1,9 +1,9 @@
 """How many free devices each node has for a signature, kept up to date change by change.
 
-An upper bound that is cheap to keep: a node that is not listed cannot serve the request; one that is listed may still turn out
+An upper bound that is cheap to maintain: a node that is not listed cannot serve the request; one that is listed may still turn out
 not to (an incomplete pool, other constraints). Devices that are not bound to one node count for every node.
-With an attribute, what is counted are devices that have the same value of it (the most frequent one of the node), or
-how many different values there are: what matchAttribute and distinctAttribute can be met with at best.
+With an attribute, it counts devices that have the same value of it (the most frequent one of the node), or
+the number of different values: the best case for matchAttribute and distinctAttribute.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ class AvailabilityIndex:
         self.reader = reader
         # Free devices that are not bound to one node.
         self.shared = 0
-        # The most that anyone needed so far: a change beyond that makes no difference, unless someone looks at the
+        # The most that was needed so far: a change beyond that makes no difference, unless something watches the
         # devices themselves.
         self.most_needed = 0
         self.is_watched = False
-        # Of slices that have a device for it: devices that are none, and those that are not free. Usually these are few.
+        # In slices with a matching device: devices that do not match, and devices that are not free. Usually few.
         self._unlisted: set[DeviceEntry] = set()
         self._taken: set[DeviceEntry] = set()
         self._counts: dict[str, int] = {}
         # By node: free devices by value of the attribute; only if there is a constraint.
         self._groups: dict[str, _Groups] = {}
-        # Nodes by number of free devices. Ordered, and the first of them is taken again and again, which is slow in
+        # Nodes by number of free devices. Ordered, and the first is taken again and again, which is slow in
         # a plain dict: it steps over everything that was deleted before.
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         self._shareable = 0
@@ -167,7 +167,7 @@ class AvailabilityIndex:
             try:
                 taken = signature.consumption(entry)
             except capacities.CapacityError:
-                return True  # looking at it is an error that the attempt has to report
+                return True  # evaluating it is an error that the attempt must report
             if taken is not None and not capacities.fits(taken, entry.capacity, state.consumed):
                 return False
         if state.counters and not (entry.shareable and state.shares):
@@ -188,7 +188,7 @@ class AvailabilityIndex:
         self._count(node, before, after)
 
     def _count(self, node: str, before: int, after: int) -> None:
-        """The node has so many free devices now."""
+        """The node now has this many free devices."""
         self._counts[node] = after
         if before:
             bucket = self._by_count[before]
@@ -201,7 +201,7 @@ class AvailabilityIndex:
             del self._counts[node]
 
     def _regroup(self, node: str, entry: DeviceEntry, by: int, constraint: ConstraintPlan) -> int:
-        """Count the device under its values; how many devices of the node can be used together then."""
+        """Count the device under its values. Returns how many devices of the node can then be used together."""
         groups = self._groups.get(node)
         if groups is None:
             groups = self._groups[node] = _Groups()
@@ -218,28 +218,28 @@ class AvailabilityIndex:
         return groups.largest if constraint.match else len(groups.counts)
 
     def count(self, node: str) -> int:
-        """At most how many devices are free for the node."""
+        """An upper bound on the devices that are free for the node."""
         return self._counts.get(node, 0) + self.shared
 
     def notices(self, entry: DeviceEntry) -> bool:
-        """Whether it may matter that a device which is not bound to one node has just been taken or freed."""
+        """Whether it may matter that a device that is not bound to one node has just been taken or freed."""
         return (self.is_watched or self.shared <= self.most_needed) and entry not in self._unlisted
 
     def has_selector_failure_on(self, node: str) -> bool:
-        """Whether looking at the devices of the node may end the attempt with an error."""
+        """Whether evaluating the devices of the node may end the attempt with an error."""
         return node in self._failing or None in self._failing
 
     @property
     def has_selector_failures(self) -> bool:
-        """Whether there is a node of which that is so."""
+        """Whether there is any such node."""
         return bool(self._failing)
 
     def size(self, needed: int) -> int:
-        """How many nodes have that many their own devices."""
+        """How many nodes have at least this many free devices of their own."""
         return sum(len(nodes) for count, nodes in self._by_count.items() if count >= needed)
 
     def nodes(self, needed: int) -> Iterator[str]:
-        """Nodes with at least so many free their own devices, those with the fewest first.
+        """Nodes with at least this many free devices of their own, those with the fewest first.
 
         Nothing may be allocated or released before the last one has been taken.
         """

@@ -26,7 +26,7 @@ from allot.core.model.core_v1 import Node
 from allot.core.quantity import Quantity
 from allot.core.selectors import selects_device
 
-# Bounds on what is kept for speed; the least recently made is dropped first.
+# Bounds on caches; the oldest entry is dropped first.
 SIGNATURES_MAX = 1024
 PLANS_MAX = 8192
 
@@ -53,7 +53,7 @@ class Inventory:
     def __init__(
         self, features: Features = DEFAULT_FEATURES, changed: Callable[[str | None], None] | None = None
     ) -> None:
-        """changed: told which node's devices have changed in a way that may matter, None for all nodes."""
+        """changed: called with the node whose devices have changed in a way that may matter, None for all nodes."""
         self.features = features
         self._changed = changed
         self.ledger = Ledger(features.consumable_capacity, self._holder_changed)
@@ -70,15 +70,14 @@ class Inventory:
         self._indexes: dict[Signature, dict[ConstraintPlan | None, AvailabilityIndex]] = {}
         self.reader = AttributeReader(features)
         self._plans: dict[bytes, ClaimPlan] = {}
-        # Of the spec that was asked about last: a decision asks about the same one again and again.
-        # Of specs that were asked about of late, by their identity: decisions ask about the same claims again and again.
+        # Of recently used specs, by identity: decisions ask about the same claims again and again.
         self._recent_plans: dict[int, tuple[api.ResourceClaimSpec, ClaimPlan]] = {}
-        # What a claim of a plan needs of each index. Whether devices are shareable is part of it, so that a change
-        # of the slices makes it out of date.
+        # What a claim of a plan needs of each index. This depends on whether devices are shareable, so a change
+        # of the slices invalidates it.
         self._needs: dict[ClaimPlan, list[tuple[AvailabilityIndex, int]]] = {}
 
     def listen(self, changed: Callable[[str | None], None]) -> None:
-        """From now on tell this one which node's devices have changed in a way that may matter, None for all nodes."""
+        """From now on call this with the node whose devices have changed in a way that may matter, None for all nodes."""
         self._changed = changed
 
     # --- slices ---
@@ -173,7 +172,7 @@ class Inventory:
         view.detach()
         for pool in view.pools:
             if pool.counters is not None:
-                # What kept these devices from being free is not followed any more.
+                # What kept these devices from being free is no longer followed.
                 self._refresh(pool.counters.devices)
             viewers = self._viewers.get(pool.id)
             if viewers is not None:
@@ -199,7 +198,7 @@ class Inventory:
     def _class_changed(self, name: str) -> None:
         self._forget_plans()
         self._forget_signatures(name)
-        # Which extended resources devices stand for may be another now, on every node.
+        # Devices may now stand for different extended resources, on every node.
         if self._changed is not None:
             self._changed(None)
 
@@ -252,7 +251,7 @@ class Inventory:
         self.ledger.hold(claim, allocation)
 
     def release(self, claim: ClaimID) -> None:
-        """A claim holds nothing any more."""
+        """A claim no longer holds anything."""
         self.ledger.release(claim)
 
     def _holder_changed(self, state: DeviceState) -> None:
@@ -302,7 +301,7 @@ class Inventory:
         """A claim spec, digested."""
         known = self._recent_plans.get(id(spec))
         if known is not None:
-            # Its spec is kept with it, so nothing else can have got that identity.
+            # Its spec is kept with it, so no other object can have that identity.
             return known[1]
         key = _SPEC_ENCODER.encode(spec)
         plan = self._plans.get(key)
@@ -316,7 +315,7 @@ class Inventory:
         return plan
 
     def published(self, pool: PoolID, node: Node) -> Iterator[DeviceEntry]:
-        """Devices of a pool that the node can see, whatever state the pool is in."""
+        """Devices of a pool that the node can see, whatever the state of the pool."""
         for slice_entry in self._by_pool.get(pool, {}).values():
             if is_relevant(slice_entry, node):
                 yield from slice_entry.devices
@@ -329,7 +328,7 @@ class Inventory:
                     yield entry, verdict
 
     def shared_counters(self, entry: DeviceEntry) -> dict[tuple[str, str], int]:
-        """What the pool of a device shares, whatever slice says so."""
+        """What the pool of a device shares, whichever slice publishes it."""
         spec = entry.slice.spec
         slices = self._by_pool.get(PoolID(spec.driver, spec.pool.name), {})
         return published_counters(set_ for found in slices.values() for set_ in found.slice.spec.shared_counters or ())
@@ -384,7 +383,7 @@ class Inventory:
                 yield node
 
     def needs(self, plans: Sequence[ClaimPlan]) -> list[tuple[AvailabilityIndex, int]]:
-        """How many devices of each index claims of these plans need at least. Valid until a slice or class changes."""
+        """The minimum number of devices of each index that claims of these plans need. Valid until a slice or class changes."""
         if len(plans) != 1:
             return self._needed(plans)
         needs = self._needs.get(plans[0])
@@ -393,7 +392,7 @@ class Inventory:
         return needs
 
     def _needed(self, plans: Sequence[ClaimPlan]) -> list[tuple[AvailabilityIndex, int]]:
-        """How many devices the requests that are certain need at least, by index."""
+        """The minimum number of devices that unconditional requests need, by index."""
         needs: dict[AvailabilityIndex, int] = {}
         for plan in plans:
             for request in plan.requests:
@@ -417,13 +416,13 @@ class Inventory:
         return list(needs.items())
 
     def watch(self, signature: Signature) -> AvailabilityIndex:
-        """Free devices per node for a signature; every change of them matters from now on, not just their number."""
+        """Free devices per node for a signature; from now on every change of them matters, not just their number."""
         index = self.index(signature)
         index.is_watched = True
         return index
 
     def index(self, signature: Signature, constraint: ConstraintPlan | None = None) -> AvailabilityIndex:
-        """Free devices per node for a signature, made on first use."""
+        """Free devices per node for a signature, created on first use."""
         indexes = self._indexes.setdefault(signature, {})
         index = indexes.get(constraint)
         if index is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from allot.core.allocation.devices import ClaimID, DeviceID, DeviceState, Share
 from allot.core.model.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 
-# A device, and which share of it; None if all of it.
+# A device, and the share of it; None for the whole device.
 _Held = tuple[DeviceState, Share | None]
 
 
@@ -54,7 +54,7 @@ class Ledger:
         before = self._held.get(claim)
         if before is not None:
             if before[0] is allocation or before[0].devices.results == allocation.devices.results:
-                # When it was made, how it is configured: nothing that others notice.
+                # Only its time or configuration changed, which does not affect others.
                 self._held[claim] = (allocation, before[1])
                 return
             self.release(claim)
@@ -83,7 +83,7 @@ class Ledger:
         return state, share
 
     def release(self, claim: ClaimID) -> None:
-        """The claim is not allocated any more, or gone."""
+        """The claim is no longer allocated, or is gone."""
         before = self._held.pop(claim, None)
         if before is None:
             return

@@ -1,7 +1,7 @@
 """Preprocessed claims: what an attempt needs to know about them, computed once per distinct claim spec.
 
-Everything that upstream refuses before it looks at devices is found here; the refusals are kept in place (`error` of the request or
-the claim), because an attempt meets them in order, between other things that can end it.
+Everything that upstream refuses before it looks at devices is detected here; refusals are kept in place (`error` of the request or
+the claim), because an attempt encounters them in order, between other things that can end it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Leaf:
         self.constraints: tuple[int, ...] = ()
         self.device_class: api.DeviceClass | None = None
         self.signature: Signature | None = None
-        # Why no attempt can get past this leaf: the message, to be put behind "claim <name>".
+        # Why no attempt can get past this leaf: a message that follows "claim <name>".
         self.error: str | None = None
-        # May use devices that others use.
+        # May use devices that are in use.
         self.admin_access = isinstance(request, api.ExactDeviceRequest) and bool(request.admin_access)
 
 
@@ -81,10 +81,10 @@ class ClaimPlan:
         self.requests = requests
         self.constraints: tuple[ConstraintPlan, ...] = ()
         self.constraint_error: str | None = None
-        # Positions of constraints that two devices cannot both keep: match and distinct of one attribute.
+        # Positions of constraints that two devices cannot both satisfy: match and distinct of one attribute.
         self.contradictions: tuple[tuple[int, int], ...] = ()
-        # The common cases, worth a short cut: exact counts of devices without constraints; and equal requests whose
-        # devices must all have the same value of one attribute (which is then named).
+        # The common cases, worth a shortcut: exact counts of devices without constraints; and equal requests whose
+        # devices must all have the same value of one attribute (this one).
         self.plain = False
         self.matched: str | None = None
 
@@ -141,7 +141,7 @@ def plan_claim(
 
 
 def _is_simple(request: RequestPlan) -> bool:
-    """Whether a request asks for a number of devices for itself, and nothing else."""
+    """Whether a request asks just for a number of exclusive devices."""
     leaf = request.leaves[0]
     refused = request.error is not None or leaf.error is not None
     return not (refused or request.prioritized or leaf.all_devices or leaf.admin_access)

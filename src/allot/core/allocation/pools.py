@@ -74,7 +74,7 @@ class SliceEntry:
             return found
 
     def usable(self, signature: Signature) -> tuple[DeviceEntry, ...] | None:
-        """The usable devices of this slice; None if that depends on the node or looking at them is not safe."""
+        """The usable devices of this slice; None if that depends on the node or evaluating them may fail."""
         try:
             return self._usable[signature.number]
         except KeyError:
@@ -101,14 +101,14 @@ class PoolView:
     def __init__(self, id_: PoolID) -> None:
         self.id = id_
         self.complete = True
-        # Why nothing can be allocated from the pool, if so.
+        # Why nothing can be allocated from the pool, if anything.
         self.invalid = ""
         self.slices: tuple[SliceEntry, ...] = ()
         self.counters: PoolCounters | None = None
 
 
 class Candidates(NamedTuple):
-    """Devices that a signature may use from a node, in order; looking at those in `failures` ends the attempt."""
+    """Devices that a signature may use from a node, in order; evaluating those in `failures` ends the attempt."""
 
     devices: tuple[DeviceEntry, ...]
     failures: Mapping[DeviceEntry, SelectorFailure]
@@ -120,12 +120,12 @@ class AllDevices(NamedTuple):
     devices: tuple[DeviceEntry, ...]
     # Devices that are never available, because of a taint or a missing feature.
     blocked: tuple[DeviceEntry, ...]
-    # Why it cannot be known what is meant: the first pool that is not in order, or the first device with a selector failure.
+    # Why "All" cannot be determined: the first broken pool, or the first device with a selector failure.
     problem: PoolView | SelectorFailure | None
 
 
 class NodeView:
-    """Everything that can be allocated from one node. Valid until a slice that it was made of changes."""
+    """Everything that can be allocated from one node. Valid until one of its slices changes."""
 
     __slots__ = ("_all", "_candidates", "counters", "node", "pools", "usable")
 
@@ -184,7 +184,7 @@ class NodeView:
         return Candidates(parts[0] if len(parts) == 1 else tuple(e for part in parts for e in part), failures)
 
     def all_devices(self, signature: Signature) -> AllDevices:
-        """For an "All" request: every device that it means, whether free or not."""
+        """For an "All" request: every matching device, whether free or not."""
         found = self._all.get(signature.number)
         if found is None:
             found = self._all[signature.number] = self._collect_all(signature)
@@ -194,7 +194,7 @@ class NodeView:
         devices: list[DeviceEntry] = []
         blocked: list[DeviceEntry] = []
         for pool in self.pools:
-            # "All" is unknown until every pool is whole: also pools that the request could never use, as upstream.
+            # "All" is unknown until every pool is complete, even those that the request could never use, as upstream.
             if not pool.complete or pool.invalid:
                 return AllDevices((), (), pool)
             for entry, verdict in (found for slice_ in pool.slices for found in self._judged(signature, slice_)):
@@ -206,7 +206,7 @@ class NodeView:
         return AllDevices(tuple(devices), tuple(blocked), None)
 
     def _judged(self, signature: Signature, slice_: SliceEntry) -> Iterable[tuple[DeviceEntry, Verdict]]:
-        """Devices of a slice that are not rejected, with what the node has to say taken into account."""
+        """Devices of a slice that are not rejected, considering the node."""
         verdicts = slice_.judge(signature)
         if verdicts is None:
             return
@@ -260,7 +260,7 @@ def is_relevant(slice_: SliceEntry, node: Node) -> bool:
             return any(device_on_node(entry, node) for entry in slice_.devices)
     except SelectorError as error:
         raise _no_selection(f"slice {slice_.slice.metadata.name}", error) from error
-    return False  # some future way of node selection that is not known here
+    return False  # some future kind of node selection
 
 
 def gather(

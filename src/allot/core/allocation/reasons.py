@@ -26,7 +26,7 @@ from allot.core.quantity import Quantity
 
 _VALUES_SHOWN_MAX = 4
 _LISTS = "DRAListTypeAttributes"
-# Said of devices whose pool has used more of a counter than there is.
+# For devices whose pool has used more of a counter than there is.
 OVERCOMMITTED = "cannot be used while counter set"
 FRACTIONS = "DRAFractionalCapacityRange"
 # A whole number, in nano units.
@@ -40,7 +40,7 @@ def explain(
     plans: Sequence[ClaimPlan],
     counts: Mapping[Leaf, int],
 ) -> tuple[RequestReason, ...]:
-    """A reason for each request that cannot be met; of requests that could be met alone, what keeps them apart."""
+    """A reason for each request that cannot be met; for requests that could each be met alone, why not together."""
     reader = AttributeReader(inventory.features)
     surveys: dict[Signature, Survey] = {}
     reports = []
@@ -93,7 +93,7 @@ class _Report:
 
 
 class _Rejection(NamedTuple):
-    """Why a selector rejects devices that look the same to it."""
+    """Why a selector rejects a set of devices that look the same to it."""
 
     obstacle: Obstacle
     text: str
@@ -103,7 +103,7 @@ class _Rejection(NamedTuple):
 
 
 class Rejections:
-    """What the selectors of a signature say of devices: asked once for all that look the same to them, on however many nodes."""
+    """What the selectors of a signature say about devices: evaluated once for all that look the same to them, across nodes."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -137,7 +137,7 @@ class Rejections:
 class Survey:
     """What stands between requests of one signature and each device that the node can see.
 
-    rejections: of the signature, cached for many nodes.
+    rejections: those of the signature, cached across nodes.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Survey:
         for slice_ in pool.slices:
             verdicts = slice_.judge(self.signature) or [REJECTED] * len(slice_.devices)
             for entry, verdict in zip(slice_.devices, verdicts, strict=True):
-                # What could be used at all need not be asked about what never changes.
+                # Usable devices need no check for permanent reasons.
                 reason = (None if verdict == USABLE else self._ever(entry)) or self._now(entry, pool)
                 if reason is None:
                     self.in_class += 1
@@ -254,7 +254,7 @@ class Survey:
         asked = ", ".join(f"{name} {amount}" for name, amount in sorted(self.signature.requested.items()))
         id_ = str(entry.id)
         if found is None:
-            # What is not requested has a default that its own policy does not allow.
+            # Not requested: the default violates its own policy.
             text = f"do not allow {asked} by their request policy"
             return DeviceReason(device=id_, obstacle=Obstacle.CAPACITY, text=text, needed=asked)
         return DeviceReason(
@@ -291,7 +291,7 @@ class Survey:
                 actual = str(Quantity.from_nano(left, value.format))
                 of = f" left of {value}" if consumed else ""
                 asked = requested.get(name)
-                # What a request policy makes of an amount that is none of its values.
+                # The request policy rounds an amount that is none of its values.
                 rounded = asked is not None and asked.nano < amount.nano
                 why = f" ({asked} is rounded up to it)" if rounded else " (its default)" if asked is None else ""
                 if rounded and asked is not None and asked.nano % _WHOLE and not fractional:
@@ -376,7 +376,7 @@ class Survey:
 def _overcommitted(
     entry: DeviceEntry, counters: PoolCounters, set_name: str, counter: str, published: Quantity, available: int
 ) -> DeviceReason:
-    """More of a counter is in use than its set has by now: upstream then gives out no device of the pool that draws on counters."""
+    """More of a counter is in use than its set now has: upstream then allocates no device of the pool that draws on counters."""
     used = Quantity.from_nano(published.nano - available, published.format)
     holders = {
         str(claim)
@@ -402,7 +402,7 @@ def _same_counter_set(one: DeviceEntry, other: DeviceEntry) -> bool:
 
 
 def _group_phrase(why: Explanation) -> str:
-    """What devices that fail for the same reason have in common, for use behind their number."""
+    """What devices that fail for the same reason have in common; follows their number in the text."""
     sentence = why.sentence()
     if why.alternatives:
         return f"fail every alternative of {why.expression}: {sentence}"

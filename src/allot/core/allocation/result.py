@@ -92,7 +92,7 @@ def _config(plan: ClaimPlan, leaves: Sequence[Leaf]) -> tuple[api.DeviceAllocati
 def _for_all_if_possible(
     config: api.DeviceAllocationConfiguration, names: list[tuple[str, str]]
 ) -> api.DeviceAllocationConfiguration:
-    """No list of requests where the list would name them all."""
+    """Omit the list of requests if it would name them all."""
     requests = config.requests
     if requests and all(name in requests or full in requests for name, full in names):
         return api.DeviceAllocationConfiguration(source=config.source, opaque=config.opaque)
@@ -101,7 +101,7 @@ def _for_all_if_possible(
 
 @lru_cache(maxsize=65_536)
 def on_node(name: str) -> NodeSelector:
-    """The selector for one node. Shared: allocations on a node are many, and this one never changes."""
+    """The selector for one node. Shared: a node has many allocations, and this never changes."""
     requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(name,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
 

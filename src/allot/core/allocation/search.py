@@ -1,6 +1,6 @@
 """The search: depth first over claims, requests, alternatives and devices, in upstream's order; the first solution wins.
 
-What keeps it from running away, without changing which solution is first:
+What bounds its cost, without changing which solution is first:
 - As long as nothing had to be reverted, it is a straight walk.
 - After that, devices that look the same to all requests are one choice: where one of them failed, its equals are skipped.
 - A situation that failed once (same place in the search, same devices taken up to equality) is not explored again.
@@ -24,8 +24,8 @@ from allot.core.allocation.symmetry import CandidatesOf, Symmetry
 from allot.core.model.resource_v1 import ALLOCATION_RESULTS_MAX
 
 STEPS_MAX = 50_000
-# A search that takes longer than this asks for a second opinion: the same requests in an order that meets
-# contradictions sooner. It cannot tell which answer is first, but whether there is one.
+# A search that takes longer than this gets a second opinion: the same requests in an order that finds
+# contradictions sooner. It cannot tell which answer is first, only whether there is one.
 _SECOND_OPINION_AFTER = 200
 _SECOND_OPINION_STEPS_MAX = 20_000
 # Proofs that keep failing are tried less often.
@@ -54,7 +54,7 @@ class _Frame:
         # Symmetry classes that failed here, and the earlier decisions they conflict with.
         self.failed: set[object] | None = None
         self.conflicts = 0
-        # The situation in which the request was entered, to be remembered if nothing computes.
+        # The situation in which the request was entered, remembered if nothing works.
         self.key = key
 
 
@@ -85,7 +85,7 @@ class Search:
         self.steps_max = steps_max
         self.chosen: list[list[Leaf]] = [[] for _ in requests]
         self._frames: list[_Frame] = []
-        # Set at the first failure; until then nothing is spent on being careful.
+        # Set at the first failure; until then no effort is spent on pruning.
         self._symmetry: Symmetry | None = None
         self._conflicts = ConflictSets(draft)
         self._dead: set[object] = set()
@@ -93,7 +93,7 @@ class Search:
         # Which earlier decisions the latest failure depends on, and where it happened.
         self._culprits = 0
         self._failed_at = (0, 0)
-        # None: not asked for yet. An answer that is valid but may not be the first.
+        # A valid answer that may not be the first; None: not computed yet.
         self._second_opinion: Search | None = None
         self._may_ask = True
 
@@ -236,7 +236,7 @@ class Search:
     # --- going back ---
 
     def _take_back(self, frame: _Frame) -> None:
-        """Undo the choice of the latest decision and remember what it looked like."""
+        """Undo the choice of the latest decision and remember its symmetry class."""
         entry = self._undo(frame)
         assert self._symmetry is not None
         if frame.failed is None:
@@ -259,12 +259,12 @@ class Search:
             self._dead.add(frame.key)
         culprits = frame.conflicts
         if frame.slot:
-            # Only devices behind the one before were tried, so that one conflicts too.
+            # Only devices after the previous one were tried, so that one conflicts too.
             culprits |= 1 << (len(self._frames) - 1)
         return self._no(frame.claim, frame.request, culprits)
 
     def _jump_back(self) -> None:
-        """Drop decisions that the failure does not depend on; the next one that it does depend on is on top then."""
+        """Drop decisions that the failure does not depend on, down to the latest one that it does depend on."""
         while self._frames:
             frame, bit = self._frames[-1], 1 << (len(self._frames) - 1)
             if frame.leaf is None or self._culprits & bit or self._is_risky(frame):
@@ -304,7 +304,7 @@ class Search:
     # --- a second opinion ---
 
     def _is_contradicted(self) -> bool:
-        """Once, when the search takes long: whether the requests cannot be met in any order."""
+        """Checked once, when the search takes long: whether the requests cannot be met in any order."""
         if self.steps < _SECOND_OPINION_AFTER or not self._may_ask:
             return False
         self._may_ask = False
@@ -326,7 +326,7 @@ class Search:
         return found is False
 
     def _adopt(self, other: Search) -> None:
-        """Take the other search's answer for this one's, in this one's order."""
+        """Adopt the other search's answer, in the order of this one."""
         self.chosen = [[plan.leaves[0] for plan in plans] for plans in self.requests]
         for claim, leaves in enumerate(self.chosen):
             order = {leaf: position for position, leaf in enumerate(leaves)}
@@ -343,7 +343,7 @@ class Search:
 
     def _is_dead(self, key: object, claim: int, request: int) -> bool:
         if key in self._dead:
-            # Which decisions led to it before is not known any more: it could be all of them.
+            # The decisions that led to it before are no longer known: it could be all of them.
             self._no(claim, request, (1 << len(self._frames)) - 1)
             return True
         self._proofs_tried += 1
@@ -353,7 +353,7 @@ class Search:
         if not self._frames or (rarely and self._proofs_tried % _PROOFS_TRIED_EVERY):
             return False
         rest = self._rest(claim, request)
-        # A proof takes about as long as a step for every four requests that it looks at.
+        # A proof takes about one step for every four requests that it considers.
         self._step(len(rest) // 4 + 1)
         assert self._symmetry is not None
         involved = bounds.why_not(rest, self.draft, self.candidates, self.counts, self._symmetry)
@@ -368,7 +368,7 @@ class Search:
         return True
 
     def _overdraws(self, frame: _Frame) -> bool:
-        """Whether counters cannot carry all the devices that are still missing in the request, whichever are chosen."""
+        """Whether counters cannot carry all devices that the request still lacks, whichever are chosen."""
         draft, leaf = self.draft, frame.leaf
         assert leaf is not None
         needed = self.counts[leaf] - frame.slot
@@ -384,18 +384,18 @@ class Search:
         fresh = Draft(self.draft.view, self.draft.claims, self.draft.plans, self.draft.features)
         if bounds.why_not(self._rest(0, 0), fresh, self.candidates, self.counts, symmetry) is not None:
             return True
-        # From now on it is kept who took what; what was taken so far is noted down.
+        # From now on, record which decision took what, including those made so far.
         self._symmetry = symmetry
         in_order = (choice for choices in self.draft.choices for choice in choices)
         for depth, frame in enumerate(self._frames):
             if frame.taken is not None and frame.leaf is not None:
                 self._conflicts.took(depth, next(in_order).entry, frame.leaf, frame.claim)
-        # The failure came before anyone was watching: it could be due to all of it.
+        # The failure came before recording began: it could be due to any decision.
         self._culprits = (1 << len(self._frames)) - 1
         return False
 
     def _rest(self, claim: int, request: int) -> list[tuple[int, Leaf]]:
-        """Requests from here on of which nothing is open but the devices, up to the first that can end in an error."""
+        """Requests from here on for which only the devices are undecided, up to the first that can end in an error."""
         rest: list[tuple[int, Leaf]] = []
         for position in range(claim, len(self.requests)):
             for plan in self.requests[position][request if position == claim else 0 :]:

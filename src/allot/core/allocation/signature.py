@@ -28,12 +28,12 @@ from allot.core.selectors import blocking_taints
 
 
 class SelectorFailure(NamedTuple):
-    """Looking at the device would end the attempt with an error."""
+    """Evaluating the device would end the attempt with an error."""
 
     message: str
     # Where the fault lies: in the class of this name, or in the claim's request.
     class_name: str | None = None
-    # The device whose capacity the request cannot be computed with.
+    # The device for whose capacity the request cannot be computed.
     capacity_of: DeviceID | None = None
 
     def sentence(self, claim: ClaimID, request: str, *, all_devices: bool) -> str:
@@ -59,7 +59,7 @@ _MISSING_KEY_HINT = (
 
 
 class Rule(NamedTuple):
-    """One selector: where it stands, and its compiled form or why it has none."""
+    """One selector: where it is defined, and its compiled form or why it has none."""
 
     class_name: str | None
     number: int
@@ -68,13 +68,13 @@ class Rule(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A selector that cannot be evaluated. No message: it does not even compile."""
+    """A selector that cannot be evaluated. Without a message, it does not even compile."""
 
     rule: Rule
     message: str
 
     def failure(self, entry: DeviceEntry) -> SelectorFailure:
-        """The failure as it is told of one device."""
+        """The failure as reported for one device."""
         rule = self.rule
         if rule.compiled is None:
             return SelectorFailure(f"selector #{rule.number}: CEL compile error: {rule.compile_error}", rule.class_name)
@@ -139,8 +139,8 @@ class Signature:
         self._consumption.pop(entry, None)
 
     def verdicts(self, entries: Sequence[DeviceEntry], *, are_simple: bool) -> list[Verdict]:
-        """What `verdict` says of the devices of a slice. are_simple: only selectors tell them apart; where these read none of their
-        values, one answer is for all."""
+        """The `verdict` on each device of a slice. are_simple: only selectors tell them apart; if these read none of their
+        values, one verdict applies to all."""
         if not entries or not are_simple or self.requested:
             return [self.verdict(entry) for entry in entries]
         if not self.rules or (self._digest is not None and self._digest.reads_nothing):
@@ -149,7 +149,7 @@ class Signature:
                 return [answer] * len(entries)
         if self._digest is None:
             return [self._selected(entry) for entry in entries]
-        # Asked of every device of a cluster, so in few steps: a slice is of one driver, and most answers are known.
+        # Runs for every device of a cluster, so it must be fast: a slice has one driver, and most answers are known.
         read, known = self._digest.reader(entries[0].id.driver), self._by_digest
         found = [known.get(read(entry)) for entry in entries]
         return [
@@ -187,7 +187,7 @@ class Signature:
         return USABLE
 
     def consumption(self, entry: DeviceEntry) -> capacities.Consumption | None:
-        """What a request of this signature takes of the device's capacity; None if it cannot have it."""
+        """What a request of this signature takes of the device's capacity; None if it does not fit."""
         found = self._consumption.get(entry, _UNKNOWN)
         if found is _UNKNOWN:
             found = capacities.consumption(
@@ -201,7 +201,7 @@ class Signature:
         return blocking_taints(entry.taints, self.tolerations)
 
     def digest(self, entry: DeviceEntry) -> Hashable | None:
-        """Devices for which this is equal are the same to all selectors; None if only a closer look tells."""
+        """Devices with equal digests are the same to all selectors; None if only a closer look can tell."""
         return self._digest.key(entry) if self._digest is not None else None
 
     def _selected(self, entry: DeviceEntry) -> Verdict:
@@ -229,7 +229,7 @@ class Signature:
         return finding
 
     def _find(self, entry: DeviceEntry) -> int | Failure:
-        """What the selectors say of the device, and of all that look the same to them."""
+        """The selectors' verdict on the device, and on all that look the same to them."""
         for rule in self.rules:
             if rule.compiled is None:
                 return Failure(rule, "")

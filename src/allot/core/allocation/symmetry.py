@@ -2,7 +2,7 @@
 
 Two devices are symmetric if swapping them in any solution gives a solution again: the same requests may use them, they have the same
 values for all constraints in play, draw on the same counters by the same amounts, and have the same capacity left.
-Names, and attributes that no one asks about, do not matter.
+Names, and attributes that nothing reads, do not matter.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Symmetry:
         candidates: CandidatesOf,
         worth: Callable[[DeviceEntry], Hashable] = lambda _: None,
     ) -> None:
-        """worth: what else tells devices apart, for a policy that prefers some to others."""
+        """worth: an additional distinction, for a policy that prefers some devices to others."""
         self._numbers: dict[object, int] = {}
         self._by_entry: dict[DeviceEntry, int] = {}
         self._by_id: dict[DeviceID, int] = {}
         looks: dict[DeviceEntry, list[object]] = {}
-        # Leaves with equal questions give equal looks: ask once.
+        # Equal leaves see devices alike: compute once.
         seen: dict[object, int] = {}
         for claim, plans in enumerate(requests):
             for plan in plans:
@@ -72,7 +72,7 @@ class Symmetry:
     def situation(self, draft: Draft, claim: int) -> Hashable:
         """Everything that decisions from this claim on depend on.
 
-        The same for drafts that differ only in which of like devices they took, and in what claims before this one
+        Equal for drafts that differ only in which of several like devices they took, and in what claims before this one
         agreed on.
         """
         exclusive = sorted(

@@ -1,8 +1,8 @@
 """From changes of objects to decisions: which pod is next, which node and devices it gets, or why not.
 
 Knows: filters, scores, claims of pods, preemption, gates, the order in which pods wait. Does not know how objects are read or
-written, or the time (it is an argument). `Machine` is the entry point for decisions and what-if questions. What
-else is exported here are its arguments and results, and single filters for explanations; the
+written, or the time (it is an argument). `Machine` is the entry point for decisions and what-if questions. Also
+exported are its arguments and results, and single filters for explanations; the
 other modules are internal.
 """
 

@@ -38,7 +38,7 @@ def attempt(
     allowed: Collection[str] | None = None,
     rankings: DomainRankings | None = None,
 ) -> Placement | Failure:
-    """The best node for a pod. allowed: the only nodes that may be considered; rankings: of these, for several pods in turn."""
+    """The best node for a pod. allowed: the only nodes that may be considered; rankings: rankings of these, for several pods in turn."""
     profile = cluster.profiles.of(pod)
     status = pre_refusal(cluster, profile, pod, settings)
     if status is not None:
@@ -77,7 +77,7 @@ def attempt(
     ranking = cluster.filter_caches.ranking(profile, settings, key, spreads)
     ranking.refresh(fit)
     if spreads is not None and ranking.is_relative:
-        # Scores relative to the best node are relative to those that other pods allow.
+        # Relative scores are relative to the nodes that other pods allow.
         return evaluate_all(cluster, pod, profile, fit, settings, allowed)
     return _ranked(cluster, pod, profile, fit, settings, ranking)
 
@@ -86,14 +86,14 @@ _FEW_NODES = 16
 
 
 class DomainRankings:
-    """Rankings of some of the nodes, for pods that are tried one after the other on these."""
+    """Rankings of some nodes, for pods that are tried there one after the other."""
 
     def __init__(self, among: Collection[str]) -> None:
         self._among = among
         self._rankings: dict[tuple[bytes, Hashable], Ranking] = {}
 
     def ranking(self, cluster: Cluster, profile: Profile, settings: Settings, fit_key: Hashable) -> Ranking | None:
-        """The ranking of a profile and of fits with this key; None if pods of other nodes have a say."""
+        """The ranking of a profile and of fits with this key; None if pods on other nodes matter."""
         if looks_around(cluster, profile, settings) or _shares_exclusively(cluster, profile):
             return None
         key = (profile.shape, fit_key)
@@ -116,7 +116,7 @@ def _shares_exclusively(cluster: Cluster, profile: Profile) -> bool:
 
 
 def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool:
-    """Whether pods of other nodes have a say."""
+    """Whether pods on other nodes matter."""
     if (
         profile.affinity_terms
         or profile.anti_affinity_terms
@@ -143,10 +143,10 @@ def _ranked(
 ) -> Placement | Failure:
     failed = ranking.failed
     if failed is not None:
-        # The error names the claim, so each pod has its own.
+        # The error names the claim, so each pod gets its own.
         error = fit.exact(failed) if fit is not None else None
         return Failure(status=error or ranking.refusals[failed.name], fit=fit)
-    # Nodes that only this pod may not have, because others were promised them.
+    # Nodes that are unavailable only to this pod, because they were promised to others.
     aside: dict[str, tuple[Item, Status]] = {}
     try:
         while (name := ranking.best()) is not None:

@@ -1,8 +1,8 @@
 """The cluster as the scheduler sees it: nodes, their pods, and everything that a decision depends on, updated change by change.
 
 The watches feed it; `assume` applies a decision before the API confirms it, and `forget` reverts
-it. Nothing else changes it: a decision that needs to try something does so inside `without` or with `assume` and
-`forget`, and leaves no trace. Devices are behind `devices`, and tell here which nodes they change.
+it. Nothing else changes it: a decision that tries something does so inside `without` or with `assume` and
+`forget`, and leaves no trace. Devices are behind `devices`, which reports the nodes that they change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _DEPARTED_MAX = 10_000
 
 
 class Cluster:
-    """Nodes, pods and what else decisions look at."""
+    """Nodes, pods and everything else that decisions look at."""
 
     def __init__(self, devices: Devices | None = None, membership: Membership | None = None) -> None:
         self.membership = membership if membership is not None else Membership()
-        # Devices tell `device_changes` which node's devices changed.
+        # `device_changes` records which node's devices changed.
         self.devices = devices
         self.nodes: dict[str, NodeInfo] = {}
         # Pods that count on a node, by key: bound ones and assumed ones.
@@ -55,17 +55,17 @@ class Cluster:
         self.priority_classes: dict[str, int] = {}
         # Pods that preemption has promised a node, by node and key.
         self.nominated: dict[str, dict[str, core_v1.Pod]] = {}
-        # Those of them, by key, for which the node is reserved against all other pods, whatever their priority.
+        # Those for which the node is reserved against all other pods, whatever their priority, by key.
         self.kept: set[str] = set()
-        # So often has a promise been made or broken.
+        # How often a promise was made or withdrawn.
         self.promises = 0
-        # How many of these pods have a priority; and those that are on their way out, by key.
+        # How many pods on nodes have each priority; and terminating ones, by key.
         self.priorities: dict[int, int] = {}
         self.leaving: dict[str, PodInfo] = {}
         # How many nodes have an image.
         self.image_spread: dict[str, int] = {}
         self.filter_caches = FilterCaches(self)
-        # The uids of pods that ended lately: what their claims hold is about to be free.
+        # The uids of pods that ended recently: what their claims hold is about to be free.
         self.departed: dict[str, None] = {}
         # Pods of groups that are done, by namespace and uid.
         self._finished: dict[str, dict[str, core_v1.Pod]] = {}
@@ -75,14 +75,14 @@ class Cluster:
         self._nominations: dict[str, str] = {}
         self._hostnames: dict[str, int] = {}
         self._repeated_hostnames = 0
-        # Told of every pod that begins or ceases to count on a node; None if no one wants to know.
+        # Called with every pod that begins or ceases to count on a node; None if there is no listener.
         self._on_placed: Callable[[PodInfo], None] | None = None
         self._on_left: Callable[[PodInfo], None] | None = None
 
     # --- nodes ---
 
     def put_node(self, node: core_v1.Node) -> None:
-        """A node was made or changed."""
+        """A node was created or changed."""
         name = node.metadata.name
         info = self.nodes.get(name)
         if info is None:
@@ -118,7 +118,7 @@ class Cluster:
         self.changes.add(info.name)
 
     def delete_node(self, name: str) -> None:
-        """A node is gone; its pods are kept for the case that it comes back."""
+        """A node is gone; its pods are kept in case it comes back."""
         info = self.nodes.pop(name, None)
         if info is None:
             return
@@ -142,11 +142,11 @@ class Cluster:
 
     @property
     def has_unique_hostnames(self) -> bool:
-        """Whether no two nodes have the same hostname label, as it should be."""
+        """Whether no two nodes have the same hostname label, as should be the case."""
         return not self._repeated_hostnames
 
     def _count_images(self, info: NodeInfo, sign: int) -> None:
-        """A score looks at how many nodes have an image, so this may concern every node."""
+        """A score depends on how many nodes have an image, so this may affect every node."""
         for image in info.images:
             self.image_spread[image] = self.image_spread.get(image, 0) + sign
             if not self.image_spread[image]:
@@ -157,7 +157,7 @@ class Cluster:
     # --- pods ---
 
     def put_pod(self, pod: core_v1.Pod) -> None:
-        """A pod as the API has it. One that has been assumed stays where it was put until the API says so too."""
+        """A pod as the API shows it. An assumed pod stays where it was put until the API confirms it."""
         key = pod_key(pod)
         node = pod.spec.node_name
         self._nominate(key, pod)
@@ -204,7 +204,7 @@ class Cluster:
             del self.departed[next(iter(self.departed))]
 
     def listen(self, placed: Callable[[PodInfo], None], left: Callable[[PodInfo], None]) -> None:
-        """From now on tell these of every pod that begins or ceases to count on a node, also while something is tried."""
+        """From now on call these with every pod that begins or ceases to count on a node, also while something is tried."""
         self._on_placed = _both(self._on_placed, placed)
         self._on_left = _both(self._on_left, left)
 
@@ -253,7 +253,7 @@ class Cluster:
         self.changes.add(pod.node)
 
     def _nominate(self, key: str, pod: core_v1.Pod | None) -> None:
-        """Remember which node a pod that waits has been promised."""
+        """Remember which node a waiting pod was promised."""
         node = pod.status.nominated_node_name if pod is not None and not pod.spec.node_name else ""
         before = self._nominations.get(key, "")
         if before and before != node:
@@ -268,13 +268,13 @@ class Cluster:
             self._nominations[key] = node
 
     def promised_to(self, pod: core_v1.Pod) -> str:
-        """The node that a pod which waits has been promised; empty if none."""
+        """The node that a waiting pod was promised; empty if none."""
         return self._nominations.get(pod_key(pod), "") if self._nominations else ""
 
     # --- decisions ---
 
     def assume(self, placement: Placement) -> None:
-        """Put a decision into force before the API knows of it."""
+        """Apply a decision before the API confirms it."""
         pod = placement.pod
         key = pod_key(pod)
         known = self.pods.get(key)
@@ -288,7 +288,7 @@ class Cluster:
             self.devices.assume(placement)
 
     def forget(self, placement: Placement) -> None:
-        """Take a decision back. If the API has confirmed it meanwhile, the pod stays where it is."""
+        """Revert a decision. If the API has confirmed it meanwhile, the pod stays where it is."""
         key = pod_key(placement.pod)
         if key in self._assumed:
             self._drop(self.pods[key])
@@ -298,17 +298,17 @@ class Cluster:
             self.devices.forget(placement)
 
     def is_assumed(self, pod: core_v1.Pod) -> bool:
-        """Whether the pod is where it is only because a decision said so."""
+        """Whether the pod is on its node only because of a decision."""
         return pod_key(pod) in self._assumed
 
     def assumed(self, pod: core_v1.Pod) -> core_v1.Pod | None:
-        """The pod as it was when a decision put it where it is; None if it does not exist because of one."""
+        """The pod as it was when a decision put it on its node; None if it is not assumed."""
         key = pod_key(pod)
         return self.pods[key].pod if key in self._assumed else None
 
     @contextmanager
     def without(self, pods: Sequence[core_v1.Pod], leftovers: Leftover = (), *, anew: bool = False) -> Iterator[None]:
-        """What if these pods were gone, and with them the devices that no one else uses, and what such claims hold that
+        """What if these pods were gone: devices that no other pod uses are free, and so is what claims hold that
         outlived their pods. anew: these claims can be allocated again, for pods that come back."""
         gone = [known for pod in pods if (known := self.pods.get(pod_key(pod))) is not None]
         assumed = self._assumed & {pod.key for pod in gone}
@@ -328,7 +328,7 @@ class Cluster:
 
     @contextmanager
     def unpromised(self, pods: Sequence[core_v1.Pod]) -> Iterator[None]:
-        """What if these pods, which wait, had been promised no node: they may not be in each other's way."""
+        """What if these waiting pods had been promised no node: they must not block each other."""
         promised = [
             (key, found[key])
             for pod in pods
@@ -355,7 +355,7 @@ class Cluster:
     # --- groups, budgets ---
 
     def put_group(self, group: PodGroup) -> None:
-        """A pod group was made or changed."""
+        """A pod group was created or changed."""
         self.forest.put(group)
         self.groups[group.metadata.namespace, group_key(group)] = group
 
@@ -366,7 +366,7 @@ class Cluster:
 
     @contextmanager
     def regrouping(self, keys: Iterable[str]) -> Iterator[None]:
-        """While it is changed which groups these pods belong to."""
+        """Inside, the groups that these pods belong to may change."""
         pods = [self.pods[key] for key in keys if key in self.pods]
         assumed = self._assumed & {pod.key for pod in pods}
         for pod in pods:
@@ -392,7 +392,7 @@ class Cluster:
         return len(self._members.get((group.metadata.namespace, group_key(group)), ()))
 
     def remember_finished(self, pod: core_v1.Pod) -> None:
-        """A pod is done; what has failed is not, to its group."""
+        """A pod is done; to its group, a failed pod is not."""
         if pod.status.phase == "Succeeded" and self.membership.of(pod) is not None:
             self._finished.setdefault(pod.metadata.namespace, {})[pod.metadata.uid] = pod
 
@@ -409,7 +409,7 @@ class Cluster:
         return sum(self.membership.of(pod) == key for pod in self._finished.get(group.metadata.namespace, {}).values())
 
     def put_budget(self, budget: policy_v1.PodDisruptionBudget) -> None:
-        """A disruption budget was made or changed."""
+        """A disruption budget was created or changed."""
         self.budgets[budget.metadata.namespace, budget.metadata.name] = budget
 
     def delete_budget(self, namespace: str, name: str) -> None:
@@ -438,7 +438,7 @@ def _both(first: Callable[[PodInfo], None] | None, second: Callable[[PodInfo], N
 
 
 def _is_same(before: core_v1.Node, after: core_v1.Node) -> bool:
-    """Whether a node is the same in all that decisions look at: its heartbeats change nothing."""
+    """Whether a node is the same in everything that decisions look at: heartbeats do not count."""
     return (
         before.metadata.labels == after.metadata.labels
         and before.spec == after.spec

@@ -1,4 +1,4 @@
-"""The decision: for every pod of a unit a node and its devices, or why not.
+"""The decision: a node and devices for every pod of a unit, or why not.
 
 A single pod is a unit of one. Nothing is changed: attempts for a group are reverted before the answer. The caller
 applies placements with `Cluster.assume`.

@@ -1,4 +1,4 @@
-"""What is known about why a pod got no node."""
+"""Everything known about why a pod got no node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     # No node was evaluated (PreFilter), or the attempt as a whole failed.
     status: Status | None = None
-    # Whether it was before any node was evaluated.
+    # Whether it failed before any node was evaluated.
     early: bool = False
     # What each node said.
     refusals: Mapping[str, Status] = {}

@@ -1,7 +1,7 @@
-"""One table: for each kind of object, where its changes go and what they are called for those who wait.
+"""One table: for each kind of object, where its changes go and which event they are to waiting pods.
 
 Pods and pod groups are units of the queue as well; `machine` knows what else their changes mean. Kinds that are not in the
-table make no difference to any decision.
+table do not affect any decision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allot.core.scheduling.queueing.hints import EventResource
 
 
 class Change(Protocol):
-    """What happened to an object. Added: no old state. Deleted: no new one. An informer's changes are such."""
+    """What happened to an object. Added: no old state. Deleted: no new one. An informer's changes conform to this."""
 
     @property
     def key(self) -> str:
@@ -30,15 +30,15 @@ class Change(Protocol):
 
     @property
     def old(self) -> Any:
-        """As it was."""
+        """The old state; None if added."""
 
     @property
     def new(self) -> Any:
-        """Unchanged."""
+        """The new state; None if deleted."""
 
     @property
     def is_final_state_unknown(self) -> bool:
-        """Deleted unseen: old is the last state that was known."""
+        """The deletion was missed: old is the last known state."""
 
 
 class ObjectChange(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ def _always(_old: Any, _new: Any) -> bool:
 
 
 class Kind(NamedTuple):
-    """Where the objects of a kind go. event: what their changes are to pods that wait; None if no refusal depends on them.
+    """Where the objects of a kind go. event: what their changes are to waiting pods; None if no refusal depends on them.
     is_news: whether a change from one state to another can matter to any of them."""
 
     put: Callable[[Any], None]
@@ -139,5 +139,5 @@ def _is_no_heartbeat(old: Node, new: Node) -> bool:
 
 
 def _is_news_of_group(old: PodGroup, new: PodGroup) -> bool:
-    """A condition that the scheduler wrote itself is no news to those who wait."""
+    """A condition that the scheduler wrote itself is no news to waiting pods."""
     return old.spec != new.spec or old.status.resource_claim_statuses != new.status.resource_claim_statuses

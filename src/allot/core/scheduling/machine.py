@@ -5,10 +5,10 @@
     machine.settled(placement, outcome, now)   the result of writing a placement
     machine.next_at()                          when time alone makes something ready to try
 
-It has no clock, task, lock or log: time is an argument, what is to be written or told is returned. So the same calls give the
+It has no clock, task, lock or log: time is an argument, what to write or report is returned. So the same calls give the
 same decisions for every driver of the machine: the scheduler feeds it from watches and writes what it says; `explain`
-and `plan` feed it a snapshot and `ask` what would become of a pod (`ask` and `next` differ only in putting the answer into
-force); a simulator moves its time.
+and `plan` feed it a snapshot and `ask` what would happen to a pod (`ask` and `next` differ only in applying the
+answer); a simulator advances its time.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ from allot.core.scheduling.status import Status, Verdict
 _FINISHED = ("Succeeded", "Failed")
 _MILLI_NANO = 10**6
 _NANO = 10**9
-# Another writer was faster: the watch will show it in a moment. A pod to which that happens again and again waits longer,
-# and in the end as after any other failure.
+# Another writer was faster: the watch will show it in a moment. A pod to which that happens repeatedly waits longer,
+# and eventually as after any other failure.
 _CONFLICT_PAUSE_S = 0.02
 _CONFLICTS_MAX = 6
-# An event may give hope to thousands of pods and room to one. So many of them are tried at once if there is nothing else to
-# do; as long as that leads somewhere, more.
+# An event may affect thousands of pods and make room for one. This many of them are tried at once if there is nothing else to
+# do; more, as long as some are placed.
 _EARLY_MAX = 16
 _INTERNAL = "internal error of the scheduler; its log says more"
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """What a change meant to those who wait. wakes: there may be something to try; units: so many are tried again because of
+    """What a change meant to waiting units. wakes: there may be something to try; units: how many are retried because of
     the event."""
 
     wakes: bool = False
@@ -98,7 +98,7 @@ _WAKES = Applied(wakes=True)
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A pod has a node: the one that was decided, or another that someone else gave it."""
+    """A pod has a node: as decided, or a different one from another scheduler."""
 
     node: str
 
@@ -111,8 +111,8 @@ class NotBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from the end of a write. is_bound: the pod is where it was to go; attempts, since: how often it was tried
-    and from when on it waited, None if it was gone already; refusal: to be told, None if there is nothing to tell."""
+    """The result of a finished write. is_bound: the pod is on the intended node; attempts, since: how often it was tried
+    and since when it waited, None if it was already gone; refusal: to be reported, None if there is nothing to report."""
 
     is_bound: bool
     attempts: int = 1
@@ -121,7 +121,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What would become of a unit if it were tried now. closed: it would not be tried; failure: of a single pod without a node;
+    """What would happen to a unit if it were tried now. closed: why it would not be tried; failure: of a single pod without a node;
     decision: of a group."""
 
     unit: Unit
@@ -132,7 +132,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionFailed(Exception):
-    """A bug of ours kept a unit from being decided; it waits as after any error. The decision says so to its pods."""
+    """A bug of ours prevented the decision on a unit; it waits as after any error. The decision reports this to its pods."""
 
     def __init__(self, unit: str, decision: Decision) -> None:
         super().__init__(f"deciding {unit}")
@@ -152,8 +152,8 @@ class Machine:
         backoff: BackoffTimes | None = None,
         order: QueueOrder | None = None,
     ) -> None:
-        """settings: how the pods of a scheduler's name are decided; None if they are none of this one's business.
-        device_policy: devices are chosen in one way for all. order: who is next; by default as kube-scheduler's."""
+        """settings: how the pods of a scheduler's name are decided; None if this scheduler is not responsible for them.
+        device_policy: one way to choose devices, for all. order: which unit is next; by default as in kube-scheduler."""
         self._settings = settings
         self.claims = Claims(gates, policy=device_policy, binding_timeout=binding_timeout_s)
         self.membership = Membership(uses_pod_groups="GenericWorkload" in gates)
@@ -205,7 +205,7 @@ class Machine:
         return handle(change, now) if handle is not None else _NOTHING
 
     def _handler(self, kind: Kind, *, is_rule: bool) -> Callable[[Change, float], Applied]:
-        """What is done with changes of a kind that is no one's in particular. Called for every object, so it leaves early."""
+        """Handles changes of a kind without a handler of its own. Called for every object, so it returns early."""
         put, delete, event, is_news = kind
         queue = self.queue
 
@@ -220,7 +220,7 @@ class Machine:
             if old is not None and new is not None and not is_news(old, new):
                 return _NOTHING
             if is_rule:
-                # For those who wait, the slices that it speaks of have changed.
+                # To waiting pods, the slices that it selects have changed.
                 old = new = new if new is not None else old
             is_unknown = change.is_final_state_unknown
             found = ClusterEvent(resource=event, key=change.key, old=old, new=new, is_final_state_unknown=is_unknown)
@@ -229,7 +229,7 @@ class Machine:
         return handle
 
     def _capacity_handler(self, handle: Callable[[Change, float], Applied]) -> Callable[[Change, float], Applied]:
-        """What there is to share may have changed too."""
+        """The total capacity may have changed too."""
 
         def handle_and_count(change: Change, now: float) -> Applied:
             applied = handle(change, now)
@@ -242,7 +242,7 @@ class Machine:
         return handle_and_count
 
     def _queue_handler(self, read: Callable[[Any], TeamQueue | None]) -> Callable[[Change, float], Applied]:
-        """Queues of teams, whatever they are called."""
+        """Queues of teams, of any dialect."""
 
         def handle(change: Change, now: float) -> Applied:
             old = read(change.old) if change.old is not None else None
@@ -264,7 +264,7 @@ class Machine:
         return handle
 
     def _pod_changed(self, change: Change, now: float) -> Applied:
-        """A pod that has finished is as good as gone."""
+        """A finished pod is as good as gone."""
         applied = self._pod_changed_itself(change, now)
         if self.cluster.groups and _may_have_held(change):
             applied = self._look_at_group(change.new if change.new is not None else change.old, applied, now)
@@ -331,7 +331,7 @@ class Machine:
             return _NOTHING
         applied = self._tell(ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, new=new), now)
         if assumed is not None and assumed.metadata.labels != new.metadata.labels:
-            # Others may have been refused because of what it was when it was assumed.
+            # Others may have been refused because of its assumed state.
             event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=key, old=assumed, new=new)
             applied = self._tell(event, now, applied)
         if promised not in ("", new.spec.node_name):
@@ -348,7 +348,7 @@ class Machine:
         if new.metadata.deletion_timestamp is not None:
             self.queue.delete_pod(key, now)
             return _NOTHING
-        # A pod that is bound already, as far as we know: the watch is a little behind.
+        # As far as we know, the pod is already bound: the watch lags a little.
         if self.cluster.is_assumed(new) and self.queue.place(key) is None:
             return _NOTHING
         if (
@@ -356,7 +356,7 @@ class Machine:
             and old.metadata is not new.metadata
             and self.membership.key(old) != self.membership.key(new)
         ):
-            # It was told its group.
+            # It was assigned its group.
             self.queue.delete_pod(key, now)
         self.queue.put_pod(new, now)
         applied = _WAKES
@@ -367,7 +367,7 @@ class Machine:
         return applied
 
     def _break_promise(self, pod: Pod, node: str, now: float, otherwise: Applied = _NOTHING) -> Applied:
-        """A pod does not need the node any more that it was promised, so that others may have it."""
+        """A pod no longer needs the node that it was promised, so others may use it."""
         gone = _on_node(pod, node)
         event = ClusterEvent(resource=EventResource.ASSIGNED_POD, key=name_of(pod), old=gone)
         return self._tell(event, now, otherwise)
@@ -392,7 +392,7 @@ class Machine:
             self.queue.delete_tree(old, now)
             return _NOTHING
         if old is not None and old.spec == new.spec:
-            # Only its conditions: known, but no news to those who wait.
+            # Only its conditions: known, but no news to waiting pods.
             self.cluster.forest.put(new)
             self._halves.look(self.cluster.forest.root(key_of(new)), now)
             return _NOTHING
@@ -401,7 +401,7 @@ class Machine:
         return _WAKES
 
     def _foreign_handler(self, dialect: Dialect) -> Callable[[Change, float], Applied]:
-        """What is done with the groups of another scheduler: the same as with others, once they are read."""
+        """Handles the groups of another scheduler: like all others, once they are converted."""
 
         def handle(change: Change, now: float) -> Applied:
             old = dialect.read(change.old) if change.old is not None else ()
@@ -427,7 +427,7 @@ class Machine:
                 else:
                     self.queue.put_tree(group, now)
             if self.book:
-                # Its queue, and whether it can be made to leave, may have changed.
+                # Its queue, and whether it can be evicted, may have changed.
                 self.book.refresh([self.cluster.pods[key].pod for key in members if key in self.cluster.pods])
             self._halves.look(f"{namespace}/{whole}", now)
             return _WAKES if new else _NOTHING
@@ -435,7 +435,7 @@ class Machine:
         return handle
 
     def _awaits_group(self, pod: Pod) -> bool:
-        """Whether a controller is going to make a group for a pod that names none."""
+        """Whether a controller is going to create a group for a pod that names none."""
         settings = self._settings(pod.spec.scheduler_name)
         if settings is None or not settings.awaits_groups or pod.spec.scheduling_group is not None:
             return False
@@ -476,7 +476,7 @@ class Machine:
         return _NOTHING
 
     def serve(self, api_group: str, now: float = 0.0) -> None:
-        """Pods may name groups of another scheduler from now on, whose kind is of this API group."""
+        """From now on, pods may name groups of another scheduler, whose kind is in this API group."""
         if self.membership.serves(api_group):
             return
         named = [
@@ -500,8 +500,8 @@ class Machine:
     # --- decisions ---
 
     def next(self, now: float, seconds: float) -> Decision | None:
-        """Decide the next unit and put that into force. now: of any clock that only goes forward; seconds: since 1970.
-        DecisionFailed if that cannot be done, for no reason of the pod's."""
+        """Decide the next unit and apply the decision. now: of any monotonic clock; seconds: since 1970.
+        DecisionFailed if that fails through no fault of the pod."""
         while True:
             taken = self.queue.pop(now, early=not self.in_flight and self._early_left > 0)
             if taken is None:
@@ -522,18 +522,18 @@ class Machine:
         return self._halves.given_up(now, self._is_tried) or (self._make_room(now, seconds) if self.book else None)
 
     def _limit(self, taken: Attempt, held: Sequence[PodInfo], now: float) -> None:
-        """A group that holds too little is tried again before it may do so no longer."""
+        """A group that holds too little is retried before its grace period ends."""
         tree = tree_of(taken.unit) if held else None
         grace = grace_s(tree) if tree is not None else None
         if grace is not None:
             self.queue.limit(taken.key, now + grace)
 
     def _is_tried(self, root: str) -> bool:
-        """Whether pods of a group wait, and are tried again in time."""
+        """Whether pods of a group wait, and will be retried in time."""
         return self.queue.place_of_group(root) not in (None, Place.GATED)
 
     def _look_at_group(self, pod: Pod, applied: Applied, now: float) -> Applied:
-        """A pod of a group has come to a node or gone: it may have too little now, and have to give it back."""
+        """A pod of a group was placed or is gone: the group may now have too little, and have to release it."""
         key = self.membership.key(pod)
         if not key or not self._halves.look(self.cluster.forest.root(key), now):
             return applied
@@ -562,7 +562,7 @@ class Machine:
             return decide(self.cluster, unit, settings, seconds)
         decisions = self._room.decisions
         found = decisions.decide(unit, settings, seconds)
-        # Who gets something may have more than its share then, to which others who wait have a right.
+        # A queue that gets something may now exceed its share, to which others that wait are entitled.
         if (found.refusals or self.queue.is_waited) and self.book.queue_of(unit.pods[0]):
             self._room.wanted()
         return found
@@ -589,7 +589,7 @@ class Machine:
         for placement in decision.placements:
             self.cluster.assume(placement)
             if self.book and placement.claims:
-                # What it has got may be more than the least that it asked for.
+                # It may have got more than the minimum that it asked for.
                 self.book.refresh((placement.pod,))
             promised = self.cluster.promised_to(placement.pod)
             if promised not in ("", placement.node):
@@ -603,12 +603,12 @@ class Machine:
     def _nominate(self, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             if refusal.nominated_node:
-                # Known at once, so that no one takes the node before the watch brings the promise.
+                # Applied at once, so that no other pod takes the node before the watch shows the promise.
                 status = msgspec.structs.replace(refusal.pod.status, nominated_node_name=refusal.nominated_node)
                 self.cluster.put_pod(msgspec.structs.replace(refusal.pod, status=status))
 
     def settled(self, placement: Placement, outcome: Bound | NotBound, now: float) -> Settled:
-        """A placement has been written or cannot be; exactly once for each."""
+        """A placement was written, or cannot be; call this exactly once for each."""
         self.in_flight -= 1
         pod = placement.pod
         if isinstance(outcome, Bound):
@@ -632,7 +632,7 @@ class Machine:
         return Settled(is_bound=False, refusal=told)
 
     def _take_back(self, placement: Placement, now: float) -> None:
-        """What was taken for a placement is free again, unless the API says otherwise: others may have it."""
+        """What was taken for a placement is free again, unless the API says otherwise: others may use it."""
         pod, key = placement.pod, name_of(placement.pod)
         was_counted = self.cluster.is_assumed(pod)
         self.cluster.forget(placement)
@@ -653,8 +653,8 @@ class Machine:
         self._tell(ClusterEvent(resource=EventResource.CLAIM, key=key, old=held, new=left), now)
 
     def retry(self, pod: Pod, now: float) -> None:
-        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event. A node that it
-        was promised is not, unless the API says so by now."""
+        """An action for a refused pod has failed: the pod is retried after its back-off, without an event. A node that it
+        was promised no longer is, unless the API already says so."""
         key = name_of(pod)
         self._room.failed(pod)
         self.queue.retry(key, now)
@@ -669,17 +669,17 @@ class Machine:
     # --- questions ---
 
     def next_at(self) -> float | None:
-        """When time alone will have brought something to try; None if it never will."""
+        """When time alone makes something ready to try; None if never."""
         room_at = self._room.due_at() if self.book and not self.in_flight else None
         times = (self.queue.next_at(), room_at, self._halves.due_at())
         return min((at for at in times if at is not None), default=None)
 
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
-        """Pods that have been held back for longer than their users can be expected to know; each told once."""
+        """Pods that have been held back for so long that their users should know; each is reported once."""
         return self.queue.long_gated(now, grace_s)
 
     def waiting(self) -> list[Unit]:
-        """All that wants a place and is not held back, the most important first, then the oldest."""
+        """All units that want a place and are not held back, by priority, then by age."""
         return [unit for _, unit in sorted(self.queue.units(), key=_importance)]
 
     def unit_of(self, key: str) -> Unit | None:
@@ -693,7 +693,7 @@ class Machine:
         return self.gates.closed(*found) if found is not None else None
 
     def ask(self, key: str, seconds: float, among: Collection[str] | None = None) -> Outcome | None:
-        """What `next` would say if this unit were the next one, but for preemption: nothing is put into force. None if it does
+        """What `next` would return if this unit were next, without preemption: nothing is applied. None if it does
         not wait. among: the only nodes to consider for a single pod."""
         found = self.queue.unit_of(key)
         if found is None:
@@ -726,7 +726,7 @@ class Machine:
     def consider_member(
         self, pod: Pod, group: PodGroup, seconds: float, among: Collection[str] | None = None
     ) -> Placement | Failure:
-        """The place of one pod of a group, as if the others did not matter. among: the only nodes to consider."""
+        """The place of one pod of a group, ignoring the others. among: the only nodes to consider."""
         settings = self._settings(pod.spec.scheduler_name)
         assert settings is not None, "the pods of another scheduler are asked about"
         return attempt(self.cluster, pod, group, settings, seconds, among)
@@ -734,7 +734,7 @@ class Machine:
     def has_enough(self, outcome: Outcome) -> bool:
         """Whether an outcome gives a pod its node, or a group as many as it needs."""
         group = outcome.unit.group
-        # Of a tree, either enough is placed or nothing.
+        # For a tree, either enough is placed or nothing.
         if group is None or not outcome.placements:
             return bool(outcome.placements)
         return len(outcome.placements) + self.cluster.scheduled_count(group) >= minimum_of(group)
@@ -747,8 +747,8 @@ class Machine:
         return tree is not None and Goal(self.cluster, tree).is_met()
 
     def look(self, seconds: float, trials_max: int = TRIALS_MAX) -> Look:
-        """What a look at all jobs of queues would find: who starts, who makes room for whom, and why others wait. Nothing is put into
-        force. trials_max: sets of pods that are tried for one job; with fewer than usual more is undecided."""
+        """What a look at all jobs of queues would find: which start, which make room for which, and why others wait. Nothing is
+        applied. trials_max: sets of pods that are tried for one job; with fewer than usual, more is undecided."""
         if not self.book:
             return Look()
         return self._room.decisions.make_room(self.queue.waiting_pods(), self._settings_of, seconds, trials_max)
@@ -758,7 +758,7 @@ class Machine:
         return self.book.jobs(self.queue.waiting_pods()) if self.book else {}
 
     def sizes(self) -> dict[str, int]:
-        """How much there is, for metrics."""
+        """Sizes of the cache, for metrics."""
         return {"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)}
 
     # --- what hints ask ---
@@ -771,7 +771,7 @@ class Machine:
         return self.claims.gate(pod) is None
 
     def added_affinity(self, pod: Pod) -> AddedAffinity | None:
-        """What its profile asks of nodes for it."""
+        """The node affinity that the pod's profile adds."""
         return self._settings_of(pod).added_affinity
 
     def requests(self, pod: core_v1.Pod) -> dict[str, Quantity]:
@@ -784,11 +784,11 @@ class Machine:
 
 
 def _too_late(decision: Decision, unit: Unit) -> Decision:
-    """The refusals of a group that has waited for as long as it may, in the words of its scheduler. It is tried again when something
+    """The refusals of a group whose waiting time is over, in the words of its scheduler. It is retried when something
     changes, and may wait as long again."""
     group = unit.group
     if not isinstance(group, ForeignGroup):
-        # It held something when its time was set, and does no longer.
+        # It held something when its time was set, but no longer does.
         return decision
     dialect = dialect_of(group_key(group))
     assert dialect is not None, "a group has one of the dialects"
@@ -801,7 +801,7 @@ def _too_late(decision: Decision, unit: Unit) -> Decision:
 
 
 def _is_same(old: Sequence[AnyForeign], new: Sequence[AnyForeign]) -> bool:
-    """Whether groups say the same, whatever their metadata does."""
+    """Whether groups are the same except for metadata."""
     return len(old) == len(new) and all(
         before == msgspec.structs.replace(after, metadata=before.metadata)
         for before, after in zip(old, new, strict=True)
@@ -819,14 +819,14 @@ def _on_node(pod: Pod, node: str) -> Pod:
 
 
 def _is_other_capacity(old: Any, new: Any) -> bool:
-    """Whether a node offers something else; slices and classes may always."""
+    """Whether a node's capacity differs; for slices and classes, it always may."""
     if not isinstance(old, core_v1.Node) or not isinstance(new, core_v1.Node):
         return True
     return old.status.allocatable != new.status.allocatable or old.spec != new.spec
 
 
 def _may_have_held(change: Change) -> bool:
-    """Whether what a group holds may have changed: pods that only wait hold nothing, whatever becomes of them."""
+    """Whether what a group holds may have changed: pods that only wait hold nothing, whatever happens to them."""
     old, new = change.old, change.new
     if new is None or new.spec.node_name or new.status.phase in _FINISHED:
         return True

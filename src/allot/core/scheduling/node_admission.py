@@ -1,7 +1,7 @@
 """Whether a node admits a pod that is bound to it, or its resize: the kubelet's check, since a pod can bypass the scheduler.
 
 The rules, their order and their words are the kubelet's (pkg/kubelet/lifecycle/predicate.go and AdmissionCheck in pkg/scheduler, 1.37).
-What is on a node counts as the scheduler counts it. Does not know: who is told, and when a node is asked again.
+What is on a node counts as in the scheduler. Does not know about reporting, or when a node is asked again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OUT_OF = "OutOf"
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a node does not take on a pod. is_of_node: because of labels or taints of the node, of which there may be newer ones."""
+    """Why a node does not admit a pod. is_of_node: because of labels or taints of the node, which may be out of date."""
 
     reason: str
     message: str
@@ -32,7 +32,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeAdmission:
-    """A node and the pods that it has taken on, with what each of them was given."""
+    """A node and the pods that it has admitted, with the resources of each."""
 
     def __init__(self, node: Node) -> None:
         self._info = NodeInfo(node)
@@ -51,14 +51,14 @@ class NodeAdmission:
         self._info.add(PodInfo(pod, Profile(pod, b""), self._info.name, extra))
 
     def forget(self, key: str) -> bool:
-        """A pod is on the node no more; whether it was."""
+        """A pod is no longer on the node. Returns whether it was."""
         if key not in self._info.pods:
             return False
         self._info.remove(key)
         return True
 
     def admit(self, pod: RunnablePod) -> Rejection | None:
-        """Take on a pod, or one that is there with other requests; why not, if that cannot be. Then nothing has changed."""
+        """Admit a pod, or an existing one with changed requests. Returns why not, if that is impossible; then nothing has changed."""
         key = pod_key(pod)
         before = self._info.remove(key) if key in self._info.pods else None
         rejection = self._rejection(pod)
@@ -127,7 +127,7 @@ def _shortage(name: str, asked: int, used: int, there: int) -> Rejection:
 
 
 def _has_untolerated(profile: Profile, node: NodeInfo) -> bool:
-    """Whether a taint drives the pod away: of those that keep pods from being scheduled the kubelet knows nothing."""
+    """Whether a taint evicts the pod: the kubelet ignores NoSchedule taints."""
     return any(
         taint.effect == "NoExecute" and not any(tolerates(each, taint) for each in profile.tolerations)
         for taint in node.taints
@@ -160,5 +160,5 @@ def _without_missing(pod: RunnablePod, there: Mapping[str, int]) -> RunnablePod:
 
 
 def _without_status(pod: RunnablePod) -> RunnablePod:
-    """What a pod has been given counts for others; of a pod that asks, only what it asks for does."""
+    """For existing pods, allocated resources count; for a pod to be admitted, only its requests do."""
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, container_statuses=()))

@@ -72,13 +72,13 @@ CleanUp = Deallocate | DeleteClaim | Unreserve
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that has to go, and what its going gives."""
+    """A pod to be evicted, and what that frees."""
 
     pod: core_v1.Pod
     violates_budget: bool = False
     # For the event: "holds device gpu-0 of claim default/c".
     gives: str = ""
-    # Why it has to go, if not for a pod of higher priority; for the event and the condition.
+    # Why it is evicted, if not for a pod of higher priority; for the event and the condition.
     why: str = ""
     # Its preemptor, if that is not the pod whose refusal names it: "podgroup UID on node cluster".
     by: str = ""
@@ -91,11 +91,11 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     # The condition's and event's text as kube-scheduler writes it.
     message: str
-    # A word for programs, where it is not only that there is no room.
+    # A machine-readable reason, if it is not just lack of room.
     reason: str = ""
-    # What we can say beyond that, in a sentence or two; empty if nothing.
+    # Our additional explanation, in a sentence or two; empty if none.
     explanation: str = ""
-    # Plugins that refused it: the pod waits for the events that these care about.
+    # Plugins that refused it: the pod waits for the events relevant to these.
     plugins: frozenset[str] = frozenset()
     clean_ups: tuple[CleanUp, ...] = ()
     # Preemption: where the pod is to go once the victims are gone.
@@ -110,19 +110,19 @@ class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     message: str = ""
-    # What we can say beyond upstream's words; empty if nothing.
+    # Our addition to upstream's words; empty if none.
     explanation: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """For every pod of a unit either a placement or a refusal; or of a group that has too few pods, that these go."""
+    """For every pod of a unit either a placement or a refusal; or, for a group with too few pods, their eviction."""
 
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     group: GroupOutcome | None = None
     # For a tree: the results of the groups below.
     groups_below: tuple[GroupOutcome, ...] = ()
-    # What is left of a group, no pod of which is tried.
+    # The remaining pods of a group of which no pod is tried.
     given_up: tuple[Victim, ...] = ()
     # Work done, for benchmarks and tests: nodes visited, search steps of the allocator.
     nodes_evaluated: int = 0
@@ -130,7 +130,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def victims(self) -> tuple[Victim, ...]:
-        """All pods that have to go."""
+        """All pods to be evicted."""
         return (*(victim for refusal in self.refusals for victim in refusal.victims), *self.given_up)
 
 
@@ -144,5 +144,5 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_lone(self) -> bool:
-        """Whether it is a pod without a group."""
+        """Whether it is a single pod without a group."""
         return self.group is None and self.tree is None

@@ -1,7 +1,7 @@
 """What is computed once per pod, or once for all equal pods: requests, ports, selectors, terms, in a form ready for use.
 
 Pods that agree in everything that filters and scores look at share one `Profile`. What claims a pod has is not part of
-it: that is the business of `device_fit`.
+it: `device_fit` handles that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEDULE_ANYWAY = "ScheduleAnyway"
 
 
 def is_scalar(resource: str) -> bool:
-    """Whether a resource is none of those that every node has: an extended one, huge pages, attachable volumes."""
+    """Whether a resource is not one that every node has: an extended one, huge pages, attachable volumes."""
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
 
 
@@ -66,7 +66,7 @@ class PodTerm(msgspec.Struct, frozen=True):
 
 
 class WeightedTerm(msgspec.Struct, frozen=True):
-    """A wish to be near; away if the weight is negative."""
+    """A preference to be near; away if the weight is negative."""
 
     term: PodTerm
     weight: int
@@ -123,7 +123,7 @@ class Profile:
     def __init__(self, pod: core_v1.Pod, key: bytes, shape: bytes = b"") -> None:
         spec = pod.spec
         self.key = key
-        # Equal for pods that every node by itself answers in the same way: labels and owners have no say in that.
+        # Equal for pods that every node by itself treats alike: labels and owners do not matter for that.
         self.shape = shape
         self.namespace = pod.metadata.namespace
         self.labels = pod.metadata.labels
@@ -215,7 +215,7 @@ class Profile:
 
 
 def preferences(affinity: core_v1.NodeAffinity) -> tuple[tuple[int, NodeMatcher], ...]:
-    """Nodes that are wished for, with weights; a wish that is empty means none."""
+    """Preferred nodes, with weights; an empty preference matches none."""
     return tuple(
         (wish.weight, node_matcher(core_v1.NodeSelector(node_selector_terms=(wish.preference,))))
         for wish in affinity.preferred_during_scheduling_ignored_during_execution
@@ -308,7 +308,7 @@ class PodInfo:
 
     @property
     def is_terminating(self) -> bool:
-        """Whether the pod is on its way out."""
+        """Whether the pod is terminating."""
         return self.pod.metadata.deletion_timestamp is not None
 
 
@@ -325,7 +325,7 @@ def device_amounts(statuses: Iterable[core_v1.NodeAllocatableResourceClaimStatus
 
 
 def pod_key(pod: core_v1.Pod) -> str:
-    """What tells a pod from all others, also from one of the same name before or after it."""
+    """Identifies a pod, also among earlier or later pods of the same name."""
     return pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
@@ -338,15 +338,15 @@ class Profiles:
         # Only to tell specs apart, so any faithful text is fine for quantities.
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
         self._profiles: dict[bytes, Profile] = {}
-        # Of pods that were asked about of late, by their identity: decisions ask about the same ones again and again.
+        # Of recently used pods, by identity: decisions ask about the same ones again and again.
         self._recent: dict[int, tuple[core_v1.Pod, Profile]] = {}
         self.made = 0
 
     def of(self, pod: core_v1.Pod) -> Profile:
-        """The profile of a pod. On which node it is does not matter."""
+        """The profile of a pod, regardless of its node."""
         known = self._recent.get(id(pod))
         if known is not None:
-            # Its pod is kept with it, so nothing else can have got that identity.
+            # Its pod is kept with it, so no other object can have that identity.
             return known[1]
         spec, metadata = pod.spec, pod.metadata
         parts: list[object] = [
@@ -402,8 +402,8 @@ def claim_name(pod: core_v1.Pod, volume: core_v1.Volume) -> str | None:
 
 
 def _binds(volume: core_v1.Volume) -> bool:
-    """Whether a volume matters for the choice of a node. Others must not tell pods apart: the API server gives every pod one with
-    a random name, that of its token."""
+    """Whether a volume matters for the choice of a node. Others must not distinguish pods: the API server gives every pod one with
+    a random name, for its token."""
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
@@ -433,7 +433,7 @@ def _total(
 ) -> dict[str, int]:
     """The pod's requests in billionths. Containers and sidecars run together; other init containers run alone.
 
-    missing: for containers that do not say; has: by container, what counts instead of its requests.
+    missing: for containers without requests; has: by container, what counts instead of its requests.
     """
     total: dict[str, int] = {}
     for container in spec.containers:

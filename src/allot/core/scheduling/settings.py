@@ -29,7 +29,7 @@ class Policy(StrEnum):
     PACK = "pack"
     # Nodes with many free devices come first.
     SPREAD = "spread"
-    # The first node by name that fits; scores are not asked.
+    # The first node by name that fits; scores are ignored.
     FIRST_FIT = "first-fit"
 
 
@@ -107,9 +107,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     added_affinity: AddedAffinity | None = None
     # Whether a group's topology constraint is checked (TopologyAwareWorkloadScheduling).
     topology_placements: bool = False
-    # Whether pods of lower priority may be asked to go.
+    # Whether pods of lower priority may be evicted.
     preempts: bool = True
-    # Whether a controller makes groups for pods that name none, so that they wait for it.
+    # Whether a controller creates groups for pods that name none, so that they wait for it.
     awaits_groups: bool = False
 
 
@@ -123,5 +123,5 @@ def under(gates: FeatureGates, settings: Settings) -> Settings:
 
 
 def device_policy(settings: Iterable[Settings]) -> DevicePolicy:
-    """How devices are chosen: in one way for all profiles. Nodes are chosen in each profile's own."""
+    """How devices are chosen: one way for all profiles. Nodes are chosen by each profile's own policy."""
     return PACK if any(each.policy is Policy.PACK for each in settings) else FIRST_FIT

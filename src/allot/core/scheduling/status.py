@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal. Its absence (None) means that the node will do."""
+    """A refusal. Its absence (None) means that the node fits."""
 
     verdict: Verdict
     # The plugin of kube-scheduler that would say this: NodeResourcesFit, TaintToleration, DynamicResources, ...

@@ -29,7 +29,7 @@ class Supposing:
 
     @property
     def mark(self) -> int:
-        """Where we are now."""
+        """The current point."""
         return len(self._undo)
 
     def undo(self, mark: int = 0) -> None:
@@ -38,7 +38,7 @@ class Supposing:
             self._undo.pop()()
 
     def add_node(self, node: core_v1.Node, slices: tuple[api.ResourceSlice, ...] = ()) -> None:
-        """A node is there, with its devices; one of its name is replaced."""
+        """Add a node with its devices; one of the same name is replaced."""
         before = self._cluster.nodes.get(node.metadata.name)
         self._cluster.put_node(node)
         if before is None:
@@ -51,7 +51,7 @@ class Supposing:
             self._undo.append(lambda name=slice_.metadata.name: self._claims.delete_slice(name))  # type: ignore[misc]
 
     def remove_node(self, node: core_v1.Node, slices: tuple[api.ResourceSlice, ...]) -> None:
-        """A node is not there, nor are its devices."""
+        """Remove a node and its devices."""
         for slice_ in slices:
             self._claims.delete_slice(slice_.metadata.name)
         self._cluster.delete_node(node.metadata.name)
@@ -64,7 +64,7 @@ class Supposing:
         self._undo.append(put_back)
 
     def add_claim(self, claim: api.ResourceClaim) -> None:
-        """A claim is there, of a name that is new."""
+        """Add a claim with a new name."""
         metadata = claim.metadata
         self._claims.put_claim(claim)
         self._undo.append(lambda: self._claims.delete_claim(metadata.namespace, metadata.name))
@@ -76,7 +76,7 @@ class Supposing:
         self._undo.append(lambda: _close(context))
 
     def place(self, placement: Placement) -> None:
-        """A decision is in force."""
+        """Apply a decision."""
         before = put_into_force(self._cluster, self._claims, placement)
 
         def take_back() -> None:

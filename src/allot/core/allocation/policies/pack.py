@@ -1,10 +1,10 @@
-"""pack: of all valid answers the one that leaves the node least fragmented.
+"""pack: of all valid answers, the one that leaves the node least fragmented.
 
 Answers are compared by, in this order:
 1. how many devices end up broken: partly used shareable devices, partly used counter sets;
 2. how much is left over in those (the tightest fit);
 3. how many devices are left in the groups that matchAttribute chose from (the tightest group);
-4. how much capacity whole devices have (a small device before a large one, where both will do);
+4. how much capacity whole devices have (a small device before a large one, where both fit);
 5. the order of first-fit.
 
 First-fit decides whether the claims fit at all and which alternative of a prioritized list is taken; then other devices are
@@ -86,7 +86,7 @@ class _Packing:
         self.tries = 0
 
     def _size(self, entry: DeviceEntry) -> int:
-        """How much a whole device is worth: its share of the largest of each capacity."""
+        """The size of a whole device: its fraction of the largest of each capacity."""
         return sum(
             capacity.value.nano * _WHOLE // self.most[name]
             for name, capacity in entry.capacity.items()
@@ -94,7 +94,7 @@ class _Packing:
         )
 
     def _preference(self, entry: DeviceEntry) -> tuple[bool, int]:
-        """Devices to try first: those in use already, then small ones."""
+        """Devices to try first: those already in use, then small ones."""
         pool = self.draft.view.counters.get(entry)
         fresh = not entry.state.shares
         if pool is not None:
@@ -230,7 +230,7 @@ class _Packing:
         return min(parts, default=0)
 
     def _left_in_groups(self, draft: Draft) -> int:
-        """Free devices that share the values which matchAttribute settled on."""
+        """Free devices that share the values chosen by matchAttribute."""
         left = 0
         for claim, states in enumerate(draft.states):
             for index, state in enumerate(states):

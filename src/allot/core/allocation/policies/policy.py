@@ -16,4 +16,4 @@ class Policy(Protocol):
         """What users call it."""
 
     def search(self, search: Search, fresh: Callable[[], Search]) -> Search | None:
-        """A search that has found an answer, or None if there is none. `fresh` makes another search of the same."""
+        """A search that has found an answer, or None if there is none. `fresh` creates another search for the same requests."""

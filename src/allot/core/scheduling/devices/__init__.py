@@ -1,1 +1,1 @@
-"""Claims and devices as the scheduler decides about them: the plugin DynamicResources."""
+"""The scheduler's decisions on claims and devices: the plugin DynamicResources."""

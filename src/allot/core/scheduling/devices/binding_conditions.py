@@ -1,6 +1,6 @@
 """Whether the devices of an allocated claim are ready for their pod (DRADeviceBindingConditions).
 
-A driver that has to attach a device first lists conditions that must become true, and some of which any means that it failed.
+A driver that has to attach a device first lists conditions that must become true, and failure conditions.
 This module computes the state of a claim at a given time; waiting happens elsewhere.
 """
 
@@ -19,7 +19,7 @@ BINDING_TIMEOUT_SECONDS = 600.0
 
 
 class Binding(StrEnum):
-    """How far the devices of a claim are. The values are the labels of kube-scheduler's metrics."""
+    """The progress of a claim's devices. The values are the labels of kube-scheduler's metrics."""
 
     READY = "success"
     PENDING = "pending"
@@ -28,7 +28,7 @@ class Binding(StrEnum):
 
 
 class BindingState(msgspec.Struct, frozen=True):
-    """How a claim stands, and why in upstream's words if it failed."""
+    """The state of a claim, and if it failed, why, in upstream's words."""
 
     binding: Binding
     message: str = ""
@@ -45,9 +45,9 @@ def has_conditions(claim: ResourceClaim) -> bool:
 
 
 def binding_state(claim: ResourceClaim, now: float, timeout: float = BINDING_TIMEOUT_SECONDS) -> BindingState:
-    """How the claim stands at `now` (seconds since 1970).
+    """The state of the claim at `now` (seconds since 1970).
 
-    A device that its driver has not reported on is just not ready, whatever else is reported.
+    A device without a report from its driver is just not ready, whatever else is reported.
     """
     state = _reported(claim)
     if state.binding is Binding.PENDING and deadline(claim, timeout) < now:
@@ -89,7 +89,7 @@ def _reported(claim: ResourceClaim) -> BindingState:
 
 
 def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
-    """What the driver reported on a device; which share of it is not asked, as upstream."""
+    """What the driver reported on a device; shares are not distinguished, as upstream."""
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device) == (result.driver, result.pool, result.device):
             return status

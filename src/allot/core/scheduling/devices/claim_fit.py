@@ -98,7 +98,7 @@ class ClaimFit:
         self._entries = found
         self._base = _NOTHING
         self._held: list[Held] = []
-        # Who the claims of the base variant are to be reserved for.
+        # The consumers for which the claims of the base variant are reserved.
         self._consumers: list[api.ResourceClaimConsumerReference | None] = []
         self._wanted = wanted
         # Extended resources that devices can serve, and others.
@@ -107,9 +107,9 @@ class ClaimFit:
         self._left_over: api.ResourceClaim | None = None
         self._variants: dict[tuple[str, ...], Variant] = {}
         self._results: dict[str, _Result] = {}
-        # Fits with equal keys have equal answers on every node as long as nothing changes; None: ask again.
+        # Fits with equal keys have equal answers on every node as long as nothing changes; None: not shared.
         self.key: Hashable | None = None
-        # Whether every node must be asked exactly: its rank matters, or an error on it is the answer for all.
+        # Whether every node needs the exact check: its rank matters, or an error on it is the answer for all.
         self.needs_exact = False
 
     @staticmethod
@@ -132,7 +132,7 @@ class ClaimFit:
             assert claim is not None, "lookup leaves out claims that do not exist"
             if seen is not None:
                 if record in seen:
-                    continue  # named twice by the pod, but still one claim
+                    continue  # the pod names it twice, but it is one claim
                 seen.add(record)
             consumer = None
             if not claim.status.reserved_for or not is_reserved_for(pod, claim, claims.workload_claims):
@@ -201,7 +201,7 @@ class ClaimFit:
             self.key = tuple(key)
 
     def _look_closely(self, plan: ClaimPlan, key: list[Hashable]) -> None:
-        """Requests that counts say nothing about: every node must be asked, and an error is the answer for all."""
+        """Requests that counts cannot decide: every node must be checked, and an error is the answer for all."""
         inventory = self._claims.inventory
         for request in plan.requests:
             for leaf in request.leaves:
@@ -224,11 +224,11 @@ class ClaimFit:
 
     @property
     def new_claims(self) -> Collection[str]:
-        """The uids of claims that are to get their devices with this pod."""
+        """The uids of claims that will get their devices with this pod."""
         return [claim.metadata.uid for claim in self._base.claims]
 
     def most(self, node: NodeInfo) -> int | None:
-        """An upper bound on the pods like this one that can get devices on a node; None if counts do not show it."""
+        """An upper bound on the pods like this one that can get devices on a node; None if counts cannot tell."""
         variant = self._base if self._wanted is None else self._variant(node)
         if isinstance(variant, Status):
             return 0
@@ -259,7 +259,7 @@ class ClaimFit:
             if isinstance(missing, Status):
                 return missing
             if missing:
-                # Whether the other claims could be allocated is asked first.
+                # First check whether the other claims can be allocated.
                 return self.exact(node) if variant.claims else NOT_AVAILABLE
         return None
 
@@ -279,7 +279,7 @@ class ClaimFit:
         return found if isinstance(found, Status) else self.accept(node, variant, found)
 
     def needed_on(self, node: NodeInfo) -> Variant | Status:
-        """The claims that have to get their devices on a node; a status if it is out of the question whatever they get."""
+        """The claims that need devices on a node; a status if the node is ruled out regardless."""
         variant = self._base if self._wanted is None else self._variant(node)
         if isinstance(variant, Status) or not self._held:
             return variant
@@ -300,7 +300,7 @@ class ClaimFit:
         return variant
 
     def accept(self, node: NodeInfo, variant: Variant, found: tuple[api.AllocationResult, ...]) -> Status | None:
-        """Take these devices for the claims of `needed_on`, unless something else is in the way."""
+        """Take these devices for the claims of `needed_on`, unless something else prevents it."""
         statuses: tuple[core_v1.NodeAllocatableResourceClaimStatus, ...] = ()
         if self._claims.node_allocatable:
             accounted = self._account(node, variant, found)
@@ -340,7 +340,7 @@ class ClaimFit:
     def _account(
         self, node: NodeInfo, variant: Variant, found: Sequence[api.AllocationResult]
     ) -> tuple[core_v1.NodeAllocatableResourceClaimStatus, ...] | Status:
-        """What devices that stand for node resources add to the pod's requests, if the node has room for it."""
+        """What devices that provide node resources add to the pod's requests, if the node has room for it."""
         allocations = {held.claim.metadata.name: held.allocation for held in self._held}
         allocations |= {c.metadata.name: a for c, a in zip(variant.claims, found, strict=True)}
         names = {entry.name: record.id.name for entry, record in self._entries}
@@ -377,9 +377,9 @@ class ClaimFit:
             return refusal(str(error), Verdict.ERROR)
 
     def _variant(self, node: NodeInfo) -> Variant | Status:
-        """With the claim for extended resources as this node needs it."""
+        """The variant with the claim for extended resources that this node needs."""
         if self._left_over is not None:
-            # From an earlier attempt. It may not be valid any more and is deleted first.
+            # From an earlier attempt. It may no longer be valid and is deleted first.
             return _LEFT_OVER
         offered = node.allocatable_scalars
         names = self._names
@@ -435,7 +435,7 @@ class ClaimFit:
         return sum(entry.state.allocated for entry in devices), len(devices)
 
     def steps(self, node: NodeInfo) -> Steps:
-        """What has to be written; only after `exact` accepted the node."""
+        """What to write; only after `exact` has accepted the node."""
         result = self._results[node.name]
         variant = result.variant
         steps = [
@@ -464,11 +464,11 @@ class ClaimFit:
         return self._held
 
     def lacking(self, node: NodeInfo) -> Variant | Status:
-        """The pod's claims that would have to get their devices on a node; a status if the node is out of the question."""
+        """The pod's claims that would need devices on a node; a status if the node is ruled out."""
         return self._base if self._wanted is None else self._variant(node)
 
     def unavailable_claims(self, statuses: Mapping[str, Status]) -> list[api.ResourceClaim]:
-        """Allocated claims because of which nodes were refused, those that are useless everywhere first."""
+        """Allocated claims that caused refusals of nodes, those that are unusable everywhere first."""
         if not self._held:
             return []
         refused = [name for name, status in statuses.items() if NOT_AVAILABLE.reasons[0] in status.reasons]
@@ -495,7 +495,7 @@ class ClaimFit:
         return (), ""
 
     def explanation(self, nodes: Sequence[NodeInfo]) -> str:
-        """Why none of these nodes, which only lack devices, will do: a sentence or two about the nearest of them."""
+        """Why none of these nodes, which lack only devices, fits: a sentence or two about the closest one."""
         nearest: NodeInfo | None = None
         best = (0, "")
         for node in nodes:

@@ -1,4 +1,4 @@
-"""One claim: what an informer said, what the scheduler wrote itself, what it has decided but not written."""
+"""One claim: as delivered by an informer, as written by the scheduler, and as decided but not yet written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allot.core.model.meta import ObjectMeta
 
 
 class ClaimRecord:
-    """Everything that is known of one claim."""
+    """Everything that is known about one claim."""
 
     __slots__ = ("_assumed", "_expected", "_informed", "_sharers", "current", "group", "id", "in_flight")
 
@@ -20,7 +20,7 @@ class ClaimRecord:
         self._assumed: api.ResourceClaim | None = None
         # The newer of the two.
         self.current: api.ResourceClaim | None = None
-        # Decided, not written; and the pods that count on it.
+        # Decided, not written; and the pods that rely on it.
         self.in_flight: api.AllocationResult | None = None
         self._sharers: set[str] = set()
         # The group of these pods; only pods of the same group may join them.
@@ -35,19 +35,19 @@ class ClaimRecord:
 
     @property
     def informed(self) -> api.ResourceClaim | None:
-        """What the informer said last."""
+        """The last state from the informer."""
         return self._informed
 
     @property
     def allocation(self) -> api.AllocationResult | None:
-        """What the claim holds: what the API says, else what is in flight."""
+        """What the claim holds: according to the API, else in flight."""
         if self.current is not None and self.current.status.allocation is not None:
             return self.current.status.allocation
         return self.in_flight
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of the claim."""
+        """Whether nothing is known about the claim."""
         return self.current is None and self.in_flight is None
 
     def inform(self, claim: api.ResourceClaim) -> None:
@@ -61,7 +61,7 @@ class ClaimRecord:
         self._choose()
 
     def assume(self, claim: api.ResourceClaim) -> None:
-        """The API returned the claim to our own write."""
+        """The API returned the claim in response to our own write."""
         informed = self._informed
         if informed is not None and (
             informed.metadata.uid != claim.metadata.uid or not is_older(informed.metadata, claim.metadata)
@@ -76,14 +76,14 @@ class ClaimRecord:
         self._choose()
 
     def vacate(self) -> api.ResourceClaim | None:
-        """Treat the claim as unused, so that it could be allocated again: returns what `restore` needs."""
+        """Treat the claim as unused, so that it can be allocated again. Returns what `restore` needs."""
         claim = self.current
         if claim is not None:
             self.current = msgspec.structs.replace(claim, status=api.ResourceClaimStatus())
         return claim
 
     def restore(self, claim: api.ResourceClaim | None) -> None:
-        """Back to how it is."""
+        """Revert `vacate`."""
         self.current = claim
 
     def _choose(self) -> None:
@@ -91,7 +91,7 @@ class ClaimRecord:
         self.current = self._assumed or self._informed
         current = self.current
         if current is None or (before is not None and before.metadata.uid != current.metadata.uid):
-            # What was decided was decided for another claim of that name.
+            # The decision was for another claim of that name.
             self.in_flight = None
             self._sharers.clear()
             self._expected.clear()
@@ -104,14 +104,14 @@ class ClaimRecord:
                     del self._expected[pod_uid]
 
     def add_sharer(self, allocation: api.AllocationResult, pod_uid: str, group: str | None = None) -> None:
-        """A pod counts on an allocation that is not written yet. The first one's allocation is the one that counts."""
+        """A pod relies on an allocation that is not written yet. The first pod's allocation wins."""
         if self.in_flight is None:
             self.in_flight = allocation
             self.group = group
         self._sharers.add(pod_uid)
 
     def remove_sharer(self, pod_uid: str) -> None:
-        """A pod does not count on it any more; without pods it is dropped."""
+        """A pod no longer relies on it; without pods it is dropped."""
         self._sharers.discard(pod_uid)
         if not self._sharers:
             self.in_flight = None
@@ -121,16 +121,16 @@ class ClaimRecord:
         self._expected[pod_uid] = consumer
 
     def expect_no_more(self, pod_uid: str) -> None:
-        """It is not, after all."""
+        """The claim is not going to be reserved after all."""
         self._expected.pop(pod_uid, None)
 
     def is_full(self) -> bool:
-        """Whether as many use the claim, or are about to, as can."""
+        """Whether the claim has the maximum number of users, including upcoming ones."""
         current = self.current
         return current is not None and len(current.status.reserved_for) + len(self._expected) >= api.RESERVED_FOR_MAX
 
     def consumers(self) -> set[str]:
-        """The uids of those who use the claim or are about to."""
+        """The uids of the claim's users, including upcoming ones."""
         uids = {consumer.uid for consumer in self._expected.values()} | self._sharers
         if self.current is not None:
             uids.update(consumer.uid for consumer in self.current.status.reserved_for)
@@ -138,7 +138,7 @@ class ClaimRecord:
 
 
 def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Whether an object comes before another version of it. Versions that are no numbers are taken for new."""
+    """Whether an object is older than another version of it. Non-numeric versions count as new."""
     try:
         return int(one.resource_version) < int(other.resource_version)
     except ValueError:

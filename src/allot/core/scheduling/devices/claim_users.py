@@ -1,7 +1,7 @@
-"""Allocated claims by the uids of those who use them.
+"""Allocated claims by the uids of their users.
 
-Only preemption asks, and then once for every pod that finds no room: going through all claims each time took a third of the
-processor when thousands of pods waited. Changes are noted as they happen, which is cheap, and worked in when someone asks.
+Only preemption uses this, once for every pod that finds no room: going through all claims each time took a third of the
+CPU time when thousands of pods waited. Changes are recorded as they happen, which is cheap, and applied on demand.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from allot.core.allocation import ClaimID
 from allot.core.scheduling.devices.claim_record import ClaimRecord
 
-# So many more changes than claims, and going through all claims is as cheap.
+# With this many more changes than claims, going through all claims is as cheap.
 _NOTED_MAX = 1000
 
 
 class ClaimUsers:
-    """The index; it may lag behind the records until it is asked."""
+    """The index; it may lag behind the records until queried."""
 
     def __init__(self, records: Mapping[ClaimID, ClaimRecord]) -> None:
         self._records = records
-        # Claims that changed since the last question; None: all of them may have.
+        # Claims that changed since the last query; None: any may have.
         self._noted: dict[ClaimID, None] | None = None
         self._users: dict[ClaimID, frozenset[str]] = {}
         self._claims: dict[str, dict[ClaimID, None]] = {}
@@ -33,7 +33,7 @@ class ClaimUsers:
                 self._noted = None
 
     def only(self, uids: Mapping[str, None]) -> tuple[ClaimID, ...]:
-        """Allocated claims that only these use, in order."""
+        """Allocated claims used only by these, in order."""
         self._catch_up()
         candidates = {id_ for uid in self._claims.keys() & uids.keys() for id_ in self._claims[uid]}
         return tuple(sorted(id_ for id_ in candidates if all(uid in uids for uid in self._users[id_])))

@@ -1,9 +1,9 @@
-"""Claims as the scheduler sees them: what the API says, what it wrote itself a moment ago, what it has only decided.
+"""Claims as the scheduler sees them: what the API shows, what it just wrote itself, what it has only decided.
 
 Fed change by change with claims, classes, slices, taint rules and pod groups; keeps the inventory of devices up to date
 with all of that. An allocation is *in flight* from `assume` until the claim is seen with an allocation (or `forget`). An
 object that the scheduler wrote itself (`wrote`) counts until an informer delivers one that is as new.
-Ask it for a pod's `fit`, which knows about nodes; nothing here does.
+A pod's `fit` knows about nodes; nothing here does.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Claims:
         binding_timeout: float = BINDING_TIMEOUT_SECONDS,
         steps_max: int = STEPS_MAX,
     ) -> None:
-        """changed: told the name of the node whose devices changed, None for all nodes. steps_max: how long devices are
-        searched for on one node before the attempt is given up; kube-scheduler has a time for that.
+        """changed: called with the name of the node whose devices changed, None for all nodes. steps_max: how long devices are
+        searched for on one node before the attempt is given up; kube-scheduler has a timeout for that.
         """
         self.policy = policy
         self.steps_max = steps_max
@@ -65,17 +65,17 @@ class Claims:
         self._records: dict[ClaimID, ClaimRecord] = {}
         self._users = ClaimUsers(self._records)
         self._on_claim: Callable[[ClaimID], None] | None = None
-        # Claims for extended resources by the uid of the pod that they were made for.
+        # Claims for extended resources by the uid of the pod that they were created for.
         self._special: dict[str, ClaimID] = {}
         self._groups: dict[tuple[str, str], scheduling.PodGroup] = {}
         self._problems = RequestProblems(self.inventory)
 
     def listen(self, changed: Callable[[str | None], None]) -> None:
-        """From now on tell this one which node's devices changed, None for all nodes."""
+        """From now on call this with the node whose devices changed, None for all nodes."""
         self.inventory.listen(changed)
 
     def listen_to_claims(self, changed: Callable[[ClaimID], None]) -> None:
-        """From now on tell this one which claim changed: what it says, holds or is reserved for."""
+        """From now on call this with each claim that changed: its object, what it holds or whom it is reserved for."""
         self._on_claim = changed
 
     def _note(self, id_: ClaimID) -> None:
@@ -109,7 +109,7 @@ class Claims:
         self._settle(record)
 
     def wrote(self, claim: api.ResourceClaim) -> None:
-        """A claim as the API returned it to the scheduler's own write; an older one from an informer does not replace it."""
+        """A claim as the API returned it for the scheduler's own write; an older one from an informer does not replace it."""
         id_ = claim_id(claim)
         record = self._record(id_)
         record.assume(claim)
@@ -125,7 +125,7 @@ class Claims:
         self.inventory.delete_slice(name)
 
     def put_class(self, device_class: api.DeviceClass) -> None:
-        """A class was made or changed."""
+        """A class was created or changed."""
         self.inventory.put_class(device_class)
         self.extended.put(device_class)
         self._problems.clear()
@@ -137,7 +137,7 @@ class Claims:
         self._problems.clear()
 
     def put_taint_rule(self, rule: api.DeviceTaintRule) -> None:
-        """A taint rule was made or changed."""
+        """A taint rule was created or changed."""
         self.inventory.put_taint_rule(rule)
 
     def delete_taint_rule(self, name: str) -> None:
@@ -145,7 +145,7 @@ class Claims:
         self.inventory.delete_taint_rule(name)
 
     def put_pod_group(self, group: scheduling.PodGroup) -> None:
-        """A pod group was made or changed."""
+        """A pod group was created or changed."""
         self._groups[group.metadata.namespace, group.metadata.name] = group
 
     def delete_pod_group(self, namespace: str, name: str) -> None:
@@ -155,7 +155,7 @@ class Claims:
     # --- what the scheduler decides ---
 
     def assume(self, placement: Placement) -> None:
-        """Put the claims' part of a decision into force."""
+        """Apply the claims' part of a decision."""
         pod_uid = placement.pod.metadata.uid
         for step in placement.claims:
             record = self._records.get(claim_id(step.claim))
@@ -177,7 +177,7 @@ class Claims:
         self._settle(record)
 
     def forget(self, placement: Placement) -> None:
-        """Take the claims' part of a decision back. What was written to the API meanwhile stays."""
+        """Revert the claims' part of a decision. What was written to the API meanwhile stays."""
         pod_uid = placement.pod.metadata.uid
         for step in placement.claims:
             record = self._records.get(claim_id(step.claim))
@@ -189,7 +189,7 @@ class Claims:
             self.settle_extended(placement.pod)
 
     def settle_extended(self, pod: core_v1.Pod) -> None:
-        """The claim for a pod's extended resources exists with its allocation, or will not be made after all."""
+        """The claim for a pod's extended resources exists with its allocation, or will not be created after all."""
         record = self._records.get(special_id(pod))
         if record is not None:
             record.remove_sharer(pod.metadata.uid)
@@ -200,7 +200,7 @@ class Claims:
         self, pods: Iterable[core_v1.Pod], leftovers: Sequence[ClaimID] = (), *, anew: bool = False
     ) -> Iterator[None]:
         """Inside, the devices of claims that only these pods use are free, and those of the leftovers. anew: these claims can
-        be allocated again, as those of the pods that come after."""
+        be allocated again, like those of the pods that follow."""
         pods = list(pods)
         gone = {pod.metadata.uid for pod in pods}
         held: list[tuple[ClaimID, api.AllocationResult]] = []
@@ -228,7 +228,7 @@ class Claims:
         return self._users.only(departed) if departed else ()
 
     def users_of_shared_devices(self) -> frozenset[str]:
-        """The uids of pods that hold devices which are not local to one node."""
+        """The uids of pods that hold devices that are not local to one node."""
         if not self.inventory.has_shared_devices:
             return frozenset()
         uids: set[str] = set()
@@ -261,9 +261,9 @@ class Claims:
     def fit(
         self, pod: core_v1.Pod, group: scheduling.PodGroup | None = None, now: float = 0.0
     ) -> ClaimFit | Status | None:
-        """What a pod needs of devices, to be asked of nodes. A status: no node fits. None: it needs none.
+        """The device requirements of a pod, to be checked on nodes. A status: no node fits. None: it needs no devices.
 
-        group: the one that the pod is decided with, in case it is not known yet. now: seconds since 1970.
+        group: the group that the pod is decided with, in case it is not known yet. now: seconds since 1970.
         """
         if group is not None and group_claims.group_name(pod) == group.metadata.name:
             self._groups.setdefault((group.metadata.namespace, group.metadata.name), group)
@@ -287,7 +287,7 @@ class Claims:
 
     @property
     def is_local(self) -> bool:
-        """Whether no device can be reached from several nodes, and none stands for resources of its node: then what pods get
+        """Whether no device can be reached from several nodes, and none provides resources of its node: then what pods get
         on one node makes no difference to another."""
         return not self.inventory.has_shared_devices and not self.node_allocatable
 
@@ -329,7 +329,7 @@ class Claims:
 
     def _awaited(self, claim: str, controller: str) -> str:
         waiting = f"resource claim {claim}: waiting for controller {controller} to allocate it"
-        # Also true where no one has told which gates the cluster has.
+        # Also true where the cluster's feature gates are unknown.
         return waiting if self._has_controllers else f"{waiting}, which needs feature gate {GATE}"
 
     def awaited(self, pod: core_v1.Pod) -> dict[str, api.ResourceClaim]:
@@ -359,7 +359,7 @@ class Claims:
         return group is not None and group.metadata.uid in record.consumers()
 
     def claims_of(self, pod: core_v1.Pod) -> tuple[ClaimID, ...]:
-        """Claims that a pod names, whether they exist or not; those that are still to be made are left out."""
+        """Claims that a pod names, whether they exist or not; those still to be created are left out."""
         namespace = pod.metadata.namespace
         names = []
         for entry in pod.spec.resource_claims:
@@ -375,23 +375,23 @@ class Claims:
         return tuple(names)
 
     def claim(self, namespace: str, name: str) -> api.ResourceClaim | None:
-        """The newest that is known of a claim."""
+        """The newest known version of a claim."""
         record = self._records.get(ClaimID(namespace, name))
         return record.current if record is not None else None
 
     def allocation(self, id_: ClaimID) -> api.AllocationResult | None:
-        """What a claim holds, or is about to."""
+        """What a claim holds, or is about to hold."""
         record = self._records.get(id_)
         return record.allocation if record is not None else None
 
     def claims(self) -> Iterator[api.ResourceClaim]:
-        """The newest that is known of every claim."""
+        """The newest known version of every claim."""
         for record in self._records.values():
             if record.current is not None:
                 yield record.current
 
     def consumers(self, claim: api.ResourceClaim) -> set[str]:
-        """The uids of those who use a claim or, by a decision that is not written yet, are about to."""
+        """The uids of a claim's users, including those decided but not yet written."""
         record = self._records.get(claim_id(claim))
         return record.consumers() if record is not None else set()
 
@@ -401,7 +401,7 @@ class Claims:
         return record is not None and record.in_flight is not None
 
     def special_claim_of(self, pod: core_v1.Pod) -> api.ResourceClaim | None:
-        """The claim in the API that was made for a pod's extended resources."""
+        """The claim in the API that was created for a pod's extended resources."""
         id_ = self._special.get(pod.metadata.uid)
         return self._records[id_].current if id_ is not None else None
 
@@ -430,7 +430,7 @@ class Claims:
         return len(devices), sum(entry.state.allocated for entry in devices)
 
     def problem_of(self, plan: ClaimPlan, claim: api.ResourceClaim) -> Status | None:
-        """Why no node can serve the claim, as far as its requests and classes tell (PreFilter)."""
+        """Why no node can serve the claim, judging by its requests and classes (PreFilter)."""
         return self._problems.of(plan, claim)
 
     # --- when something is wrong ---
@@ -465,14 +465,14 @@ class Claims:
             return
         self._special[owner] = id_
         if claim.status.allocation is not None:
-            # It now holds itself what was held for it until it existed.
+            # It now holds what was held on its behalf until it existed.
             stand_in = self._records.get(ClaimID(id_.namespace, f"{SPECIAL_NAME}{owner}"))
             if stand_in is not None:
                 stand_in.remove_sharer(owner)
                 self._settle(stand_in)
 
     def _settle(self, record: ClaimRecord) -> None:
-        """The claim holds what it is known to hold, and is forgotten if nothing is known of it."""
+        """Make the claim hold what it is known to hold, and forget it if nothing is known about it."""
         self._note(record.id)
         allocation = record.allocation
         if allocation is not None:
@@ -485,12 +485,12 @@ class Claims:
 
 @lru_cache(maxsize=1024)
 def one_of_class(name: str) -> api.ResourceClaimSpec:
-    """What a claim for one device of a class says."""
+    """The spec of a claim for one device of a class."""
     exactly = api.ExactDeviceRequest(device_class_name=name, allocation_mode=api.EXACT_COUNT, count=1)
     request = api.DeviceRequest(name="device", exactly=exactly)
     return api.ResourceClaimSpec(devices=api.DeviceClaim(requests=(request,)))
 
 
 def special_id(pod: core_v1.Pod) -> ClaimID:
-    """Under which name the devices for a pod's extended resources are held until there is a claim for them."""
+    """The name under which the devices for a pod's extended resources are held until their claim exists."""
     return ClaimID(pod.metadata.namespace, f"{SPECIAL_NAME}{pod.metadata.uid}")

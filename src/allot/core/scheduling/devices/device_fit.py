@@ -1,7 +1,7 @@
 """The port between nodes (`cluster`, `filter_cache`, `decide`) and claims (`claims`, `claim_fit`).
 
 The decision knows nothing of claims but this. `Devices` is the state, fed change by change like the cluster;
-a `DeviceFit` is one pod's view of it, asked of one node after the other.
+a `DeviceFit` is one pod's view of it, checked on one node after the other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeviceFit(Protocol):
 
     @property
     def needs_exact(self) -> bool:
-        """Whether every node must be asked exactly: its rank matters, or an error on it is the answer for all."""
+        """Whether every node needs the exact check: its rank matters, or an error on it is the answer for all."""
 
     @property
     def nodes(self) -> Collection[str] | None:
@@ -42,10 +42,10 @@ class DeviceFit(Protocol):
 
     @property
     def new_claims(self) -> Collection[str]:
-        """The uids of claims that are to get their devices with this pod; another pod may name them too."""
+        """The uids of claims that will get their devices with this pod; another pod may name them too."""
 
     def most(self, node: NodeInfo) -> int | None:
-        """An upper bound on the pods like this one that can get devices on a node; None if counts do not show it."""
+        """An upper bound on the pods like this one that can get devices on a node; None if counts cannot tell."""
 
     def quick(self, node: NodeInfo) -> Status | None:
         """A cheap check that never refuses a node that `exact` accepts."""
@@ -54,23 +54,23 @@ class DeviceFit(Protocol):
         """The answer. What was found is kept for `rank` and `steps`."""
 
     def rank(self, node: NodeInfo) -> int:
-        """How good the chosen alternatives are; only after `exact` accepted the node."""
+        """How good the chosen alternatives are; only after `exact` has accepted the node."""
 
     def occupancy(self, node: NodeInfo) -> tuple[int, int]:
         """Of the node's devices that could serve the pod: how many are held, how many there are. For policies."""
 
     def steps(self, node: NodeInfo) -> Steps:
-        """What has to be written; only after `exact` accepted the node."""
+        """What to write; only after `exact` has accepted the node."""
 
     def clean_ups(self, statuses: Mapping[str, Status]) -> tuple[tuple[CleanUp, ...], str]:
         """What to clear away if no node passed, and the text for it."""
 
     def explanation(self, nodes: Sequence[NodeInfo]) -> str:
-        """Why none of these nodes, which only lack devices, will do: a sentence or two."""
+        """Why none of these nodes, which lack only devices, fits: a sentence or two."""
 
 
 class Devices(Protocol):
-    """Claims, classes, slices and who holds what, as far as the decision needs it."""
+    """Claims, classes, slices and holders of devices, as far as the decision needs them."""
 
     # Work done by the allocator so far.
     search_steps: int
@@ -86,22 +86,22 @@ class Devices(Protocol):
         """Whether what pods get on one node makes no difference to another, nor to the node's other resources."""
 
     def assume(self, placement: Placement) -> None:
-        """Put the devices of a placement into force."""
+        """Apply the devices of a placement."""
 
     def forget(self, placement: Placement) -> None:
-        """Take that back."""
+        """Revert `assume`."""
 
     def without(
         self, pods: Sequence[core_v1.Pod], leftovers: Leftover = (), *, anew: bool = False
     ) -> AbstractContextManager[None]:
-        """What if these pods were gone, and these claims released: inside, devices that no one else uses are free. anew: the
+        """What if these pods were gone, and these claims released: inside, devices that no other pod uses are free. anew: the
         claims can be allocated again."""
 
     def leftovers(self, departed: Mapping[str, None]) -> Leftover:
         """Claims whose users, by uid, are all among these: they will be released soon."""
 
     def users_of_shared_devices(self) -> Collection[str]:
-        """The uids of pods that hold devices which are not local to one node."""
+        """The uids of pods that hold devices that are not local to one node."""
 
     def held_by(self, pod: core_v1.Pod) -> tuple[str, ...]:
         """Names of the devices that a pod's claims hold."""

@@ -1,8 +1,8 @@
 """Detects devices that are allocated twice, after the fact, on servers that do not prevent it.
 
-Our API server refuses such writes. Any other stores what schedulers write, so after each write the scheduler looks at what
-the claim's devices are held by. Of two allocations the later one is to be undone: by the time it was made, then by
-resource version, then by uid, so that all schedulers come to the same opinion.
+Our API server refuses such writes. Others store what schedulers write, so after each write the scheduler checks what
+else holds the claim's devices. Of two allocations the later one must be undone: by allocation time, then by
+resource version, then by uid, so that all schedulers agree.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class DoubleAllocation(msgspec.Struct, frozen=True):
     """Something that is held more than once."""
 
     text: str
-    # Who holds it, the latest last.
+    # Its holders, the latest last.
     holders: tuple[ClaimID, ...]
 
     @property
     def later(self) -> ClaimID:
-        """Whose allocation is to be undone."""
+        """The claim whose allocation must be undone."""
         return self.holders[-1]
 
 
 def double_allocations(inventory: Inventory, claim: ClaimID, claim_of: ClaimOf) -> Iterator[DoubleAllocation]:
-    """What a claim holds that others hold too. Costs what the claim's own devices cost as long as all is well."""
+    """What a claim holds that others hold too. Costs no more than the claim's own devices if there is no conflict."""
     allocation = inventory.ledger.allocation(claim)
     if allocation is None:
         return
@@ -101,7 +101,7 @@ def _by_time(holders: Iterable[ClaimID], claim_of: ClaimOf) -> tuple[ClaimID, ..
 
 
 def _moment(id_: ClaimID, claim: api.ResourceClaim | None) -> tuple[bool, str, int, str, ClaimID]:
-    """When a claim was allocated. What is only decided comes last: it can still be reverted without a write."""
+    """When a claim was allocated. Unwritten decisions come last: they can still be reverted without a write."""
     if claim is None or claim.status.allocation is None:
         return True, "", 0, "", id_
     metadata = claim.metadata

@@ -1,7 +1,7 @@
 """Extended resources that are served by devices (DRAExtendedResource): which class stands for a name, which claim for a pod.
 
 A container that asks for `example.com/gpu: 2` gets devices of the class that has this extended resource name, through a
-claim that the scheduler makes. Per node and name it is all or nothing: a node whose device plugin offers the resource
+claim that the scheduler creates. Per node and name it is all or nothing: a node whose device plugin offers the resource
 serves it, any other node serves it with devices.
 """
 
@@ -13,12 +13,12 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import ObjectMeta, OwnerReference
 
-# The name of the claim as long as it exists only in memory; no claim in the API can have it.
+# The name of the claim while it exists only in memory; no claim in the API can have it.
 SPECIAL_NAME = "<extended-resources>"
 _ALWAYS = "Always"
 
 Mappings = tuple[core_v1.ContainerExtendedResourceRequest, ...]
-# By container: its requests for names that classes stand for, with the place of the name among all of its requests.
+# By container: its requests for names that classes stand for, with the position of the name among all its requests.
 Wanted = tuple[tuple[tuple[str, int, int], ...], ...]
 
 
@@ -36,7 +36,7 @@ class ExtendedResources:
         self.version = 0
 
     def put(self, device_class: api.DeviceClass) -> None:
-        """A class was made or changed."""
+        """A class was created or changed."""
         name = device_class.metadata.name
         before = self._classes.get(name)
         if (
@@ -82,7 +82,7 @@ class ExtendedResources:
         return self._winners.get(resource)
 
     def wanted(self, pod: core_v1.Pod) -> Wanted | None:
-        """What a pod wants of names that classes stand for; None if nothing. Fractions and zero do not count."""
+        """What a pod requests of names that classes stand for; None if nothing. Fractions and zero do not count."""
         winners = self._winners
         if not winners:
             return None
@@ -105,14 +105,14 @@ class ExtendedResources:
 
 
 def names_of(wanted: Wanted) -> tuple[str, ...]:
-    """The extended resources that are wanted, sorted."""
+    """The requested extended resources, sorted."""
     return tuple(sorted({name for container in wanted for name, _, _ in container}))
 
 
 def special_claim(pod: core_v1.Pod, requests: tuple[api.DeviceRequest, ...] = ()) -> api.ResourceClaim:
-    """The claim for a pod's extended resources, as it is to be created except for its name and uid.
+    """The claim to create for a pod's extended resources, except for its name and uid.
 
-    The uid is only there to tell the claims of several pods apart: ids of shares are made of it.
+    The uid only tells the claims of several pods apart: ids of shares are derived from it.
     """
     metadata = pod.metadata
     owner = OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True)
@@ -130,7 +130,7 @@ def special_claim(pod: core_v1.Pod, requests: tuple[api.DeviceRequest, ...] = ()
 
 
 def owner_of_special(claim: api.ResourceClaim) -> str | None:
-    """The uid of the pod for whose extended resources a claim was made; None if it is another kind of claim."""
+    """The uid of the pod for whose extended resources a claim was created; None if it is another kind of claim."""
     if claim.metadata.annotations.get(api.EXTENDED_RESOURCE_CLAIM_ANNOTATION) != "true":
         return None
     for owner in claim.metadata.owner_references:
@@ -142,10 +142,10 @@ def owner_of_special(claim: api.ResourceClaim) -> str | None:
 def requests_and_mappings(
     pod: core_v1.Pod, wanted: Wanted, names: Sequence[str], class_of: Callable[[str], str | None]
 ) -> tuple[tuple[api.DeviceRequest, ...], Mappings]:
-    """The requests that stand for a pod's extended resources of these names (sorted), and who uses which.
+    """The requests that stand for a pod's extended resources of these names (sorted), and which container uses which.
 
     Containers that run together have a request each. Init containers that end before others start use the devices of
-    those that come later; what they need beyond is one more request, which they share.
+    those that come later; anything beyond that is one more request, which they share.
     """
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     first_regular = len(pod.spec.init_containers)

@@ -1,7 +1,7 @@
-"""Claims of a PodGroup (DRAWorkloadResourceClaims): who reserves them, and what pods of one group share.
+"""Claims of a PodGroup (DRAWorkloadResourceClaims): for whom they are reserved, and what pods of one group share.
 
 A claim that a pod and its group both name in the same way is reserved for the group, once, however many pods use it.
-What is cleared away when a group finds no place is said in `group_clean_ups`.
+`group_clean_ups` decides what is cleared away when a group finds no place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def group_name(pod: core_v1.Pod) -> str | None:
 def claim_name(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> tuple[str | None, bool]:
     """The name of the claim behind an entry of pod.spec.resourceClaims, and whether its owner must be checked.
 
-    No name: no claim is needed for the entry. LookupFailure if there is none yet, or can be none.
+    No name: no claim is needed for the entry. LookupFailure if there is none yet, or there can be none.
     """
     if entry.resource_claim_name is not None:
         return entry.resource_claim_name, False
@@ -57,7 +57,7 @@ def group_claim_name(group: scheduling.PodGroup, entry: scheduling.PodGroupResou
 
 
 def check_owner(pod: core_v1.Pod, claim: api.ResourceClaim, workload_claims: bool) -> None:
-    """LookupFailure unless the claim was made for the pod, or for its group if that is allowed.
+    """LookupFailure unless the claim was created for the pod, or for its group if that is allowed.
 
     A pod does not know the uid of its group, so kind and name must do.
     """
@@ -79,7 +79,7 @@ def check_owner(pod: core_v1.Pod, claim: api.ResourceClaim, workload_claims: boo
 
 
 def controller_of(claim: api.ResourceClaim) -> OwnerReference | None:
-    """The owner that made the claim."""
+    """The owner that created the claim."""
     for owner in claim.metadata.owner_references:
         if owner.controller:
             return owner
@@ -87,7 +87,7 @@ def controller_of(claim: api.ResourceClaim) -> OwnerReference | None:
 
 
 def is_reserved_for(pod: core_v1.Pod, claim: api.ResourceClaim, workload_claims: bool) -> bool:
-    """Whether the pod may use the claim without reserving it: it did so already, or its group did."""
+    """Whether the pod may use the claim without reserving it: it or its group already has."""
     uid = pod.metadata.uid
     group = group_name(pod) if workload_claims else None
     for consumer in claim.status.reserved_for:
@@ -106,7 +106,7 @@ def is_reserved_for(pod: core_v1.Pod, claim: api.ResourceClaim, workload_claims:
 def consumer_of(
     pod: core_v1.Pod, entry: core_v1.PodResourceClaim | None, group: scheduling.PodGroup | None
 ) -> api.ResourceClaimConsumerReference:
-    """Who the claim behind an entry of pod.spec.resourceClaims is reserved for: the group if it has the same entry."""
+    """The consumer for which the claim behind an entry of pod.spec.resourceClaims is reserved: the group if it has the same entry."""
     if group is not None and entry is not None:
         for shared in group.spec.resource_claims:
             if (

@@ -16,7 +16,7 @@ from allot.core.scheduling.status import Status, Verdict
 if TYPE_CHECKING:
     from allot.core.scheduling.devices.claims import Claims
 
-# A pod that found no node, what it asked of devices, and what nodes said.
+# A pod that found no node, its device requirements, and the nodes' statuses.
 Refused = tuple[core_v1.Pod, object, Mapping[str, Status]]
 
 _DONE = refusal("deallocation and deletion of ResourceClaims completed", Verdict.UNSCHEDULABLE)
@@ -27,7 +27,7 @@ _UNRESERVED = refusal("ResourceClaim unreserved for PodGroup")
 def group_clean_ups(
     claims: Claims, group: PodGroup, refused: Sequence[Refused], scheduled: int
 ) -> tuple[tuple[CleanUp, ...], Status]:
-    """What to clear away, and what is said about it.
+    """What to clear away, and the message about it.
 
     Each pod's own claims first. If that leaves a pod without help and none of the group runs (scheduled), one claim of
     the group: its devices if it cannot be used where they are, else its reservation.

@@ -61,5 +61,5 @@ def fit_together(claims: Claims, fits: Sequence[ClaimFit], node: NodeInfo) -> St
 
 
 def _key(claim: api.ResourceClaim) -> Key:
-    """What tells a claim from others, also one that stands for extended resources and has no name of its own yet."""
+    """Identifies a claim, including one for extended resources that has no name yet."""
     return claim.metadata.namespace, claim.metadata.name, claim.metadata.uid

@@ -15,12 +15,12 @@ from allot.core.model.classic import POTENTIAL_NODES_MAX, suitable_nodes
 from allot.core.model.core_v1 import Node
 from allot.core.selectors import NodeMatcher, node_matcher
 
-# So many nodes are offered at a time besides those that were found unsuitable.
+# How many nodes are offered at a time, besides those found unsuitable.
 OFFERED_MAX = 16
 
 
 class Negotiation(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one is. unsuitable: by the name that a claim has in the pod."""
+    """The state of one negotiation. unsuitable: nodes, by the claim's name in the pod."""
 
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ class Negotiation(msgspec.Struct, frozen=True, kw_only=True):
 def next_offer(
     known: Negotiation | None, claims: Collection[str], best: Callable[[frozenset[str]], Iterable[str]]
 ) -> Negotiation:
-    """What to offer. claims: those that wait, by their names in the pod; best: nodes that would do without some, the best first.
+    """What to offer. claims: those that wait, by their names in the pod; best: fitting nodes except the given ones, best first.
 
-    A node that is known to be unsuitable stays in the offer, so that controllers continue telling; otherwise it would look as new. With one claim
-    a node is selected at once: its controller says so if it does not suit. With several, only when all controllers were heard.
+    A node known to be unsuitable stays in the offer, so that controllers keep reporting it; otherwise it would look new. With one claim
+    a node is selected at once: its controller reports if it is unsuitable. With several, only after all controllers have reported.
     """
     known = known or Negotiation()
     unsuitable = frozenset(node for name in claims for node in known.unsuitable.get(name, ()))

@@ -29,7 +29,7 @@ class AccountingError(Exception):
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """What the node has too little of. hopeless: even an empty node would have."""
+    """What the node has too little of. hopeless: even an empty node would have too little."""
 
     reasons: tuple[str, ...]
     hopeless: bool
@@ -39,7 +39,7 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 def is_mapped(inventory: Inventory, allocation: api.AllocationResult) -> bool:
-    """Whether any device of an allocation stands for node resources; such a claim cannot be shared between pods."""
+    """Whether any device of an allocation provides node resources; such a claim cannot be shared between pods."""
     for result in allocation.devices.results:
         for entry in inventory.devices_named(DeviceID(result.driver, result.pool, result.device)):
             if any(resource.mapping is not None for resource in entry.device.node_allocatable_resources.values()):
@@ -182,7 +182,7 @@ def _room(node: NodeInfo, name: str) -> tuple[int, int]:
 
 
 def pod_level_problem(pod: core_v1.Pod, statuses: Statuses) -> str:
-    """Why what the pod as a whole may have does not cover its containers and devices; empty if it does."""
+    """Why the pod-level resources do not cover its containers and devices; empty if they do."""
     level = pod.spec.resources
     if level is None or not statuses:
         return ""

@@ -17,7 +17,7 @@ from allot.core.selectors import NodeMatcher, node_matcher
 
 
 class Held:
-    """A claim of the pod that has its devices: where they can be used, and whether they are of any use."""
+    """A claim of the pod that has its devices: where they can be used, and whether they are usable at all."""
 
     __slots__ = ("allocation", "claim", "consumer", "matcher", "names", "needs_feature", "pending", "unavailable")
 
@@ -35,7 +35,7 @@ class Held:
         self.consumer = consumer
         # Decided for another pod of the group, not written yet.
         self.pending = pending
-        # On every node: the devices did not become ready.
+        # Unusable on every node: the devices did not become ready.
         self.unavailable = unavailable
         self.matcher: NodeMatcher | None = None
         # The only nodes that can use it, if they are named.
@@ -50,7 +50,7 @@ class Held:
         return self.allocation.node_selector, self.needs_feature, self.pending, self.unavailable
 
     def is_on(self, node: Node) -> bool:
-        """Whether the node can use the devices, binding conditions apart. SelectorError if that cannot be told."""
+        """Whether the node can use the devices, ignoring binding conditions. SelectorError if that cannot be determined."""
         if self.matcher is not None and not self.matcher.matches_node(node):
             return False
         return self.pending or not self.needs_feature or declares_feature(node)
@@ -58,7 +58,7 @@ class Held:
 
 @lru_cache(maxsize=8192)
 def _prepared(selector: NodeSelector) -> tuple[NodeMatcher, frozenset[str] | None]:
-    """The selector in a form that is quick to ask, and the only nodes that it names, if so."""
+    """The selector in a form that is fast to evaluate, and the only nodes that it names, if any."""
     names: set[str] = set()
     for term in selector.node_selector_terms:
         fields = [f for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
@@ -86,10 +86,10 @@ class Variant:
     ) -> None:
         self.claims = claims
         self.plans = plans
-        # Who uses which request of the last claim, if that stands for extended resources.
+        # Which container uses which request of the last claim, if that stands for extended resources.
         self.mappings = mappings
         self.needs: list[tuple[AvailabilityIndex, int]] = inventory.needs(plans) if plans else []
-        # Whether the allocator may find more than counts can tell, so that it must have the first word.
+        # Whether the allocator may find more than counts can tell, so that it must be asked first.
         self.careful = any(map(_is_careful, plans))
 
 
@@ -124,5 +124,5 @@ def rank_of(spec: api.ResourceClaimSpec, allocation: api.AllocationResult) -> in
 
 
 def lifetimes(pod: core_v1.Pod) -> tuple[str | None, ...]:
-    """Which init containers stay: it decides who can share devices."""
+    """Which init containers keep running: this decides which containers can share devices."""
     return tuple(container.restart_policy for container in pod.spec.init_containers)

@@ -16,7 +16,7 @@ _NAMED_MAX = 2
 
 
 def why_not(inventory: Inventory, node: Node, claims: Sequence[api.ResourceClaim], plans: Sequence[ClaimPlan]) -> str:
-    """Why the claims do not fit on the node; empty if they do, or if the reason is an error that is told anyway."""
+    """Why the claims do not fit on the node; empty if they do, or if the reason is an error that is reported anyway."""
     try:
         answer = allocate(inventory, node, claims, plans=plans)
     except AllocationError:
@@ -41,7 +41,7 @@ def why_not(inventory: Inventory, node: Node, claims: Sequence[api.ResourceClaim
 
 
 def _all_in_use(reason: RequestReason) -> bool:
-    """Whether devices in use are all that is in the way, those of other classes apart."""
+    """Whether devices in use are the only obstacle, ignoring devices of other classes."""
     return all(found.obstacle in (Obstacle.IN_USE, Obstacle.NOT_IN_CLASS) for found in reason.in_the_way)
 
 

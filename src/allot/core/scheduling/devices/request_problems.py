@@ -14,7 +14,7 @@ _CLAIM = "\0claim"
 
 
 class RequestProblems:
-    """Problems of claims, computed once for all with an equal spec. Classes must exist, requests must be understood."""
+    """Problems of claims, computed once for all with an equal spec. Classes must exist, requests must be valid."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

@@ -1,4 +1,4 @@
-"""The decision on a group: placements for enough of its pods, or refusals for all, and what is done about that."""
+"""The decision on a group: placements for enough of its pods, or refusals for all, and the resulting actions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def decide_group(cluster: Cluster, unit: Unit, group: PodGroup, settings: Settin
     clean_ups, said = _clean_ups(cluster, unit, group, done.found) if not key else ((), "")
     preempted = GroupPreempted()
     if settings.preempts and not clean_ups:
-        # In which domain pods would go beside others is not known.
+        # The domain that pods would join is not known.
         first = {} if key else {index: found for index, found in done.found.items() if isinstance(found, Placement)}
         preempted = preempt_group(task, group, placed, first)
     tried = f"pod group preemption: {preempted.message}" if preempted.message else ""
@@ -143,8 +143,8 @@ def _as_one(tree: Tree) -> PodGroup:
 
 
 def _plugins_of_all(cluster: Cluster, refusals: Sequence[Refusal]) -> frozenset[str]:
-    """What else may help: pods that differ can be arranged in another way once something helps one of them. What equal pods wait for, the one
-    that found no node says."""
+    """What else may help: different pods can be arranged differently once something helps one of them. What equal pods wait for is known from
+    the one that found no node."""
     shapes = {cluster.profiles.of(refusal.pod).shape for refusal in refusals}
     if len(shapes) > 1:
         return _ANY_PLUGIN
@@ -170,7 +170,7 @@ def _clean_ups(
 
 
 def _group_refusal(pod: core_v1.Pod, message: str, plugins: frozenset[str] = frozenset((PLUGIN,))) -> Refusal:
-    """For a pod that would have had a node, or was not tried, because its group did not get what it needs."""
+    """The refusal of a pod that would have had a node, or was not tried, because its group did not get what it needs."""
     return Refusal(pod=pod, verdict=Verdict.UNSCHEDULABLE, message=message, plugins=plugins)
 
 
@@ -180,14 +180,14 @@ def _failed(unit: Unit, group: PodGroup, message: str) -> Decided:
 
 
 def _outcome(group: AnyGroup, status: str, reason: str, message: str) -> GroupOutcome | None:
-    """The condition to be written; once it is True it stays so."""
+    """The condition to write; once True, it stays True."""
     if was_scheduled(group):
         return None
     return GroupOutcome(group=group, status=status, reason=reason, message=message)
 
 
 def _problem(cluster: Cluster, unit: Unit, group: PodGroup) -> str:
-    """What is wrong with a group: its pods, also those that have a node, must agree in what concerns them all."""
+    """What is wrong with a group: its pods, including those with a node, must agree on group-wide settings."""
     if not unit.pods:
         return ""
     first = unit.pods[0].spec
@@ -195,7 +195,7 @@ def _problem(cluster: Cluster, unit: Unit, group: PodGroup) -> str:
     priority = group.spec.priority or 0
     rule = "all pods in a single pod group should have the same"
     is_foreign = isinstance(group, ForeignGroup)
-    # A group may be decided pod by pod, and each time all of its members are checked: as lists, which take least.
+    # A group may be decided pod by pod, and each time all its members are checked: as lists, which is fastest.
     for spec in [pod.spec for pod in unit.pods] + [member.pod.spec for member in cluster.members(group)]:
         if spec.scheduler_name != first.scheduler_name:
             return f'{rule} .spec.schedulerName set, got: "{spec.scheduler_name}" and "{first.scheduler_name}"'

@@ -39,14 +39,14 @@ from allot.core.model.scheduling_v1 import (
 )
 from allot.core.quantity import Quantity
 
-# How long coscheduling's pods wait for each other where their group does not say.
+# How long coscheduling's pods wait for each other if their group does not specify it.
 _WAITING_S = 60.0
-# KAI's priority of groups that name no class, or one that does not exist.
+# KAI's priority for groups that name no class, or one that does not exist.
 KAI_PRIORITY = 50
 
 
 class Near(msgspec.Struct, frozen=True, kw_only=True):
-    """Levels of a Topology, or node labels where none is named: which the nodes of a group must share, and should."""
+    """Levels of a Topology, or node labels if none is named, that the nodes of a group must share, and should share."""
 
     topology: str = ""
     required: str = ""
@@ -54,36 +54,36 @@ class Near(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignGroup(PodGroup, frozen=True, kw_only=True):
-    """A group of another dialect, or a part of one that has pods, as scheduling.k8s.io would say it, and what that has no word for."""
+    """A group of another dialect, or a part of one that has pods, in terms of scheduling.k8s.io, plus what that cannot express."""
 
     # The API group that its object belongs to.
     dialect: str = ""
-    # Which part of the group of that name, and the part above it; empty: the whole.
+    # The part of the group of that name, and the part above it; empty: the whole.
     part: str = ""
     parent: str | None = None
     near: Near | None = None
     # How long it may fail before that is reported again; 0: it may wait forever.
     timeout_s: float = 0.0
-    # What all nodes together must have free before it is tried.
+    # What must be free on all nodes together before it is tried.
     min_resources: Mapping[str, Quantity] = EMPTY
-    # The queue of its team, and whether its pods may be made to leave; empty: their labels and priority say so.
+    # The queue of its team, and whether its pods may be evicted; empty: their labels and priority decide.
     queue: str = ""
     preemptibility: str = ""
-    # How long it waits before others have to leave for it, from when on (RFC 3339), and how long it may run with too few pods;
-    # None: as the scheduler says.
+    # How long it waits before others are evicted for it, since when (RFC 3339), and how long it may run with too few pods;
+    # None: the scheduler's default.
     preemption_delay_s: float = 0.0
     waits_since: str = ""
     staleness_s: float | None = None
 
 
 class ForeignTree(CompositePodGroup, frozen=True, kw_only=True):
-    """A group of another dialect whose pods are in parts, or such a part, as scheduling.k8s.io would say it."""
+    """A group of another dialect whose pods are in parts, or such a part, in terms of scheduling.k8s.io."""
 
     dialect: str = ""
     part: str = ""
     parent: str | None = None
     near: Near | None = None
-    # So many pods must have a node in all, whatever its parts need.
+    # How many pods must have a node in total, whatever its parts need.
     min_pods: int = 0
 
 
@@ -96,20 +96,20 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     api_group: str
     version: str
     type: type[APIStruct]
-    # Labels and annotations of pods that name their group, the first that is there counts.
+    # Labels and annotations of pods that name their group; the first one present counts.
     labels: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
     # The same for the part of the group.
     part_label: str = ""
     part_annotation: str = ""
-    # What its scheduler and its plugin for groups are called.
+    # The names of its scheduler and of its plugin for groups.
     scheduler: str
     plugin: str
-    # The group with its parts, each after the one that it belongs to.
+    # The group with its parts, each after its parent.
     read: Callable[[Any], tuple[AnyForeign, ...]]
-    # The priority of groups that name no class; None: the least of their pods counts.
+    # The priority of groups that name no class; None: the lowest of their pods.
     default_priority: int | None = None
-    # What is said of a pod whose group is not there, and of one that is not tried as too few pods are: name of the pod, pods,
+    # Messages for a pod whose group does not exist, and for one that is not tried because of too few pods: name of the pod, pods,
     # minimum.
     unknown: str
     too_few: str
@@ -159,7 +159,7 @@ def _read_volcano(group: VolcanoPodGroup) -> tuple[AnyForeign, ...]:
         min_resources=spec.min_resources,
         queue=spec.queue,
     )
-    # As Volcano has it: minimums of tasks count only where the group needs as many pods as they do together.
+    # As in Volcano: minimums of tasks count only if the group needs as many pods as they do together.
     if not tasks or sum(tasks.values()) > spec.min_member:
         return (whole,)
     root = ForeignTree(
@@ -289,7 +289,7 @@ def coscheduling_group(pod: Pod) -> str:
 
 
 def group_key(group: PodGroup | CompositePodGroup) -> str:
-    """What a group is called beside groups of other dialects and groups of groups in its namespace."""
+    """The key of a group, distinct from groups of other dialects and groups of groups in its namespace."""
     if isinstance(group, AnyForeign):
         return _key(group.dialect, group.metadata.name, group.part)
     return f"composite:{group.metadata.name}" if isinstance(group, CompositePodGroup) else group.metadata.name
@@ -315,7 +315,7 @@ def dialect_of(key: str) -> Dialect | None:
 
 
 class Membership:
-    """Which group a pod belongs to. The one place that knows."""
+    """Which group a pod belongs to. Only this class knows."""
 
     __slots__ = ("_parts", "_served", "_uses_pod_groups")
 
@@ -323,7 +323,7 @@ class Membership:
         """uses_pod_groups: whether pods may name groups of scheduling.k8s.io (GenericWorkload)."""
         self._uses_pod_groups = uses_pod_groups
         self._served: tuple[Dialect, ...] = ()
-        # Of groups that have parts, by namespace and key: the names of those that have pods.
+        # For groups with parts, by namespace and key: the names of the parts that have pods.
         self._parts: dict[tuple[str, str], frozenset[str]] = {}
 
     def serves(self, api_group: str) -> bool:
@@ -331,12 +331,12 @@ class Membership:
         return any(each.api_group == api_group for each in self._served)
 
     def serve(self, api_group: str) -> None:
-        """Pods may name groups of this dialect too."""
+        """From now on, pods may name groups of this dialect too."""
         found = [each for each in DIALECTS if each.api_group == api_group and each not in self._served]
         self._served = (*self._served, *found)
 
     def parts(self, namespace: str, key: str) -> frozenset[str]:
-        """The parts of a group that have pods; nothing if it is one."""
+        """The parts of a group that have pods; empty if it has no parts."""
         return self._parts.get((namespace, key), frozenset())
 
     def divide(self, namespace: str, key: str, parts: frozenset[str]) -> None:
@@ -347,8 +347,8 @@ class Membership:
             self._parts.pop((namespace, key), None)
 
     def of(self, pod: Pod) -> tuple[str, str] | None:
-        """The namespace and key of a pod's group, or of its part of the group; None if it is alone. A pod that names no part of a
-        group which has parts belongs to the whole."""
+        """The namespace and key of a pod's group, or of its part of the group; None if it has none. A pod that names no part of a
+        group with parts belongs to the whole."""
         link = pod.spec.scheduling_group
         namespace = pod.metadata.namespace
         if link is not None and link.pod_group_name and self._uses_pod_groups:
@@ -364,6 +364,6 @@ class Membership:
         return None
 
     def key(self, pod: Pod) -> str:
-        """namespace/key of a pod's group; empty if it is alone."""
+        """namespace/key of a pod's group; empty if it has none."""
         found = self.of(pod)
         return f"{found[0]}/{found[1]}" if found is not None else ""

@@ -1,6 +1,6 @@
 """Groups whose nodes must share a label: a rack, a block, an NVLink domain.
 
-Domains that have room for all pods are tried before others, the tightest first, so that large ones stay whole for larger groups; counts
+Domains with room for all pods are tried before others, the tightest first, so that large ones stay free for larger groups; counts
 of free resources and devices rule out most domains before any pod is tried.
 """
 
@@ -24,13 +24,13 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
     value: str
     nodes: tuple[str, ...]
-    # At most so many of the group's pods can go there, and so much room is left if they do.
+    # How many of the group's pods fit there at most, and how much room is left then.
     most: int
     spare: int
 
 
 class NoHome(msgspec.Struct, frozen=True):
-    """The pods that a group has already leave no domain to it."""
+    """The group's existing pods leave no domain to it."""
 
     message: str
 
@@ -62,7 +62,7 @@ def in_one_domain(task: Task, key: str) -> Pass:
         return best
     where = f"a value of {key} has room for {needed} of its pods at once"
     proof = f"no {where.removeprefix('a ')}" if proved else f"undecided after {steps} steps whether {where}"
-    # The texts of the first domain, as upstream has them, and what is known of all.
+    # The texts of the first domain, as upstream, and what is known about all.
     first = in_order(task.within(frozenset(domains[min(domains)])))
     if first.is_error:
         return first
@@ -70,7 +70,7 @@ def in_one_domain(task: Task, key: str) -> Pass:
 
 
 def value_in(labels: Mapping[str, str], key: str) -> str | None:
-    """The domain of a node with these labels; None if it is in none. key: a label, or several joined by commas, all of which count."""
+    """The domain of a node with these labels; None if it has none. key: a label, or several joined by commas, all of which count."""
     if "," not in key:
         return labels.get(key)
     values = [labels.get(each) for each in key.split(",")]
@@ -78,14 +78,14 @@ def value_in(labels: Mapping[str, str], key: str) -> str | None:
 
 
 def no_placement(domains: Collection[str], first: str) -> str:
-    """That no domain fits, in upstream's words. first: why the first one will not."""
+    """The message that no domain fits, in upstream's words. first: why the first one does not."""
     return f"0/{len(domains)} placements are available, first placement status: {first}"
 
 
 def domains_for(
     cluster: Cluster, key: str, members: Iterable[PodInfo], allowed: Collection[str] | None
 ) -> dict[str, list[str]] | NoHome:
-    """The nodes that a group may have, by their value of a label. Where members are, the others have to be. allowed: the only nodes that
+    """The nodes that a group may use, by their value of a label. All pods must be where existing members are. allowed: the only nodes that
     may be considered."""
     domains: dict[str, list[str]] = {}
     for name, info in cluster.nodes.items():
@@ -99,7 +99,7 @@ def domains_for(
 
 
 def tightest_first(task: Task, domains: Mapping[str, Sequence[str]]) -> list[Domain]:
-    """Those that have room for most of the pods first, among these the tightest."""
+    """Domains with room for most of the pods first, among these the tightest."""
     names = frozenset(name for nodes in domains.values() for name in nodes)
     with task.cluster.unpromised(task.unit.pods):
         rooms = joint.rooms(task.within(names))
@@ -111,7 +111,7 @@ def tightest_first(task: Task, domains: Mapping[str, Sequence[str]]) -> list[Dom
 
 
 def _home(cluster: Cluster, members: Sequence[PodInfo], key: str) -> str | NoHome | None:
-    """The domain in which a group's pods are already; None if it has none."""
+    """The domain of a group's existing pods; None if it has none."""
     found: str | None = None
     rule = "cannot determine domain for already scheduled pods"
     for member in members:

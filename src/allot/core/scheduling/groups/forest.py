@@ -1,4 +1,4 @@
-"""Groups of groups: which group belongs to which, and so what is decided together."""
+"""Groups of groups: which group belongs to which, and thus what is decided together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling.groups.dialects import group_key, parent_key
 
-# The API allows fewer levels; a chain that continues is one that bites its tail.
+# The API allows fewer levels; a longer chain is a cycle.
 _DEPTH_MAX = 16
 AnyGroup = PodGroup | CompositePodGroup
 
@@ -53,11 +53,11 @@ class Forest:
     def __init__(self) -> None:
         self._groups: dict[str, AnyGroup] = {}
         self._children: dict[str, dict[str, None]] = {}
-        # Of those that belong to another: its key.
+        # The key of the parent, for groups that have one.
         self._parents: dict[str, str] = {}
 
     def put(self, group: AnyGroup) -> None:
-        """A group was made or changed; its parent never changes."""
+        """A group was created or changed; its parent never changes."""
         key, parent = key_of(group), _parent_of(group)
         self._groups[key] = group
         if parent:
@@ -88,7 +88,7 @@ class Forest:
         return key
 
     def tree(self, key: str) -> Tree | None:
-        """A group of groups with all that is known below it; None if it is none, or not known."""
+        """A group of groups with everything known below it; None if it is not one, or not known."""
         group = self._groups.get(key)
         return self._tree(key, group, 0) if isinstance(group, CompositePodGroup) else None
 
@@ -102,7 +102,7 @@ class Forest:
         return Tree(key, group, tuple(self._tree(child, each, depth + 1) for child, each in known))
 
     def disrupted_with(self, key: str) -> Tree | None:
-        """The highest group above a group of pods, or that itself, that is disrupted only as a whole; None if pods go one by one."""
+        """The highest group above a group of pods (or that group itself) that is disrupted only as a whole; None if pods are evicted one by one."""
         found: str | None = None
         for _ in range(_DEPTH_MAX):
             group = self._groups.get(key)
@@ -115,7 +115,7 @@ class Forest:
         return self._tree(found, self._groups[found], 0) if found is not None else None
 
     def priority(self, key: str) -> int | None:
-        """The priority of the root of a group; None if it says nothing."""
+        """The priority of the root of a group; None if not set."""
         group = self._groups.get(self.root(key))
         return group.spec.priority if group is not None else None
 

@@ -1,8 +1,8 @@
-"""Incomplete groups that hold resources: how long they may, and their release.
+"""Incomplete groups that hold resources: for how long, and their release.
 
-A scheduler ended between the writes of a group's members, a write failed, or members went for good. What is left keeps others from
-running. It goes when the group has been so for its grace period: with the refusal of those of its pods that wait, if they are tried, else
-by itself.
+A scheduler ended between the writes of a group's members, a write failed, or members are gone for good. What is left keeps others from
+running. It is evicted when the group has been incomplete for its grace period: with the refusal of its waiting pods, if they are tried, else
+separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allot.core.scheduling.plan import Decision, Unit, Victim
 from allot.core.scheduling.podinfo import PodInfo
 from allot.core.scheduling.settings import Settings
 
-# How long a group that has less than it needs may hold what some of its pods have. KAI's default.
+# How long a group that has less than it needs may hold resources. KAI's default.
 STALE_AFTER_S = 60.0
 
 
@@ -34,13 +34,13 @@ class Halves:
     def __init__(self, cluster: Cluster, settings: Callable[[str], Settings | None]) -> None:
         self._cluster = cluster
         self._settings = settings
-        # Since when groups have been so, by the key of the root.
+        # Since when groups have been incomplete, by the key of the root.
         self._since: dict[str, float] = {}
 
     # --- groups whose pods wait ---
 
     def held_by(self, unit: Unit, decision: Decision) -> list[PodInfo]:
-        """The pods of a group that have a node although it has fewer than it needs, has never had them at once as far as it says, and got
+        """The pods of a group that have a node although it has fewer than it needs, has never had enough according to its status, and got
         none now."""
         if decision.placements or not decision.refusals:
             return []
@@ -58,7 +58,7 @@ class Halves:
         return settings is not None and settings.preempts
 
     def _has_or_had_minimum(self, tree: Tree) -> bool:
-        """Whether a group has what it needs. Groups of other dialects do not say that they had it once, but their pods say that they are
+        """Whether a group has what it needs. Groups of other dialects do not record that they once had it, but their pods show that they are
         done."""
         group, cluster = tree.group, self._cluster
         if isinstance(group, PodGroup):
@@ -73,11 +73,11 @@ class Halves:
     def _is_partly_done(self, tree: Tree) -> bool:
         return any(self._cluster.finished_count(leaf) for _, leaf in tree.leaves())
 
-    # --- groups whose pods are not there ---
+    # --- groups without waiting pods ---
 
     def look(self, root: str, now: float) -> bool:
-        """Members of a group have come or gone, or it has changed itself. root: the key of its root. Whether it has become one that has
-        too little, so that someone has to look at it later."""
+        """Members of a group have come or gone, or the group has changed. root: the key of its root. Returns whether it now has
+        too little and must be checked later."""
         if not self._is_by_half(root):
             self._since.pop(root, None)
             return False
@@ -87,7 +87,7 @@ class Halves:
 
     def _is_by_half(self, root: str) -> bool:
         group = self._cluster.groups.get(_split(root))
-        # Most have what they need, and that is seen at once.
+        # Most have what they need, which is quick to see.
         if group is not None and self._cluster.scheduled_count(group) >= minimum_of(group):
             return False
         tree = self._tree(root)
@@ -100,14 +100,14 @@ class Halves:
         return Tree(root, group) if group is not None else self._cluster.forest.tree(root)
 
     def _gives_back(self, tree: Tree) -> bool:
-        """Groups of scheduling.k8s.io say whether they have ever had what they need, and keep the rest then. KAI's never do. What is left
-        of others is kept, as their schedulers do it: that they once had all is not known."""
+        """Groups of scheduling.k8s.io record whether they have ever had what they need, and then keep the rest. KAI's never do. What is left
+        of others is kept, as by their own schedulers: whether they were ever complete is not known."""
         if not isinstance(tree.group, AnyForeign):
             return True
         return tree.group.dialect == KAI and not self._is_partly_done(tree)
 
     def due_at(self) -> float | None:
-        """When the first of them has been so for too long; None if there is none."""
+        """When the first of them has been incomplete for too long; None if there is none."""
         if not self._since:
             return None
         return min(since + self._grace_of(root) for root, since in self._since.items())
@@ -118,10 +118,10 @@ class Halves:
         return STALE_AFTER_S if grace is None else grace
 
     def given_up(self, now: float, is_tried: Callable[[str], bool]) -> Decision | None:
-        """The next group that has been so for too long, whose other pods do not wait to be tried."""
+        """The next group that has been incomplete for too long and whose other pods are not waiting to be tried."""
         due = [root for root, since in self._since.items() if now >= since + self._grace_of(root)]
         for root in due:
-            # If it is still so after as long again, something went wrong with what is done now.
+            # If it is still incomplete after as long again, the release failed.
             self._since[root] = now
             tree = self._tree(root)
             if not self._is_by_half(root) or tree is None:
@@ -139,8 +139,8 @@ def _split(root: str) -> tuple[str, str]:
 
 
 def grace_s(tree: Tree) -> float | None:
-    """How long a group may hold what it has while that is too little: where it says how long, or how long its pods wait for each other, as
-    long; None: forever."""
+    """How long an incomplete group may hold what it has: as long as it specifies, or as its pods wait for each
+    other; None: forever."""
     group = next((leaf for _, leaf in tree.leaves()), None)
     if not isinstance(group, ForeignGroup):
         return STALE_AFTER_S

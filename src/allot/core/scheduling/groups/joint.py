@@ -1,14 +1,14 @@
 """A joint search for the pods of a group: nodes and devices for enough of them at once, or a proof that there are none.
 
-Used where one pass over the pods, in order and without going back, has failed (`passes`). Pods that are the same to all nodes form a
-class (`symmetry`), so what counts is how many of each class a node takes. Whether a node takes some of each is one question: its filters for the pods together, and
+Used if one pass over the pods, in order and without backtracking, has failed (`passes`). Pods that are the same to all nodes form a
+class (`symmetry`), so what counts is how many of each class a node takes. One check answers that: its filters for the pods together, and
 one search of the allocator for all their claims.
 
-1. Bounds: if counts of free resources and devices already say that there is room for too few, that is the proof.
-2. Nodes on their own (`_Frontier`): where no pod minds which nodes the others have, the nodes are gone through one by one. What is kept is what
-   can be covered so far, without what something else covers as well (a Pareto front). Every placement is in there.
-3. Nodes that depend on each other (`_Sequences`): affinity, spreading, claims that pods share. Pods are placed one after the other with
-   going back; a situation that has failed is not tried again.
+1. Bounds: if counts of free resources and devices already show room for too few, that is the proof.
+2. Independent nodes (`_Frontier`): if no pod depends on the nodes of the others, the nodes are added one by one. What is kept is what
+   can be covered so far, without what something else covers as well (a Pareto front). It contains every placement.
+3. Dependent nodes (`_Sequences`): affinity, spreading, claims that pods share. Pods are placed one after the other with
+   backtracking; a situation that has failed is not tried again.
 
 The work is bounded in steps; running out of them is a separate answer. All of it leaves no trace in the cluster.
 """
@@ -35,7 +35,7 @@ _VECTORS_MAX = 4_096
 _DEPTH_MAX = 200
 
 Vector = tuple[int, ...]
-# By the key of a group: the only nodes that its pods may have; all if it is not named.
+# By the key of a group: the only nodes that its pods may use; all if the key is missing.
 NodesOf = Mapping[str, Collection[str]]
 
 
@@ -47,7 +47,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Impossible(msgspec.Struct, frozen=True):
-    """However the pods are arranged, at most so many can have a node at once."""
+    """However the pods are arranged, at most this many can have a node at once."""
 
     most: int
     steps: int
@@ -64,18 +64,18 @@ class OutOfSteps(Exception):
 
 
 class Rooms(msgspec.Struct, frozen=True):
-    """No more pods of each class than this can be on a node, as far as counts tell; nodes that take none are left out."""
+    """An upper bound, from counts, on the pods of each class on a node; nodes that take none are left out."""
 
     pods: Vector
     by_node: Mapping[str, Vector]
 
     def of(self, names: Iterable[str]) -> tuple[int, int]:
-        """At most how many of the pods can be on these nodes, and how many there would be room for, were there as many."""
+        """How many of the pods fit on these nodes at most, and how many there would be room for if there were more."""
         room = self._room(names)
         return sum(map(min, self.pods, room)), sum(room)
 
     def at_most(self, names: Iterable[str]) -> Vector:
-        """At most how many of the pods of each class can be on these nodes."""
+        """How many of the pods of each class fit on these nodes at most."""
         return tuple(map(min, self.pods, self._room(names)))
 
     def _room(self, names: Iterable[str]) -> list[int]:
@@ -87,17 +87,17 @@ class Rooms(msgspec.Struct, frozen=True):
 
 
 def rooms(task: Task) -> Rooms:
-    """Bounds for the pods of a task, on each node by itself."""
+    """Bounds for the pods of a task, on each node separately."""
     return Search(task).rooms()
 
 
 def search(task: Task, steps_max: int = STEPS_MAX) -> Found | Impossible | Undecided:
-    """A placement of at least as many pods as are needed."""
+    """Find a placement of at least as many pods as are needed."""
     return Search(task, steps_max).run()
 
 
 class Search:
-    """The search for the pods of one task. Steps add up over all that is asked of it."""
+    """The search for the pods of one task. Steps add up over all calls."""
 
     def __init__(self, task: Task, steps_max: int = STEPS_MAX) -> None:
         self._task = task
@@ -111,7 +111,7 @@ class Search:
         self._nodes_of: NodesOf = {}
         self.steps = 0
         self._steps_max = steps_max
-        # Whether what one node gives away is none of the others' business.
+        # Whether nodes are independent of each other.
         self._is_exact = cluster.devices is None or cluster.devices.is_local
 
     @property
@@ -127,7 +127,7 @@ class Search:
             return Undecided(self.steps)
 
     def within(self, nodes_of: NodesOf) -> Found | Impossible | Undecided:
-        """The answer if pods of a group, by its key, may have these nodes only. Raises OutOfSteps."""
+        """The answer if pods of a group, by its key, may use only these nodes. Raises OutOfSteps."""
         if self._nodes_of and not self._is_exact:
             self._ask_devices_again()
         self._nodes_of = nodes_of
@@ -157,7 +157,7 @@ class Search:
         return Rooms(rooms.pods, {name: vector for name, vector in inside.items() if any(vector)})
 
     def is_enough(self, vector: Sequence[int]) -> bool:
-        """Whether so many pods of each class are enough."""
+        """Whether this many pods of each class are enough."""
         goal = self._task.goal
         if goal is None:
             return sum(vector) >= self._needed
@@ -167,7 +167,7 @@ class Search:
         return goal(counts)
 
     def step(self, cost: int = 1) -> None:
-        """Count work; OutOfSteps if it has become too much."""
+        """Count work; OutOfSteps if it exceeds the bound."""
         self.steps += cost
         if self.steps > self._steps_max:
             raise OutOfSteps
@@ -222,7 +222,7 @@ class Search:
         return [placement_of(cluster, member.pod, pod_class.profile, info, member.fit) for pod_class, member in members]
 
     def _takes(self, info: NodeInfo, vector: Vector, at: Vector) -> list[tuple[Member, Placement]] | None:
-        """So many pods of each class on a node, beginning with those at these positions."""
+        """This many pods of each class on a node, starting with those at these positions."""
         members = [
             (pod_class, member)
             for pod_class, count, start in zip(self._classes, vector, at, strict=True)
@@ -231,7 +231,7 @@ class Search:
         placements = self._on_node(info, members)
         return None if placements is None else list(zip([member for _, member in members], placements, strict=True))
 
-    # --- nodes on their own ---
+    # --- independent nodes ---
 
     def _placed_node_by_node(self, bounds: dict[str, Vector], limits: Vector) -> Found | Impossible | Undecided:
         names = sorted(bounds, key=lambda name: (-sum(bounds[name]), name))
@@ -256,7 +256,7 @@ class Search:
         return Impossible(most, self.steps) if self._is_exact else Undecided(self.steps)
 
     def _maximal(self, info: NodeInfo, bound: Vector) -> list[Vector]:
-        """The largest numbers of pods of each class that a node takes together: no other is at least as large in all."""
+        """The maximal numbers of pods of each class that a node takes together: no other is at least as large in all."""
         zero = (0,) * len(bound)
         if len(bound) == 1:
             return [self._most_of_one_class(info, bound[0])]
@@ -277,7 +277,7 @@ class Search:
         return [each for each in good if not any(other != each and _covers(other, each) for other in good)]
 
     def _most_of_one_class(self, info: NodeInfo, bound: int) -> Vector:
-        """Usually the bound itself; else found by halving, as fewer fit where more do."""
+        """Usually the bound itself; else found by bisection, since fewer fit wherever more do."""
         if self._takes(info, (bound,), (0,)) is not None:
             return (bound,)
         low, high = 0, bound
@@ -313,7 +313,7 @@ class Search:
         return Found(found, self.steps)
 
     def _ask_devices_again(self) -> None:
-        """What pods ask of devices, now that others have theirs."""
+        """The pods' device requirements, now that others have their devices."""
         devices, task = self._cluster.devices, self._task
         assert devices is not None
         for pod_class in self._classes:
@@ -321,7 +321,7 @@ class Search:
                 fit = devices.fit(member.pod, task.group, task.now)
                 member.fit = fit if isinstance(fit, DeviceFit) else None
 
-    # --- nodes that depend on each other ---
+    # --- dependent nodes ---
 
     def _placed_in_sequence(self) -> Found | Impossible | Undecided:
         found = _Sequences(self, self._task, self._classes, self._nodes, self._nodes_of).run()
@@ -347,7 +347,7 @@ class Search:
         return Found(placements, self.steps)
 
     def _has_volumes(self, pod_class: PodClass, member: Member, info: NodeInfo) -> bool:
-        """Whether there are volumes left for a pod; only those of others are in force by now."""
+        """Whether there are volumes left for a pod; so far only those of others are applied."""
         evaluation = FullEvaluation(self._cluster, member.pod, pod_class.profile, None, self._task.settings)
         return evaluation.refusal(info) is None
 
@@ -365,7 +365,7 @@ class _Way(NamedTuple):
 
 
 class _Frontier:
-    """What nodes can cover together: numbers of pods by class, none of which another covers, and how they came about."""
+    """What nodes can cover together: numbers of pods by class, none of which another covers, and how they were reached."""
 
     def __init__(self, limits: Vector) -> None:
         self._limits = limits
@@ -432,11 +432,11 @@ class _Sequences:
         self._counts = [0] * len(classes)
         self._dead: set[object] = set()
         self._most = 0
-        # The node of claims that pods share.
+        # The node of each claim that pods share.
         self._claims: dict[str, str] = {}
 
     def run(self) -> dict[str, list[tuple[PodClass, Member]]] | int:
-        """The pods by node; or at most how many can be placed."""
+        """The pods by node; or the maximum number that can be placed."""
         if sum(len(pod_class.members) for pod_class in self._classes) > _DEPTH_MAX:
             raise OutOfSteps
         if self._go(0):

@@ -1,6 +1,6 @@
 """How close together the pods of a group are placed: the topology levels that are tried in turn.
 
-A level is the node labels down to it, joined by commas: racks of one name in two blocks are two. A group that prefers a level is tried
+A level is the node labels down to it, joined by commas: racks of the same name in two blocks are different. A group that prefers a level is tried
 there first, then on each level above, up to the one that it requires; one that requires none may in the end go anywhere.
 """
 
@@ -25,7 +25,7 @@ class NoSuchLevel(Exception):
 
 
 def levels_of(cluster: Cluster, group: AnyGroup, settings: Settings) -> tuple[str, ...]:
-    """What is tried for a group, in this order. NoSuchLevel if its level is unknown."""
+    """The levels to try for a group, in this order. NoSuchLevel if its level is unknown."""
     if isinstance(group, AnyForeign):
         return _foreign_levels(cluster, group.near) if group.near is not None else _ANYWHERE
     constraints = group.spec.scheduling_constraints
@@ -36,7 +36,7 @@ def levels_of(cluster: Cluster, group: AnyGroup, settings: Settings) -> tuple[st
 
 def _foreign_levels(cluster: Cluster, near: Near) -> tuple[str, ...]:
     if not near.topology:
-        # The levels are labels by themselves.
+        # The levels are labels themselves.
         preferred = (near.preferred,) if near.preferred and near.preferred != near.required else ()
         return (*preferred, near.required or ANYWHERE)
     levels = cluster.topologies.get(near.topology)
@@ -63,7 +63,7 @@ def _foreign_levels(cluster: Cluster, near: Near) -> tuple[str, ...]:
 
 
 def place_near(task: Task, levels: tuple[str, ...]) -> Pass:
-    """Enough pods of a group within a domain of the first level that has room, at last on any nodes if that is among the levels."""
+    """Enough pods of a group within a domain of the first level that has room, finally on any nodes if that is among the levels."""
     for level in levels[:-1]:
         done = in_one_domain(task, level)
         if not done.failure:

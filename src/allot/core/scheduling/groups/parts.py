@@ -1,7 +1,7 @@
 """Groups of other dialects in parts: what every part needs comes first, then one pod after the other.
 
-Pods beyond the minimum of their part are not tried beside others of the group that have too few yet: they would take the room of what is
-needed. When all parts have enough, the rest is tried at once, as KAI and Volcano do it.
+Pods beyond the minimum of their part are not tried while other parts still have too few: they would take room that is
+needed. When all parts have enough, the rest is tried at once, as in KAI and Volcano.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PLUGIN = "GangScheduling"
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What is tried of a unit now. later: pods whose turn comes when these have their nodes; strays: pods of no part, and why."""
+    """The part of a unit to try now. later: pods whose turn comes when these have their nodes; strays: pods of no part, and why."""
 
     unit: Unit
     later: tuple[Pod, ...] = ()
     strays: tuple[Refusal, ...] = ()
 
     def told(self, decision: Decision) -> Decision:
-        """The decision on the unit, with what is said of the others: pods whose turn comes fail with the group, and else wait."""
+        """The decision on the unit, including the others: pods whose turn comes later fail with the group, or else wait."""
         if not self.strays and not self.later:
             return decision
         refusals = (*decision.refusals, *self.strays)
@@ -41,7 +41,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 def turn_of(cluster: Cluster, unit: Unit) -> Turn:
-    """What is to be tried of a unit now."""
+    """The part of a unit to try now."""
     tree = unit.tree
     if tree is None or not isinstance(tree.group, ForeignTree):
         return Turn(unit)
@@ -56,7 +56,7 @@ def turn_of(cluster: Cluster, unit: Unit) -> Turn:
         key = cluster.membership.key(pod)
         (core if missing[key] > 0 else later).append(pod)
         missing[key] -= 1
-    # A group may need more pods in all than its parts do.
+    # A group may need more pods in total than its parts do.
     count = len(core) + sum(cluster.scheduled_count(leaf) for _, leaf in tree.leaves())
     more = max(0, tree.group.min_pods - count)
     core, later = [*core, *later[:more]], later[more:]
@@ -64,7 +64,7 @@ def turn_of(cluster: Cluster, unit: Unit) -> Turn:
 
 
 def has_minimum(cluster: Cluster, tree: Tree) -> bool:
-    """Whether a group has what it needs, so that every other pod of it is one more."""
+    """Whether a group has what it needs, so that any further pod is extra."""
     scheduled = {key: cluster.scheduled_count(leaf) for key, leaf in tree.leaves()}
     root = tree.group
     return _has_minimum(tree, scheduled) and (

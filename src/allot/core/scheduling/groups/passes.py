@@ -1,5 +1,5 @@
-"""One pass over the pods of a group, in order and without going back, as kube-scheduler does it; then, if that was not enough,
-the joint search. Each pod sees the ones before it in force. Pods beyond the minimum are placed if there is room."""
+"""One pass over the pods of a group, in order and without backtracking, as in kube-scheduler; then, if that was not enough,
+the joint search. Each pod sees the previous ones applied. Pods beyond the minimum are placed if there is room."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pass(msgspec.Struct, frozen=True):
     # Why the group did not get what it needs, in upstream's words; empty if it did.
     failure: str = ""
     is_error: bool = False
-    # For pods that found no node, while the others were in force.
+    # For pods that found no node while the others were applied.
     refusals: Mapping[int, Refusal] = {}
     # The result of an exhaustive search, in our own words.
     proof: str = ""
@@ -47,7 +47,7 @@ class _Progress(msgspec.Struct):
     remaining: int
 
     def failure(self) -> str:
-        """Why the group cannot get what it needs any more; empty if it still can."""
+        """Why the group can no longer get what it needs; empty if it still can."""
         if self.remaining + self.scheduled >= self.minimum:
             return ""
         return f"minCount ({self.minimum}) cannot be satisfied: {self.scheduled} scheduled, {self.remaining} remaining"
@@ -101,7 +101,7 @@ def in_order(task: Task) -> Pass:
 
 
 def _with_others(task: Task, answer: joint.Found) -> Pass:
-    """What the joint search found, and whatever other pods there is room for."""
+    """The result of the joint search, plus any other pods that there is room for."""
     cluster, allowed = task.cluster, task.allowed
     found: dict[int, Placement | Failure] = {}
     rankings = None if allowed is None else DomainRankings(allowed)

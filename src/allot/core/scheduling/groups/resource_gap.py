@@ -6,14 +6,14 @@ from allot.core.scheduling.cluster import Cluster
 from allot.core.scheduling.groups.dialects import ForeignGroup
 from allot.core.scheduling.groups.shape import minimum_of
 
-# Volcano's words for devices: deviceclass/gpu.example.com, memory.deviceclass/gpu.example.com.
+# Volcano's names for devices: deviceclass/gpu.example.com, memory.deviceclass/gpu.example.com.
 _DEVICES = "deviceclass/"
 _MILLI = 10**6
 _NANO = 10**9
 
 
 def resource_gap(cluster: Cluster, group: ForeignGroup) -> str:
-    """What is missing, as coscheduling says it; empty if there is enough. What the group's own pods use counts as free, devices are not
+    """What is missing, in coscheduling's words; empty if there is enough. What the group's own pods use counts as free; devices are not
     counted here."""
     wanted = {name: amount.nano for name, amount in group.min_resources.items() if _DEVICES not in name}
     wanted["pods"] = max(wanted.get("pods", 0), minimum_of(group) * _NANO)

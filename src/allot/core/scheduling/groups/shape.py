@@ -12,7 +12,7 @@ CONDITION = "PodGroupInitiallyScheduled"
 
 
 def minimum_of(group: PodGroup) -> int:
-    """How many pods must have a node at least."""
+    """The minimum number of pods that must have a node."""
     gang = group.spec.scheduling_policy.gang
     return gang.min_count if gang is not None else 1
 
@@ -24,12 +24,12 @@ def topology_key(group: PodGroup | CompositePodGroup) -> str:
 
 
 def was_scheduled(group: PodGroup | CompositePodGroup) -> bool:
-    """Whether a group has had all that it needs at once before; that stays so."""
+    """Whether a group once had everything that it needs at the same time; this stays true."""
     return any(condition.type == CONDITION and condition.status == "True" for condition in group.status.conditions)
 
 
 def priority_of(group: PodGroup, pods: Iterable[Pod]) -> int:
-    """How important a group is. One of another dialect says nothing of it, so the least important of its pods does."""
+    """The priority of a group. Groups of other dialects have none, so the lowest of their pods counts."""
     if isinstance(group, ForeignGroup):
         return min((pod.spec.priority or 0 for pod in pods), default=0)
     return group.spec.priority or 0

@@ -1,4 +1,4 @@
-"""Pods of a group that make no difference to any node form a class: what holds for one of them holds for all."""
+"""Pods of a group that no node distinguishes form a class: what holds for one of them holds for all."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PodClass:
         # The key of the group that they belong to.
         self.group = group
         self.members: list[Member] = []
-        # No node will do, whatever happens (PreFilter).
+        # No node fits, whatever happens (PreFilter).
         self.is_hopeless = False
         # Its pods name claims that other pods of the group name too, and that have no devices yet.
         self.shares_claims = False
 
     def room(self, info: NodeInfo) -> int:
-        """No more pods like these than this can be on a node, as far as counts tell, were there as many."""
+        """An upper bound, from counts, on how many such pods a node takes, if there were enough."""
         profile = self.profile
         most = max(0, info.allocatable_pods - len(info.pods))
         for wanted, free in (
@@ -59,7 +59,7 @@ class PodClass:
 
     @property
     def looks_around(self) -> bool:
-        """Whether it matters to these pods, or to others because of them, which nodes others of the group have."""
+        """Whether these pods, or others because of them, depend on the nodes of other pods of the group."""
         profile = self.profile
         return bool(profile.affinity_terms or profile.anti_affinity_terms or profile.hard_spreads)
 

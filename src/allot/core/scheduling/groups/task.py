@@ -14,8 +14,8 @@ from allot.core.scheduling.settings import Settings
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
-    """Places are wanted for pods of a unit. now: seconds since 1970; allowed: the only nodes that may be considered. goal: for a group of
-    groups, whether so many pods of each group, by its key, are enough."""
+    """The pods of a unit that need places. now: seconds since 1970; allowed: the only nodes that may be considered. goal: for a group of
+    groups, whether this many pods of each group, by its key, are enough."""
 
     cluster: Cluster
     unit: Unit
@@ -31,7 +31,7 @@ class Task(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def needed(self) -> int:
-        """So many pods must get a node at least, besides those that have one."""
+        """The minimum number of pods that must get a node, besides those that have one."""
         if self.group is None:
             return 1
         return max(1, minimum_of(self.group) - self.cluster.scheduled_count(self.group))

@@ -1,6 +1,6 @@
 """The pods of a group of groups as one search, where groups may be bound to a domain inside that of the group above.
 
-Groups that are bound get their domains one after the other, from the root down; what counts of free resources and devices cannot reach with
+Groups that are bound get their domains one after the other, from the root down; what counts of free resources and devices rule out with
 the domains chosen so far is not explored further. With all domains chosen, the pods are one joint search, in which those of a group have only
 the nodes of its domain. All of it shares one bound of steps.
 """
@@ -19,12 +19,12 @@ from allot.core.scheduling.groups.levels import levels_of
 from allot.core.scheduling.groups.shape import minimum_of
 from allot.core.scheduling.groups.task import Task
 
-# Nodes of a group's domain; None if it may have any.
+# Nodes of a group's domain; None if it may use any.
 _Nodes = frozenset[str] | None
 
 
 class Goal:
-    """Whether so many pods of each group are enough."""
+    """Whether this many pods of each group are enough."""
 
     def __init__(self, cluster: Cluster, tree: Tree) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class Goal:
         return self._is_met(self._tree, {}) and self._has_total({})
 
     def _has_total(self, counts: Mapping[str, int]) -> bool:
-        """Whether there are as many pods in all as the root needs, whatever the groups below need."""
+        """Whether there are as many pods in total as the root needs, whatever the groups below need."""
         least = self._tree.group.min_pods if isinstance(self._tree.group, ForeignTree) else 0
         if not least:
             return True
@@ -47,7 +47,7 @@ class Goal:
         )
 
     def kept(self, tree: Tree, counts: Mapping[str, int]) -> frozenset[str]:
-        """The groups of pods whose placements are of use: others have too few."""
+        """The groups of pods whose placements are useful: others have too few."""
         if not self._is_met(tree, counts):
             return frozenset()
         if isinstance(tree.group, PodGroup):
@@ -63,7 +63,7 @@ class Goal:
 def search_tree(
     task: Task, tree: Tree, steps_max: int = joint.STEPS_MAX
 ) -> joint.Found | joint.Impossible | joint.Undecided:
-    """Enough pods of enough groups. The task's goal says what is enough."""
+    """Enough pods of enough groups. The task's goal defines what is enough."""
     search = joint.Search(task, steps_max)
     keys = {each.key: levels_of(task.cluster, each.group, task.settings)[-1] for each in tree.nodes()}
     return _DomainSearch(task, tree, search, keys).run() if any(keys.values()) else search.run()
@@ -137,7 +137,7 @@ class _DomainSearch:
         return known
 
     def _is_in_reach(self) -> bool:
-        """Whether counts leave it open that enough pods can be placed with the domains chosen so far."""
+        """Whether counts do not rule out placing enough pods with the domains chosen so far."""
         self._search.step()
         pods = self._search.rooms().pods
         reach = [
@@ -147,13 +147,13 @@ class _DomainSearch:
         return self._search.is_enough(reach)
 
     def _nodes_for(self, group: str) -> _Nodes:
-        """What a group may have: the domain of the nearest group above that has one by now."""
+        """The nodes that a group may use: the domain of the nearest group above that already has one."""
         while group not in self._chosen and group in self._parents:
             group = self._parents[group]
         return self._chosen.get(group)
 
     def _room(self, position: int, nodes: _Nodes) -> int:
-        """How many pods of a class these nodes take, as far as counts tell."""
+        """How many pods of a class these nodes take, according to counts."""
         known = self._rooms.get((position, nodes))
         if known is None:
             by_node = self._search.rooms().by_node

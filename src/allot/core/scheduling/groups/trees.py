@@ -1,6 +1,6 @@
-"""Groups of groups: enough groups that have enough pods, at once, or none.
+"""Groups of groups: enough groups with enough pods at once, or none.
 
-As upstream: the groups below one are tried one after the other, the oldest first, each with those before it in force; one that fails while
+As upstream: the groups below one are tried one after the other, the oldest first, each with those before it applied; one that fails while
 enough others succeed is left out. A group whose nodes must share a label is tried in one domain after the other, the tightest first, within
 the domain of the group above it. If that is not enough, all pods are one search (`tree_search`).
 """
@@ -32,7 +32,7 @@ class TreeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     proof: str = ""
 
     def failed(self, tree: Tree) -> str:
-        """Why the tree as a whole got nothing; empty if it did."""
+        """Why the tree as a whole got nothing; empty if it got what it needs."""
         return self.failures.get(tree.key, "")
 
 
@@ -65,7 +65,7 @@ class _TreePass:
         self.found: dict[int, Placement] = {}
 
     def take_back(self, count: int) -> None:
-        """Undo all but so many placements."""
+        """Undo all but this many placements."""
         while len(self._tried) > count:
             _, placement = self._tried.pop()
             self._cluster.forget(placement)
@@ -99,12 +99,12 @@ class _TreePass:
         return False
 
     def _of(self, leaves: list[str]) -> Task:
-        """The pods of some groups that wait."""
+        """The waiting pods of some groups."""
         pods = tuple(self._task.unit.pods[index] for key in leaves for index in self._leaf.get(key, ()))
         return msgspec.structs.replace(self._task, unit=Unit(pods=pods))
 
     def check_total(self, tree: Tree) -> None:
-        """A group that needs so many pods in all, whatever its parts need, has failed without them."""
+        """A group that needs a total number of pods, whatever its parts need, has failed without them."""
         root = tree.group
         if not isinstance(root, ForeignTree) or tree.key in self.failures:
             return
@@ -143,7 +143,7 @@ class _TreePass:
             self.refusals[indexes[position]] = refusal
         if done.failure:
             self.failures[key] = done.failure
-            # A part that has what it needs has it, also if there is no room for more.
+            # A part that has what it needs succeeds even if there is no room for more.
             return isinstance(group, ForeignGroup) and self._cluster.scheduled_count(group) >= minimum_of(group)
         self.failures.pop(key, None)
         for position, result in done.found.items():

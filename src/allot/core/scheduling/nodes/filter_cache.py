@@ -40,7 +40,7 @@ class Entry:
 
 
 class FilterCache:
-    """Each node's answer to one profile, as far as the node alone decides."""
+    """Each node's answer to one profile, as far as it depends on the node alone."""
 
     def __init__(self, cluster: Cluster, profile: Profile, settings: Settings) -> None:
         self._cluster = cluster
@@ -71,7 +71,7 @@ class FilterCache:
                 self.entries[name] = self._evaluated(info, self.entries.get(name))
 
     def entry(self, info: NodeInfo) -> Entry:
-        """What a node answered; asked now if the cache does not know it."""
+        """A node's answer; computed now if it is not cached."""
         entry = self.entries.get(info.name)
         if entry is None:
             entry = self.entries[info.name] = self._evaluated(info, None)
@@ -131,7 +131,7 @@ class FilterCache:
 
 
 def static_refusal(profile: Profile, info: NodeInfo, settings: Settings) -> Status | None:
-    """Why a node does not fit, as far as only the node object decides that."""
+    """Why a node does not fit, judging by the node object alone."""
     disabled = settings.disabled_filters
     if profile.node_names is not None and info.name not in profile.node_names:
         return node_affinity.NOT_NAMED

@@ -26,7 +26,7 @@ class FilterCaches:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # By the id of the settings, which a filter cache keeps: two that are kept never have the same.
+        # By the id of the settings, which a filter cache keeps alive: ids are unique among these.
         self._caches: dict[tuple[int, bytes], FilterCache] = {}
         self._rankings: dict[tuple[int, bytes, Hashable, Hashable], Ranking] = {}
         # Work done, for tests and benchmarks.
@@ -51,7 +51,7 @@ class FilterCaches:
     def ranking(
         self, profile: Profile, settings: Settings, fit_key: Hashable, spreads: Spreads | None = None
     ) -> Ranking:
-        """The ranking of a profile and of fits with this key, not yet refreshed. spreads: other pods have a say."""
+        """The ranking of a profile and of fits with this key, not yet refreshed. spreads: other pods matter."""
         aspect = None if spreads is None else self._aspect(profile, spreads)
         key = (id(settings), profile.shape, fit_key, aspect)
         ranking = self._rankings.pop(key, None)
@@ -69,7 +69,7 @@ class FilterCaches:
         return ranking
 
     def _aspect(self, profile: Profile, spreads: Spreads) -> Hashable:
-        """All about a pod that makes a difference where pods of other nodes have a say. Of labels only what they mean."""
+        """Everything about a pod that matters where pods on other nodes do. Of labels, only what they match."""
         affinity_index = self._cluster.affinity_index
         itself = [spread.selector is not None and spread.selector.matches(profile.labels) for spread in spreads.hard]
         first = bool(profile.affinity_terms) and affinity_index.matches_itself(profile)

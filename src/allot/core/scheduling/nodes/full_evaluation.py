@@ -1,6 +1,6 @@
 """Evaluates one pod on nodes one by one: for pods that may have only a few nodes, and for what-if questions.
 
-The answer is always what the filters say now; only what a node says by itself may come from a `FilterCache`. Changes nothing.
+The answer is always current; only what depends on a node alone may come from a `FilterCache`. Changes nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FullEvaluation:
         return status
 
     def quick_refusal(self, info: NodeInfo) -> Status | None:
-        """As `refusal`, but devices are only asked exactly if the pod needs that of every node."""
+        """As `refusal`, but devices get the exact check only if the pod needs that on every node."""
         fit = self._fit
         if fit is None or fit.needs_exact:
             return self.refusal(info)
@@ -124,9 +124,9 @@ def evaluate_all(
     settings: Settings,
     allowed: Collection[str] | None,
 ) -> Placement | Failure:
-    """Look at every node that is allowed."""
+    """Evaluate every allowed node."""
     if allowed is not None and len(allowed) <= _FEW:
-        # What others of its kind got to know is not worth catching up with for so few.
+        # Refreshing the cache is not worth it for so few nodes.
         few = [cluster.nodes[name] for name in sorted(allowed) if name in cluster.nodes]
         return _choice(fit, FullEvaluation(cluster, pod, profile, fit, settings), few)
     filter_cache = cluster.filter_caches.filter_cache(profile, settings)
@@ -146,7 +146,7 @@ def evaluate_few(
     settings: Settings,
     only: Collection[str],
 ) -> Placement | Failure:
-    """Look at the only nodes that the pod can have."""
+    """Evaluate the only nodes that the pod can use."""
     nodes = [info for name in sorted(only) if (info := cluster.nodes.get(name)) is not None]
     found = _choice(fit, FullEvaluation(cluster, pod, profile, fit, settings), nodes)
     if isinstance(found, Placement) or found.status is not None:
@@ -199,16 +199,16 @@ def placement_of(
     )
 
 
-# --- nodes that others were promised ---
+# --- nodes promised to others ---
 
 
 def promised_refusal(
     cluster: Cluster, pod: core_v1.Pod, profile: Profile, info: NodeInfo, settings: Settings
 ) -> Status | None:
-    """Why a node does not fit if pods that are at least as important, and were promised it, were there already.
+    """Why a node does not fit if pods of at least the same priority that were promised it were already there.
 
-    What is kept for a pod is its own: no one's hope for the same node is in its way, only what is kept for others. Otherwise two pods could
-    wait for each other, and who makes room for one of them would do so in vain, again and again."""
+    What is kept for a pod is its own: only what is kept for others blocks it, not other promises of the same node. Otherwise two pods could
+    wait for each other, and evictions for one of them would be in vain, again and again."""
     key, priority = pod_key(pod), pod.spec.priority or 0
     is_kept = key in cluster.kept
     others = [
@@ -233,7 +233,7 @@ def promised_refusal(
 def _promised_devices(
     cluster: Cluster, pod: core_v1.Pod, others: Sequence[core_v1.Pod], info: NodeInfo
 ) -> Status | None:
-    """As above, for devices: what pods left for others is reserved for these."""
+    """As above, for devices: devices freed for other pods are reserved for these."""
     devices = cluster.devices
     if devices is None:
         return None
@@ -266,7 +266,7 @@ def _promised_devices(
 
 
 def pre_refusal(cluster: Cluster, profile: Profile, pod: core_v1.Pod, settings: Settings) -> Status | None:
-    """Why no node fits, as far as that can be seen before any is checked."""
+    """Why no node fits, if that is known before any is checked."""
     if profile.node_names is not None and node_affinity.NAME not in settings.disabled_filters:
         status = node_affinity.pre_refusal(profile)
         if status is not None:
@@ -277,7 +277,7 @@ def pre_refusal(cluster: Cluster, profile: Profile, pod: core_v1.Pod, settings: 
 
 
 def fits(cluster: Cluster, pod: core_v1.Pod, node: str, settings: Settings, now: float) -> Status | None:
-    """Why a pod may not have a node, asked of every filter and, exactly, of the devices. For what-if questions."""
+    """Why a pod may not have a node, with every filter and the exact check of devices. For what-if questions."""
     profile = cluster.profiles.of(pod)
     status = pre_refusal(cluster, profile, pod, settings)
     if status is not None:

@@ -91,7 +91,7 @@ class NodeInfo:
             self.volume_claims[claim] = self.volume_claims.get(claim, 0) + 1
 
     def remove(self, key: str) -> PodInfo:
-        """A pod does not count here any more."""
+        """A pod no longer counts here."""
         pod = self.pods.pop(key)
         self.cpu -= pod.cpu
         self.memory -= pod.memory

@@ -1,8 +1,8 @@
 """Which pods are near which others: counts by selector and by node label, kept change by change.
 
-Two directions. What new pods say about pods that exist: `near` and `on_nodes` count, for a term or selector, the pods
-that match, by the value of a node label or by node; such a count is made on first use. And what existing
-pods say about new ones: their terms are collected, equal ones once, with the places where they apply.
+Two directions. Terms of new pods about existing ones: `near` and `on_nodes` count, for a term or selector, the pods
+that match, by the value of a node label or by node; each count is built on first use. And terms of existing
+pods about new ones: these are collected, equal ones once, with the places where they apply.
 """
 
 from __future__ import annotations
@@ -160,14 +160,14 @@ class PodAffinityIndex:
         """Whether a pod matches its own required terms: the first of its kind may go anywhere."""
         return self._matches_all(profile.affinity_terms, profile)
 
-    # --- what existing pods say of a new one ---
+    # --- terms of existing pods about a new one ---
 
     def concern(self, profile: Profile) -> bool:
         """Whether terms of existing pods match the pod at all."""
         return bool(self.aspect(profile))
 
     def aspect(self, profile: Profile) -> tuple[Hashable, ...]:
-        """The terms of existing pods that match the pod: all that its labels mean to them."""
+        """The terms of existing pods that match the pod: the full effect of its labels on them."""
         if not self._away and not self._required and not self._wishes:
             return ()
         if self._aspects_version != self.version or len(self._aspects) >= _ASPECTS_MAX:

@@ -1,4 +1,4 @@
-"""The nodes that a kind of pod can have, in the order in which they are to be tried; kept for equal pods.
+"""The nodes that a kind of pod can use, in the order in which they are tried; kept for equal pods.
 
 A `Ranking` adds the devices to what a `FilterCache` knows. Scores that are relative to the best node (TaintToleration,
 NodeAffinity, prioritized lists) are computed again for all nodes only when the best one changes. What depends on pods of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from allot.core.scheduling.cluster import Cluster
 
 K = TypeVar("K")
-# Points that are relative to the best node: unwelcome taints, wishes for nodes, rank of the devices.
+# Points that are relative to the best node: PreferNoSchedule taints, preferred nodes, rank of the devices.
 Raw = tuple[int, int, int]
 _NO_POINTS: Raw = (0, 0, 0)
 # Score negated, number of pods, name: the smallest is the best.
@@ -32,7 +32,7 @@ Item = tuple[int, int, str]
 
 
 class Ranking:
-    """The nodes that a kind of pod can have, best first; and why it cannot have the others."""
+    """The nodes that a kind of pod can use, best first; and why it cannot use the others."""
 
     def __init__(self, cluster: Cluster, filter_cache: FilterCache, among: Collection[str] | None = None) -> None:
         """among: the only nodes to consider."""
@@ -151,7 +151,7 @@ class Ranking:
         return bool(self._raw_counts)
 
     def best(self) -> str | None:
-        """The node to be tried next."""
+        """The next node to try."""
         heap, live = self._heap, self._live
         while heap:
             item = heap[0]
@@ -161,7 +161,7 @@ class Ranking:
         return None
 
     def refuse(self, name: str, status: Status) -> None:
-        """A node turned out not to do; that holds until it changes."""
+        """A node turned out not to fit; this holds until it changes."""
         self._leave(name)
         self.refusals[name] = status
         self.histogram[status] = self.histogram.get(status, 0) + 1
@@ -173,7 +173,7 @@ class Ranking:
         self._errors.pop(name, None)
 
     def set_aside(self, name: str) -> Item:
-        """Leave a node out for this once; `put_back` undoes it."""
+        """Leave a node out this time; `put_back` undoes it."""
         item = self._leave(name)
         assert item is not None, f"node {name} is a candidate"
         return item
@@ -183,7 +183,7 @@ class Ranking:
         self._enter(item)
 
     def outcome(self) -> tuple[Mapping[str, Status], Mapping[Status, int]]:
-        """When no node is left: what each said, and how many said the same."""
+        """When no node is left: the status of each, and how many have the same."""
         return self.refusals, self.histogram
 
     @property

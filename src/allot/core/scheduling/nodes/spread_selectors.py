@@ -28,7 +28,7 @@ class SpreadSelectors:
         self._known: dict[bytes, Requirements | None] = {}
 
     def put(self, owner: Owner) -> None:
-        """A service or controller was made or changed."""
+        """A service or controller was created or changed."""
         namespace, name = owner.metadata.namespace, owner.metadata.name
         if isinstance(owner, core_v1.Service):
             services = self._services.setdefault(namespace, {})

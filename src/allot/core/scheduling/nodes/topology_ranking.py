@@ -33,13 +33,13 @@ class _NodeGroup:
     def __init__(self) -> None:
         # All of them; one stands for all.
         self.members: dict[str, None] = {}
-        # How many of them are available as far as the ranking knows, and these in order; left-overs are skipped.
+        # How many of them are available according to the ranking, and these in order; stale entries are skipped.
         self.live = 0
         self.heap: list[Item] = []
 
 
 class TopologyRanking(Ranking):
-    """A ranking in which pods of other nodes have a say."""
+    """A ranking that depends on pods on other nodes."""
 
     def __init__(self, cluster: Cluster, filter_cache: FilterCache, profile: Profile, spreads: Spreads) -> None:
         super().__init__(cluster, filter_cache)
@@ -67,7 +67,7 @@ class TopologyRanking(Ranking):
         self._filter = inter_pod_affinity.Filter(profile, affinity_index)
         self._wishes = inter_pod_affinity.Score(profile, affinity_index, settings)
         if affinity_index.version != self._version:
-            # Other terms than before may be asked about.
+            # The relevant terms may have changed.
             self._version = affinity_index.version
             self._position = -1
             rules = (*self._filter.near, *self._filter.away, *self._filter.unwanted)
@@ -97,7 +97,7 @@ class TopologyRanking(Ranking):
         super()._update(name, fit)
 
     def _group_key(self, info: NodeInfo) -> Hashable:
-        """All about a node that filters and scores look at. Hostnames are many, so what is said of each is taken instead."""
+        """Everything about a node that filters and scores look at. Hostnames are many, so the rules' results for each are used instead."""
         labels, profile = info.labels, self.profile
         key: list[Hashable] = [labels.get(label) for label in self._keys]
         host = labels.get(HOSTNAME)
@@ -136,7 +136,7 @@ class TopologyRanking(Ranking):
             self._enter(self._item(nodes[name], fit))
 
     def best(self) -> str | None:
-        """The node to be tried next."""
+        """The next node to try."""
         if self._scores is None:
             self._ask_groups()
         best: Item | None = None
@@ -159,7 +159,7 @@ class TopologyRanking(Ranking):
         return None
 
     def _ask_groups(self) -> None:
-        """Let each group that has members say whether it will do, and how well."""
+        """Compute for each group with members whether it fits, and its score."""
         nodes = self._cluster.nodes
         self._groups = {key: group for key, group in self._groups.items() if group.members}
         self._asked = list(self._groups.values())
@@ -180,7 +180,7 @@ class TopologyRanking(Ranking):
         self._scores = {index: score for (index, _), score in zip(passed, scores, strict=True)}
 
     def outcome(self) -> tuple[Mapping[str, Status], Mapping[Status, int]]:
-        """When no node is left: what each said, and how many said the same."""
+        """When no node is left: the status of each, and how many have the same."""
         if self._scores is None:
             self._ask_groups()
         refusals, histogram = dict(self.refusals), dict(self.histogram)

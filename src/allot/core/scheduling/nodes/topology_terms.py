@@ -1,6 +1,6 @@
 """Rules between one pod and the pods of all nodes: spreading, and affinity to and from other pods.
 
-Nodes are given with how often they count: one node may stand for many that are equal in all that matters here.
+Each node has a count: one node may stand for many that are equal in all that matters here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def spreads_of(profile: Profile, selectors: SpreadSelectors, settings: Settings)
 
 
 class TopologyTerms:
-    """The say of all nodes' pods about one pod, as of now."""
+    """The current effect of all nodes' pods on one pod."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ def capacity(volume: core_v1.PersistentVolume) -> int:
 
 
 def is_held_for(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> bool:
-    """Whether a volume names that very claim, or one of its name before it was there."""
+    """Whether a volume names this very claim, or its name from before it existed."""
     holder = volume.spec.claim_ref
     if holder is None or (holder.namespace, holder.name) != (claim.metadata.namespace, claim.metadata.name):
         return False
@@ -64,7 +64,7 @@ def allows_access(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVol
 
 
 def mismatch(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> str:
-    """Why a claim cannot have the volume that it names, as events say it; empty if it can."""
+    """Why a claim cannot have the volume that it names, in the words of events; empty if it can."""
     attributes = volume.spec.volume_attributes_class_name or ""
     checks = (
         (volume.metadata.deletion_timestamp is None, f'the volume is marked for deletion "{volume.metadata.name}"'),
@@ -86,7 +86,7 @@ def suits(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim
         return False
     if volume.spec.claim_ref is not None:
         return is_held_for(volume, claim)
-    # A volume in a file has no phase.
+    # A volume from a file has no phase.
     is_free = volume.status.phase in ("", "Available")
     if not is_free or class_of(volume) != class_name(claim) or not allows_access(volume, claim):
         return False

@@ -1,8 +1,8 @@
 """Volumes as far as they restrict nodes: the plugins VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone.
 
-Knows volume claims, volumes, storage classes, and how many volumes a node's drivers can have. Says where a pod can have those
-that it names, and which of them have to be bound or made there first (`steps`); what others were given is taken until the
-API says so too (`assume`). Volumes of the days before storage drivers (in-tree) are seen as they are, not translated.
+Knows volume claims, volumes, storage classes, and how many volumes a node's drivers can attach. Decides where a pod can have those
+that it names, and which of them must be bound or created there first (`steps`); what others were given is taken until the
+API shows it too (`assume`). In-tree volumes are used as they are, not translated to CSI.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Volumes:
     # --- changes ---
 
     def put_claim(self, claim: core_v1.PersistentVolumeClaim) -> None:
-        """A volume claim was made or changed."""
+        """A volume claim was created or changed."""
         self._claims[f"{claim.metadata.namespace}/{claim.metadata.name}"] = claim
         self.version += 1
 
@@ -89,7 +89,7 @@ class Volumes:
         self.version += 1
 
     def put_volume(self, volume: core_v1.PersistentVolume) -> None:
-        """A volume was made or changed."""
+        """A volume was created or changed."""
         name = volume.metadata.name
         self._volumes[name] = volume
         affinity = volume.spec.node_affinity
@@ -106,7 +106,7 @@ class Volumes:
         self.version += 1
 
     def put_class(self, storage_class: storage_v1.StorageClass) -> None:
-        """A storage class was made or changed."""
+        """A storage class was created or changed."""
         self._classes[storage_class.metadata.name] = storage_class
         self.version += 1
 
@@ -127,14 +127,14 @@ class Volumes:
             self.version += 1
 
     def delete_csi_node(self, name: str) -> None:
-        """Nothing is known any more about a node's storage drivers."""
+        """Nothing is known about a node's storage drivers any longer."""
         if self._limits.pop(name, None):
             self.version += 1
 
     # --- decisions ---
 
     def steps(self, profile: Profile, node: NodeInfo) -> tuple[VolumeStep, ...]:
-        """What has to be bound or made before a pod has its volumes on a node that fits."""
+        """What must be bound or created before a pod has its volumes on a node that fits."""
         return self._bindings([claim for claim in self._claims_of(profile) if not is_bound(claim)], node) or ()
 
     def assume(self, placement: Placement) -> None:
@@ -147,7 +147,7 @@ class Volumes:
             self.version += 1
 
     def forget(self, placement: Placement) -> None:
-        """The API shows what became of a decision, or nothing did."""
+        """The API shows the result of a decision, or it had none."""
         for step in placement.volumes:
             if step.volume is None:
                 self._selected.pop(claim_key(step.claim), None)
@@ -156,7 +156,7 @@ class Volumes:
             self.version += 1
 
     def binding(self, step: VolumeStep, node: NodeInfo | None, written: ObjectMeta) -> BindingState:
-        """How far a step is. written: the claim or volume as the write that began the step has left it."""
+        """The progress of a step. written: the claim or volume after the write that started the step."""
         claim = self._claims.get(claim_key(step.claim))
         if claim is None or claim.metadata.uid != step.claim.metadata.uid:
             name = step.claim.metadata.name
@@ -238,7 +238,7 @@ class Volumes:
     # --- one node ---
 
     def refusal(self, profile: Profile, node: NodeInfo, disabled: Collection[str]) -> Status | None:
-        """Why the pod may not have the node. Claims that only one pod may use are a matter of all nodes: see `exclusive`."""
+        """Why the pod may not have the node. Claims that only one pod may use concern all nodes: see `exclusive`."""
         if RESTRICTIONS not in disabled and any(_conflicts(profile, other.profile) for other in node.pods.values()):
             return _DISK_CONFLICT
         if LIMITS not in disabled and self._exceeds(profile, node):
@@ -283,7 +283,7 @@ class Volumes:
     def _bindings(
         self, claims: Sequence[core_v1.PersistentVolumeClaim], node: NodeInfo
     ) -> tuple[VolumeStep, ...] | None:
-        """A volume on the node for each claim, or that one has to be made there; None if that cannot be. Small claims choose first."""
+        """A volume on the node for each claim, or that one must be created there; None if impossible. Small claims choose first."""
         taken: set[str] = set()
         steps: list[VolumeStep] = []
         for claim in sorted(claims, key=size):
@@ -305,7 +305,7 @@ class Volumes:
     def _smallest(
         self, claim: core_v1.PersistentVolumeClaim, node: NodeInfo, taken: Collection[str]
     ) -> core_v1.PersistentVolume | None:
-        """The volume that is held for the claim, or the smallest free one that will do."""
+        """The volume that is held for the claim, or the smallest free one that fits."""
         key = claim_key(claim)
         fitting = [
             volume
@@ -338,7 +338,7 @@ class Volumes:
         return False
 
     def _attached(self, profile: Profile) -> Iterator[tuple[str, str]]:
-        """Driver and handle of the pod's volumes; a volume that has yet to be made is known by its claim."""
+        """Driver and handle of the pod's volumes; a volume yet to be created is identified by its claim."""
         for name in profile.volume_claims:
             claim = self._claims.get(name)
             if claim is None:
@@ -369,7 +369,7 @@ class Volumes:
 
 
 def in_use() -> Status:
-    """What is said of every node if another pod uses a claim that only one pod may use."""
+    """The status of every node if another pod uses a claim that only one pod may use."""
     return _IN_USE
 
 

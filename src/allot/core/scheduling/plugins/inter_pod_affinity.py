@@ -30,7 +30,7 @@ class Filter:
             (term.topology_key, affinity_index.near(profile.affinity_terms)[term.topology_key])
             for term in profile.affinity_terms
         ]
-        # No one to be near to yet: the first pod of a kind that wants to be with its kind may go anywhere.
+        # No pod to be near yet: the first pod with affinity to its own kind may go anywhere.
         nobody = not any(domains for _, domains in self.near)
         self._is_first = nobody and bool(self.near) and affinity_index.matches_itself(profile)
         self.away = [

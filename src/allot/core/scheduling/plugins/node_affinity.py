@@ -16,7 +16,7 @@ _ENFORCED = Status(
     verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) didn't match scheduler-enforced node affinity",)
 )
 _CONFLICT = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("pod affinity terms conflict",))
-# What is said of the others if a pod names its nodes.
+# The status of the other nodes if a pod names its nodes.
 NOT_NAMED = Status(
     verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 )
@@ -37,6 +37,6 @@ def refusal(profile: Profile, node: NodeInfo, added: AddedAffinity | None = None
 
 
 def wishes(profile: Profile, node: NodeInfo, added: AddedAffinity | None = None) -> int:
-    """The weights of the wishes that the node fulfils: the more, the better."""
+    """The sum of weights of the preferred terms that the node matches: more is better."""
     wanted = profile.preferred_nodes if added is None else (*profile.preferred_nodes, *added.preferred)
     return sum(weight for weight, matcher in wanted if matches_if_valid(matcher, node.name, node.labels))

@@ -106,7 +106,7 @@ def scorer(settings: Settings, devices: Devices | None) -> Scorer:
 
 
 def capacity(profile: Profile, node: NodeInfo, resource: str, devices: Devices | None) -> tuple[int, int]:
-    """What there is of a resource and what would be in use with the pod, for scores. Nothing is there if it is not asked for."""
+    """The total of a resource and what would be in use with the pod, for scores. Zero if it is not requested."""
     wanted = asked(profile, resource)
     if not wanted and is_scalar(resource):
         return 0, 0

@@ -51,7 +51,7 @@ class Filter:
         for spread, found in zip(spreads, counts, strict=True):
             least = min(found.values(), default=0) if len(found) >= spread.min_domains else 0
             itself = spread.selector is not None and spread.selector.matches(profile.labels)
-            # So many pods a domain may have already.
+            # How many pods a domain may already have.
             self._rules.append((spread.topology_key, found, least + spread.max_skew - itself))
 
     def refusal(self, node: NodeInfo) -> Status | None:

@@ -27,7 +27,7 @@ def refusal(profile: Profile, node: NodeInfo) -> Status | None:
 
 
 def unwelcome(profile: Profile, node: NodeInfo) -> int:
-    """How many taints say that the pod had better go elsewhere: the less, the better."""
+    """How many PreferNoSchedule taints the pod does not tolerate: fewer is better."""
     if not node.taints:
         return 0
     tolerations = [toleration for toleration in profile.tolerations if toleration.effect in ("", _DISCOURAGING)]

@@ -1,4 +1,4 @@
-"""Disruption budgets: which pods they protect, and how many of these may go now."""
+"""Disruption budgets: which pods they protect, and how many of these may be evicted now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allot.core.selectors import Requirements, SelectorError, label_requirements
 
 
 class Budgets:
-    """Budgets, ready to be asked about pods. As for upstream, one without a selector, or with an empty one, protects none."""
+    """Budgets, ready to be checked for pods. As upstream, one without a selector, or with an empty one, protects none."""
 
     def __init__(self, budgets: Iterable[policy_v1.PodDisruptionBudget]) -> None:
         self._by_namespace: dict[str, list[tuple[Budget, Requirements, frozenset[str]]]] = {}
@@ -30,11 +30,11 @@ class Budgets:
             self._allowed[key] = budget.status.disruptions_allowed
 
     def allowed(self) -> dict[Budget, int]:
-        """How many pods of each budget may go; the caller's own copy."""
+        """How many pods of each budget may be evicted; a copy for the caller."""
         return dict(self._allowed)
 
     def protecting(self, pod: core_v1.Pod) -> tuple[Budget, ...]:
-        """The budgets that a pod counts against, if it went now."""
+        """The budgets that evicting a pod now would count against."""
         metadata = pod.metadata
         return tuple(
             key

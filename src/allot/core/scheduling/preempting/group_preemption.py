@@ -1,9 +1,9 @@
 """Preemption for a group: which pods must leave so that enough of its pods get nodes and devices at once.
 
-The group as a whole preempts, anywhere in the cluster. Pods that are going anyway count as gone first. Where there are few who could go, all
-sets of them are compared (`victims`). Where there are many, the pods that fit beside everyone stay where they fit, and the lowest priority is
-found up to which all have to be gone for the rest; if that leads nowhere, the same without keeping any place. Then who is on a node that a
-pod of the group takes from others can be of help, and no one else: few of these are compared, of many all are taken and given back one by
+The group as a whole preempts, anywhere in the cluster. Terminating pods count as gone first. If there are few candidates, all
+sets of them are compared (`victims`). If there are many, the pods that fit without preemption stay where they fit, and the lowest priority is
+found up to which all must go for the rest; if that fails, the same without keeping any place. Then only pods on a node that a
+pod of the group takes from others can help: if these are few, their sets are compared; if many, all are taken and given back one by
 one, the most important first, as long as the group's pods keep their nodes. Changes nothing.
 """
 
@@ -29,7 +29,7 @@ _NO_VICTIMS = "No preemption victims found for incoming preemptor"
 _NEVER = "not eligible due to preemptionPolicy=Never."
 _ONGOING = "ongoing preemption on nominated nodes"
 
-# Tries of single pods, to compare all sets of candidates.
+# Attempts for single pods, to compare all sets of candidates.
 _TRIES_MAX = 4_000
 
 Place = Callable[[], Pass]
@@ -40,17 +40,17 @@ Way = Callable[[Sequence[Resident]], dict[int, Placement] | str]
 class GroupPreempted(msgspec.Struct, frozen=True, kw_only=True):
     """What preemption found for a group."""
 
-    # The end of the group's message, in upstream's words, and what is done about it in ours.
+    # The end of the group's message, in upstream's words, and what is done about it, in ours.
     message: str = ""
     explanation: str = ""
-    # Where pods are to go once the victims are gone, by their position in the unit.
+    # Where pods will go once the victims are gone, by their position in the unit.
     nodes: Mapping[int, str] = {}
     victims: tuple[Victim, ...] = ()
 
 
 def preempt_group(task: Task, group: PodGroup, place: Place, first: Mapping[int, Placement]) -> GroupPreempted:
-    """Victims for a group that found no place, if there are any. group: what the pods are to others; place: tries to find one, as the cluster
-    is then; first: what pods found, by their position, when no one had to go."""
+    """Victims for a group that found no place, if any. group: what the pods are to others; place: tries to find one, as the cluster
+    is then; first: what pods found, by their position, without preemption."""
     policies = {pod.spec.preemption_policy for pod in task.unit.pods}
     if PREEMPT_NEVER in ({group.spec.preemption_policy} if group.spec.preemption_policy is not None else policies):
         return GroupPreempted(message=_NEVER)
@@ -103,7 +103,7 @@ class _GroupPreemption:
     def _chosen(
         self, residents: list[Resident], found: dict[int, Placement], way: Way, kept: Mapping[int, Placement]
     ) -> GroupPreempted:
-        """The victims among these. found: where pods go if all of them are gone; kept: those that found a place before."""
+        """The victims among these. found: where pods go if all of them are gone; kept: pods that found a place before."""
         some, found = self._as_unimportant_as_possible(residents, found, way)
         taken = [placement for index, placement in found.items() if index not in kept]
         near = self._near(some, taken)
@@ -112,7 +112,7 @@ class _GroupPreemption:
         return self._told(self._given_back(near, taken), found)
 
     def _are_few(self, residents: Sequence[Resident]) -> bool:
-        """Whether all sets of these can be compared, each by a try of the whole group."""
+        """Whether all sets of these can be compared, each by an attempt for the whole group."""
         return len(residents) <= EXACT_MAX and (len(self._unit.pods) << len(residents)) <= _TRIES_MAX
 
     def _residents(self) -> list[Resident]:
@@ -125,7 +125,7 @@ class _GroupPreemption:
 
     @contextmanager
     def _gone(self, residents: Sequence[Resident]) -> Iterator[None]:
-        """Inside, these are gone, with those that are leaving and what pods left behind."""
+        """Inside, these are gone, along with terminating pods and what pods left behind."""
         pods = [info.pod for resident in residents for info in resident.pods]
         with (
             self._cluster.without([*(info.pod for info in self._leaving), *pods], self._leftovers),
@@ -144,7 +144,7 @@ class _GroupPreemption:
     def _placed_beside(
         self, first: Mapping[int, Placement], residents: Sequence[Resident]
     ) -> dict[int, Placement] | str:
-        """The same, with pods that found a place beside everyone staying there."""
+        """The same, but pods that found a place without preemption stay there."""
         found = dict(first)
         needed = minimum_of(self._group) - self._cluster.scheduled_count(self._group)
         with self._gone(residents), self._cluster.trying() as tried:
@@ -163,12 +163,12 @@ class _GroupPreemption:
                     found[index] = result
         return found if len(found) >= needed else "pod group is unschedulable"
 
-    # --- who has to go ---
+    # --- victims ---
 
     def _as_unimportant_as_possible(
         self, residents: list[Resident], found: dict[int, Placement], way: Way
     ) -> tuple[list[Resident], dict[int, Placement]]:
-        """All up to the lowest priority that will do; without those whose going breaks a budget, if that will do too. And where pods go
+        """All up to the lowest priority that suffices; without those whose eviction breaks a budget, if that suffices too. And where pods go
         then."""
         allowed = self._budgets.allowed()
         if allowed:
@@ -194,7 +194,7 @@ class _GroupPreemption:
         return [resident for resident in residents if resident.priority <= levels[high]], found
 
     def _near(self, residents: list[Resident], taken: Sequence[Placement]) -> list[Resident]:
-        """Those who are on a node that a pod of the group takes, or hold devices that such a node can reach."""
+        """Pods on a node that a pod of the group takes, or that hold devices that such a node can reach."""
         nodes = {placement.node for placement in taken}
         devices = self._cluster.devices
         remote = devices.users_of_shared_devices() if devices is not None else frozenset()
@@ -229,7 +229,7 @@ class _GroupPreemption:
         return gone
 
     def _still_fit(self, placements: Sequence[Placement]) -> bool:
-        """Whether pods fit on the node that they were to have."""
+        """Whether pods fit on their intended nodes."""
         with self._cluster.trying() as tried:
             for placement in placements:
                 if fits(self._cluster, placement.pod, placement.node, self._settings, self._now) is not None:
@@ -241,14 +241,14 @@ class _GroupPreemption:
     # --- the answer ---
 
     def _waiting(self, found: Mapping[int, Placement]) -> GroupPreempted:
-        """Pods that are going anyway make room, so that all there is to do is wait."""
+        """Terminating pods make room, so the group only has to wait."""
         promised = {index: pod.status.nominated_node_name for index, pod in enumerate(self._unit.pods)}
         nodes = {index: placement.node for index, placement in found.items() if promised[index] == placement.node}
         said = "pods that are terminating make room, so no other pod has to leave"
         return GroupPreempted(message=_ONGOING if nodes else "", explanation=said, nodes=nodes)
 
     def _told(self, residents: Sequence[Resident], found: Mapping[int, Placement]) -> GroupPreempted:
-        """found: where the pods go; empty if that has to be asked."""
+        """found: where the pods go; empty if that must be computed."""
         if not found:
             again = self._placed_without(residents)
             assert isinstance(again, dict), "the same victims make the same room"

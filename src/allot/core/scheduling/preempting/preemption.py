@@ -1,9 +1,9 @@
 """Preemption: which pods of lower priority must leave so that a pod gets a node and its devices.
 
-Pods that are going anyway, and claims that they left behind, count as gone first: if that is enough, no one else has to go.
-Otherwise every node on which fewer pods or free devices might help is asked for its cheapest victims (`victims`), and the
+Terminating pods, and claims that they left behind, count as gone first: if that is enough, no other pod is evicted.
+Otherwise the cheapest victims (`victims`) are computed for every node on which fewer pods or free devices might help, and the
 cheapest of all nodes is taken. Devices that are not local to a node may be held by pods of other nodes: these can be victims
-too. A claim that is shared gives its devices only if all of its pods go. Changes nothing.
+too. A shared claim frees its devices only if all its pods go. Changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allot.core.scheduling.settings import DEFAULT_SETTINGS, Settings
 from allot.core.scheduling.status import Status, Verdict
 
 NAME = "DefaultPreemption"
-# As upstream: of many nodes that might do, a tenth is checked, but no fewer than this.
+# As upstream: of many candidate nodes, a tenth is checked, but no fewer than this.
 NODES_MIN = 100
 NODES_PART = 10
 _NOT_HELPFUL = Status(verdict=Verdict.UNRESOLVABLE, plugin=NAME, reasons=("Preemption is not helpful for scheduling",))
@@ -57,14 +57,14 @@ class _Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def since(self) -> str:
-        """When the first of the most important victims was started: later is better."""
+        """When the earliest of the highest-priority victims started: later is better."""
         return min(resident.since for resident in self.victims if resident.priority == self.cost[1])
 
 
 def preempt(
     cluster: Cluster, pod: core_v1.Pod, failure: Failure, settings: Settings = DEFAULT_SETTINGS, now: float = 0.0
 ) -> Preempted:
-    """Victims for a pod that no node would take, if there are any."""
+    """Victims for a pod that fits on no node, if any."""
     if pod.spec.preemption_policy == "Never":
         return Preempted(message="preemption: not eligible due to preemptionPolicy=Never.")
     if failure.status is not None:
@@ -73,12 +73,12 @@ def preempt(
 
 
 def may_help(status: Status) -> bool:
-    """Whether a node that says this could take the pod if others went."""
+    """Whether a node with this status could take the pod if others were evicted."""
     return status.verdict is Verdict.UNSCHEDULABLE or status == CANNOT_ALLOCATE
 
 
 def _without_victims(failure: Failure) -> dict[Status, int]:
-    """What is said of the nodes if no one can go. Upstream says of devices that preemption does not help."""
+    """The message about the nodes if no pod can be evicted. Upstream says of devices that preemption does not help."""
     counts: dict[Status, int] = {}
     for refused, count in failure.histogram.items():
         helps = may_help(refused) and refused != CANNOT_ALLOCATE
@@ -132,7 +132,7 @@ class _Preemption:
                 best = choice
         if best is not None:
             return self._preempted(best)
-        # Upstream says of devices that preemption does not help, so only other reasons are told.
+        # Upstream says of devices that preemption does not help, so only other reasons are reported.
         told = [
             status if not may_help(refused) or refused != CANNOT_ALLOCATE else _NOT_HELPFUL
             for name, refused in failure.refusals.items()
@@ -143,12 +143,12 @@ class _Preemption:
     # --- no victims needed ---
 
     def _nobody_can_go(self) -> bool:
-        """Whether all pods are at least as important, and none is leaving: the usual case, and not worth a look at nodes."""
+        """Whether all pods have at least this priority, and none is terminating: the usual case, which needs no check of nodes."""
         lowest = min(self._cluster.priorities, default=self._priority)
         return lowest >= self._priority and not self._leaving and not self._leftovers
 
     def _enough_is_leaving(self, nodes: Sequence[NodeInfo]) -> Preempted | None:
-        """Whether pods that are going anyway make room, so that all there is to do is wait."""
+        """Whether terminating pods make room, so the pod only has to wait."""
         if not self._leaving and not self._leftovers:
             return None
         promised = self._pod.status.nominated_node_name
@@ -158,7 +158,7 @@ class _Preemption:
                 if self._refusal(node) is None:
                     text = "preemption: not eligible due to terminating pod on the nominated node."
                     said = f"pods that are terminating make room on node {node.name}, so no other pod has to leave"
-                    # No one was asked to go for this pod, so nothing is promised that was not promised before.
+                    # Nothing was evicted for this pod, so it gets no new promise.
                     if node.name == promised:
                         return Preempted(message=text, explanation=said, node=promised)
                     return Preempted(explanation=said)
@@ -178,7 +178,7 @@ class _Preemption:
 
         allowed = self._budgets.allowed()
         search = VictimSearch(residents, allowed, makes_room, is_monotone=self._is_monotone)
-        # A set of the same cost may still be better, as its pods started later: costs are compared up to their sum.
+        # A set of the same cost may still be better if its pods started later: costs are compared up to their sum.
         limit = None if best is None else (*best.cost[:3], best.cost[3] + 1)
         victims = search.best(limit)
         if victims is None:
@@ -187,7 +187,7 @@ class _Preemption:
         return _Choice(node=node, victims=victims, cost=cost_of(victims, allowed))
 
     def _residents(self, node: NodeInfo) -> list[Resident]:
-        """Who could go: pods of the node of lower priority, and holders of devices that it shares with other nodes."""
+        """Candidates: pods of lower priority on the node, and holders of devices that it shares with other nodes."""
         pods = {info.key: info for info in node.pods.values()}
         pods.update({info.key: info for info in self._remote})
         leaving = {info.key for info in self._leaving}
@@ -204,7 +204,7 @@ class _Preemption:
 
     @contextmanager
     def _gone(self, pods: Sequence[PodInfo]) -> Iterator[None]:
-        """Inside, these pods are gone, with those that are leaving and what pods left behind."""
+        """Inside, these pods are gone, along with terminating pods and what pods left behind."""
         with self._cluster.without([info.pod for info in (*self._leaving, *pods)], self._leftovers):
             yield
 
@@ -223,8 +223,8 @@ class _Preemption:
 def residents_of(
     cluster: Cluster, pods: Iterable[PodInfo], budgets: Budgets, priority: int, leaving: Collection[str]
 ) -> list[Resident]:
-    """Who of these pods could go for a pod of this priority: each alone, or all of a group that is disrupted as a whole. leaving: the keys
-    of pods that go anyway."""
+    """Which of these pods could go for a pod of this priority: each alone, or all of a group that is disrupted as a whole. leaving: the keys
+    of terminating pods."""
     residents: dict[object, Resident] = {}
     for info in pods:
         of = cluster.membership.of(info.pod)
@@ -246,7 +246,7 @@ def _resident(pods: list[PodInfo], priority: int, budgets: Budgets) -> Resident:
 
 
 def _priority_of(cluster: Cluster, info: PodInfo, of: tuple[str, str] | None) -> int:
-    """How important a pod is to others: as its root group, else as itself."""
+    """The priority of a pod as a victim: that of its root group, else its own."""
     found = cluster.forest.priority(f"{of[0]}/{of[1]}") if of is not None else None
     return info.priority if found is None else found
 
@@ -254,7 +254,7 @@ def _priority_of(cluster: Cluster, info: PodInfo, of: tuple[str, str] | None) ->
 def victims_of(
     cluster: Cluster, residents: Iterable[Resident], budgets: Budgets, by: str = ""
 ) -> tuple[list[Victim], list[str]]:
-    """The pods that have to go, and how each is called: its name, priority and what it holds."""
+    """The pods to evict, and a description of each: its name, priority and what it holds."""
     allowed = budgets.allowed()
     devices = cluster.devices
     victims: list[Victim] = []

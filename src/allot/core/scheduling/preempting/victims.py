@@ -2,7 +2,7 @@
 
 Cheapest: fewest disruption budgets broken, then the lowest highest priority, then the fewest pods, then the lowest sum of
 priorities. Pods that go together (a group that is disrupted as a whole) are one `Resident`. With few residents the answer is
-exact; with many it is upstream's way (take all, give back the most important first), improved by trying small sets.
+exact; with many it is upstream's algorithm (take all, give back the most important first), improved by trying small sets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from allot.core.scheduling.podinfo import PodInfo
 
 # Up to this many residents all sets are compared; a set is only tried if nothing known so far decides it.
 EXACT_MAX = 12
-# With more, how many small sets are tried before the set that was found is taken.
+# With more, how many small sets are tried before the set found is taken.
 IMPROVEMENTS_MAX = 200
 
 Budget = tuple[str, str]
@@ -34,7 +34,7 @@ class Resident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def since(self) -> str:
-        """When the first of them was started; pods without a start have run for no time."""
+        """When the first of them started; pods without a start time have not run yet."""
         return min((pod.pod.status.start_time or "~" for pod in self.pods), default="~")
 
 
@@ -47,7 +47,7 @@ def by_importance(residents: Iterable[Resident]) -> list[Resident]:
 
 
 def broken_budgets(residents: Iterable[Resident], allowed: dict[Budget, int]) -> int:
-    """How many of the pods go although a budget says that no more may."""
+    """How many of the pods are evicted although their budget is exhausted."""
     left = dict(allowed)
     broken = 0
     for resident in residents:
@@ -61,7 +61,7 @@ def broken_budgets(residents: Iterable[Resident], allowed: dict[Budget, int]) ->
 
 
 def cost_of(residents: Sequence[Resident], allowed: dict[Budget, int]) -> Cost:
-    """What it costs if these go."""
+    """The cost of evicting these."""
     return (
         broken_budgets(residents, allowed),
         max((resident.priority for resident in residents), default=-(2**31)),
@@ -71,7 +71,7 @@ def cost_of(residents: Sequence[Resident], allowed: dict[Budget, int]) -> Cost:
 
 
 class VictimSearch:
-    """Which residents have to go. makes_room: whether the pod fits once a set of them is gone."""
+    """Finds the residents to evict. makes_room: whether the pod fits once a set of them is gone."""
 
     def __init__(
         self,
@@ -81,18 +81,18 @@ class VictimSearch:
         *,
         is_monotone: bool = True,
     ) -> None:
-        """is_monotone: whether more room never hurts. It does for pods that want to be near others."""
+        """is_monotone: whether more room never hurts. It does hurt pods that want to be near others."""
         self._residents = by_importance(residents)
         self._allowed = allowed
         self._makes_room = makes_room
         self._is_monotone = is_monotone
-        # Sets are bit masks over the residents in order. What is known: these do, these do not.
+        # Sets are bit masks over the residents in order. Known so far: these suffice, these do not.
         self._enough: list[int] = []
         self._too_few: list[int] = []
         self.trials = 0
 
     def best(self, worth_less_than: Cost | None = None) -> tuple[Resident, ...] | None:
-        """The cheapest set; None if there is none, or none that costs less than what is given."""
+        """The cheapest set; None if there is none, or none cheaper than the given cost."""
         everything = (1 << len(self._residents)) - 1
         if not everything or (self._is_monotone and not self._does(everything)):
             return None
@@ -116,10 +116,10 @@ class VictimSearch:
                 return mask
         return None
 
-    # --- many residents: upstream's way, then improved ---
+    # --- many residents: upstream's algorithm, then improved ---
 
     def _given_back(self, everything: int) -> int | None:
-        """Take all, then give back one after the other what is not needed: first pods whose going breaks a budget, then
+        """Take all, then give back one by one what is not needed: first pods whose eviction breaks a budget, then
         the most important ones."""
         if not self._does(everything):
             return None
@@ -133,7 +133,7 @@ class VictimSearch:
         return self._improved(mask)
 
     def _breaking(self) -> int:
-        """Residents whose going breaks a budget if all more important ones have gone before."""
+        """Residents whose eviction breaks a budget if all more important ones are evicted first."""
         left = dict(self._allowed)
         mask = 0
         for bit in reversed(range(len(self._residents))):
@@ -145,7 +145,7 @@ class VictimSearch:
         return mask
 
     def _improved(self, mask: int) -> int:
-        """A set that costs less, if one of the small ones does: one pod that gives much instead of several."""
+        """A cheaper set, if one of the small ones is: one pod that frees much instead of several."""
         best, cost = mask, self._cost(mask)
         usable = [bit for bit, resident in enumerate(self._residents) if resident.priority <= cost[1]]
         tried = 0
@@ -170,7 +170,7 @@ class VictimSearch:
         return cost_of(self._chosen(mask), self._allowed)
 
     def _does(self, mask: int) -> bool:
-        """Whether a set makes room, asked only if what is known of larger and smaller sets does not tell."""
+        """Whether a set makes room; computed only if it does not follow from larger and smaller sets."""
         if self._is_monotone:
             if any(known & mask == known for known in self._enough):
                 return True

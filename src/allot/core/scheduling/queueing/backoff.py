@@ -9,18 +9,18 @@ import msgspec
 # kube-scheduler's defaults.
 INITIAL_S = 1.0
 MAX_S = 10.0
-# 2 ** 64 seconds are more than any configuration has; beyond, shifting further only makes large numbers.
+# 2 ** 64 seconds exceed any configuration; shifting further only makes large numbers.
 _DOUBLINGS_MAX = 64
 
 
 class BackoffTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The first pause, and what pauses grow to."""
+    """The initial and the maximum back-off."""
 
     initial_s: float = INITIAL_S
     max_s: float = MAX_S
 
     def pause_s(self, failures: int, pods: int = 1) -> float:
-        """The pause after so many failures in a row. Groups are dearer to try, so theirs may grow with the root of their
+        """The back-off after this many consecutive failures. Groups are costlier to try, so theirs may grow with the square root of their
         size."""
         if failures <= 0:
             return 0.0

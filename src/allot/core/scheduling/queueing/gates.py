@@ -1,7 +1,7 @@
 """What must exist before a pod or a group is tried at all (PreEnqueue), in kube-scheduler's order and words.
 
-The only place that knows: the queue asks before it lets a unit in and again when it is taken out, and meanwhile of what has changed;
-`explain` asks to tell why a pod is not tried.
+The only place that knows: the queue asks before it admits a unit, again when the unit is taken out, and in between for what has changed;
+`explain` asks in order to report why a pod is not tried.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from allot.core.scheduling.status import Status, Verdict
 
 SCHEDULING_GATES = "SchedulingGates"
 GANG_SCHEDULING = "GangScheduling"
-# What controllers make may take longer when there is much to do, and they have their own events when they cannot.
+# Controllers may take longer under load to create objects, and report their own events if they fail.
 _TEMPLATE_PATIENCE = 12
 _UNGROUPED = "waiting for the pod grouper to make its PodGroup, which the annotation pod-group-name will name"
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A gate that is closed. pod: the one in the way; None if it is the group itself."""
+    """A closed gate. pod: the pod that it holds back; None if it is the group itself."""
 
     status: Status
     pod: Pod | None = None
@@ -37,7 +37,7 @@ class Closed(msgspec.Struct, frozen=True):
     def patience_s(self, grace_s: float) -> float:
         """How long this may last before it is reported. grace_s: for what users create themselves."""
         if self.status.plugin == SCHEDULING_GATES:
-            # They are there on purpose.
+            # Users set them on purpose.
             return inf
         is_made_by_controller = any(reason.endswith("not created yet") for reason in self.status.reasons)
         return grace_s * (_TEMPLATE_PATIENCE if is_made_by_controller else 1)
@@ -53,7 +53,7 @@ class Gates:
         self._awaits_group = awaits_group
 
     def closed(self, unit: Unit, group: str) -> Closed | None:
-        """Why a unit is not to be tried. group: namespace/name of the group that its pods name, empty for a single pod."""
+        """Why a unit must not be tried. group: namespace/name of the group that its pods name, empty for a single pod."""
         for pod in unit.pods:
             if pod.spec.scheduling_gates:
                 return Closed(_scheduling_gates(pod), pod)
@@ -100,7 +100,7 @@ class Gates:
         return _refusal(GANG_SCHEDULING, f'waiting for composite pod group "{name}" tree to meet quorum')
 
     def _waiting(self, pods: Sequence[Pod]) -> dict[str, int]:
-        """How many there are of each group."""
+        """The number of pods of each group."""
         found: dict[str, int] = {}
         for pod in pods:
             key = self._cluster.membership.key(pod)

@@ -2,7 +2,7 @@
 
 The rules are kube-scheduler's queueing hints, plugin by plugin. A rule that cannot tell says yes: a needless attempt costs a
 little, a missed one costs five minutes. Nothing here looks at the cluster; what a rule needs to know beyond the two states of
-the changed object it asks `Facts`.
+the changed object, it asks `Facts`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allot.core.scheduling.settings import AddedAffinity
 from allot.core.selectors import node_matcher
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-# Stands for the plugins of a refusal when there was no node that any could have refused.
+# Stands for the plugins of a refusal if there were no nodes to refuse.
 NO_NODES = ""
 
 
@@ -53,7 +53,7 @@ class EventResource(StrEnum):
     QUEUE = "Queue"
     # Levels of a cluster that groups name.
     TOPOLOGY = "Topology"
-    # Not an event of kube-scheduler's, where a pod that a change of namespaces' labels helps waits for five minutes.
+    # Not an event in kube-scheduler, where a pod that a change of namespace labels helps waits for five minutes.
     NAMESPACE = "Namespace"
 
 
@@ -65,7 +65,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     old: Any = None
     new: Any = None
-    # Deleted unseen: old is the last state that was known.
+    # The deletion was missed: old is the last known state.
     is_final_state_unknown: bool = False
 
     @property
@@ -85,7 +85,7 @@ class Facts(Protocol):
         """What the pod asks of a node."""
 
     def added_affinity(self, pod: Pod) -> AddedAffinity | None:
-        """What its profile asks of nodes for it."""
+        """The node affinity that the pod's profile adds."""
 
 
 Rule = Callable[[ClusterEvent, Pod, Facts], bool]
@@ -384,19 +384,19 @@ RULES: Mapping[str, Mapping[EventResource, Rule]] = {
         _H.TOPOLOGY: _changed,
     },
     "DefaultPreemption": {_H.ASSIGNED_POD: _deleted},
-    # Who is leaving holds nothing in its queue any more.
+    # A terminating pod no longer holds anything in its queue.
     "Queues": {_H.QUEUE: _changed, _H.ASSIGNED_POD: _leaves, _H.OWN_POD: _labels_after_own_pod},
     NO_NODES: {_H.NODE: _added},
 }
 
-# Which plugins may care for a kind of event, so that the others are not asked.
+# Which plugins may care about a kind of event, so that the others are not asked.
 INTERESTED: Mapping[EventResource, tuple[str, ...]] = {
     resource: tuple(plugin for plugin, rules in RULES.items() if resource in rules) for resource in EventResource
 }
 
 
 def may_help(plugin: str, event: ClusterEvent) -> bool:
-    """Whether an event can help any pod that the plugin refused, by the event alone: most events are of a kind that cannot,
+    """Whether an event can help any pod that the plugin refused, judging by the event alone: most events cannot,
     and thousands of pods may be waiting."""
     look = _FIRST_LOOKS.get((plugin, event.resource))
     return look is None or look(event)
@@ -458,7 +458,7 @@ _FIRST_LOOKS: Mapping[tuple[str, EventResource], Callable[[ClusterEvent], bool]]
 
 
 def helps(plugin: str, event: ClusterEvent, pod: Pod, facts: Facts) -> bool:
-    """Whether an event may change a plugin's mind about a pod. A plugin without rules hopes for everything."""
+    """Whether an event may change a plugin's mind about a pod. For a plugin without rules, any event may."""
     rules = RULES.get(plugin)
     if rules is None:
         return True

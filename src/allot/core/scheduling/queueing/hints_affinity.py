@@ -77,14 +77,14 @@ def affinity_is_helped_by_node(old: Node | None, new: Node | None, pod: Pod) -> 
     """Whether a node that came, went or got other labels can help. Kube-scheduler does not look at nodes that go: it waits until
     their pods are deleted, too."""
     if new is None:
-        # Its pods are near no one any more.
+        # Its pods are no longer near any other.
         return True
     if old is None:
-        # A node on which no one is yet: nothing to be away from. Near is only what has the label.
+        # A node without pods: nothing to be away from. Only nodes with the label can be near.
         near = affinity_terms(pod)
         has_topology = any(term.topology_key in new.metadata.labels for term in near)
         return has_topology or bool(anti_affinity_terms(pod)) or not near
-    # It may have been refused for someone else's terms, whose topology is not known here.
+    # It may have been refused because of another pod's terms, whose topology is not known here.
     return old.metadata.labels != new.metadata.labels
 
 

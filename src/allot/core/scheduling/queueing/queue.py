@@ -2,12 +2,12 @@
 
 A unit is in one place. Active: to be tried. Back-off: may be tried
 again, but not before its time. Unschedulable: refused, waiting for an event that can help one of the plugins that refused it
-(`hints`), or for five minutes as a net below everything. Gated: not to be tried before something outside happens; it is looked
-at again when its own pods, its claims or its group change. Pods whose placements are being written are remembered with their
+(`hints`), or for five minutes as a safety net. Gated: not to be tried before something outside happens; it is checked
+again when its own pods, its claims or its group change. Pods whose placements are being written are remembered with their
 unit but wait nowhere.
 
-Knows nothing of clocks: every method is told the time. Nothing happens between `pop` and `decided`: `Machine.next` calls both.
-Which of the active units is first, the order says (`queue_order`). Groups wait for events like single pods do; kube-scheduler tries a group
+Has no clock: the time is an argument of every method. Nothing happens between `pop` and `decided`: `Machine.next` calls both.
+The order (`queue_order`) decides which active unit is first. Groups wait for events like single pods; kube-scheduler tries a group
 again after each back-off, whether or not anything has changed.
 """
 
@@ -58,15 +58,15 @@ class Gatekeeper(Protocol):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit that is to be decided now."""
+    """A unit to decide now."""
 
     key: str
     unit: Unit
     # When its first pod came, and when it was first tried.
     since: float
-    # Refused so often before.
+    # How often it was refused before.
     refusals: int
-    # Tried before its pause was over, for want of anything else to do.
+    # Tried before its back-off was over, because there was nothing else to do.
     is_early: bool = False
     # It has waited for as long as its group may.
     is_late: bool = False
@@ -98,7 +98,7 @@ class Queue:
         # Which unit a pod belongs to.
         self._unit_of: dict[str, str] = {}
         self._active: QueueOrder = order if order is not None else PriorityOrder()
-        # Two, because only units that wait for no error may be tried early when there is nothing else to do.
+        # Two, because only units not waiting after an error may be tried early when there is nothing else to do.
         self._backoff = Heap()
         self._error_backoff = Heap()
         # In the order of arrival, so that the first has waited longest.
@@ -146,7 +146,7 @@ class Queue:
             if not waiting.writing:
                 del self._waiting[waiting.key]
         elif waiting.place in (Place.ACTIVE, Place.GATED):
-            # Who closed the gate may be the one that is gone; and without it there may be too few.
+            # The pod that closed the gate may be the one that is gone; and without it there may be too few.
             self._enter_checked(waiting, now)
 
     def put_group(self, group: PodGroup, now: float) -> None:
@@ -155,7 +155,7 @@ class Queue:
         self.put_tree(group, now)
 
     def put_tree(self, group: AnyGroup, now: float) -> None:
-        """A group, perhaps one of groups, is new or changed: who waits for it is checked again, in the unit of its root."""
+        """A group, perhaps one of groups, is new or changed: pods that wait for it are checked again, in the unit of its root."""
         self._forest.put(group)
         name = key_of_any(group)
         self._move_to_root(name, now)
@@ -179,7 +179,7 @@ class Queue:
         waiting.tree = self._forest.tree(waiting.group_name) if waiting.group is None else None
 
     def _move_to_root(self, name: str, now: float) -> None:
-        """Pods that waited under a group which belongs to another, as is known now."""
+        """Move pods that waited under a group that turns out to belong to another."""
         root = self._forest.root(name)
         waiting = self._waiting.get(group_key(name)) if root != name else None
         if waiting is None:
@@ -231,7 +231,7 @@ class Queue:
     # --- what happens ---
 
     def tell(self, event: ClusterEvent, now: float) -> int:
-        """Something has happened in the cluster: units that it can help are to be tried again. How many that were."""
+        """Something has happened in the cluster: units that it can help are retried. Returns how many."""
         moved = 0
         if event.resource is EventResource.CLAIM:
             moved += self._open_gates(self._using.get(event.key, ()), now)
@@ -247,7 +247,7 @@ class Queue:
         return moved
 
     def look_at_gated_groups(self, names: Iterable[str], now: float) -> None:
-        """Pods of these groups came or got nodes: their quorum may be there."""
+        """Pods of these groups came or got nodes: their quorum may be complete."""
         for name in names:
             waiting = self._waiting.get(group_key(self._forest.root(name)))
             if waiting is not None and waiting.place is Place.GATED:
@@ -256,9 +256,9 @@ class Queue:
     # --- what is tried ---
 
     def pop(self, now: float, *, early: bool = False) -> Attempt | None:
-        """The next unit to decide. early: one whose back-off is not over will do if there is no other, as for an idle
-        kube-scheduler; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
-        of a single pod that is seen when it is refused (`is_held_back`)."""
+        """The next unit to decide. early: take one whose back-off is not over if there is no other, as an idle
+        kube-scheduler does; never one that waits after an error. A group whose gate has closed since it came in is gated instead;
+        for a single pod this is checked when it is refused (`is_held_back`)."""
         self._expire(now)
         while True:
             waiting = self._active.first()
@@ -288,7 +288,7 @@ class Queue:
 
     def is_held_back(self, attempt: Attempt, now: float) -> bool:
         """Whether a unit that found no place is gated, as its gate has closed since it came in: then it counts as not tried.
-        Whether a unit is tried does not depend on what happened first."""
+        So whether a unit is tried does not depend on the order of events."""
         waiting = self._waiting[attempt.key]
         # A group was checked when it was taken.
         if waiting.group_name or not self._is_gated(waiting, now):
@@ -298,7 +298,7 @@ class Queue:
         return True
 
     def next_at(self) -> float | None:
-        """When time alone will have brought something to try; None if it never will."""
+        """When time alone makes something ready to try; None if never."""
         if self._active.first() is not None:
             return 0.0
         times = [first.ready_at for heap in (self._backoff, self._error_backoff) if (first := heap.first()) is not None]
@@ -308,7 +308,7 @@ class Queue:
         return min(times, default=None)
 
     def decided(self, attempt: Attempt, placed: Sequence[Pod], refusals: Sequence[Refusal], now: float) -> None:
-        """What was decided of a unit: placed pods are being written from now on, the others wait."""
+        """A unit was decided: from now on, placed pods are being written, the others wait."""
         waiting = self._waiting[attempt.key]
         for pod in placed:
             key = name_of(pod)
@@ -323,7 +323,7 @@ class Queue:
         self._after_decision(waiting, bool(placed), refusals, now)
 
     def limit(self, key: str, at: float) -> None:
-        """A refused unit is tried again at a time if nothing helps it before; a time that was set before stays."""
+        """Retry a refused unit at a given time if nothing helps it before; a time that was already set stays."""
         waiting = self._waiting.get(key)
         if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
             self._limited[key] = None
@@ -331,7 +331,7 @@ class Queue:
                 waiting.deadline = at
 
     def written(self, pod: Pod) -> Member | None:
-        """A placed pod has its node. What is known of its waiting; None if it was gone already."""
+        """A placed pod has its node. Returns what is known about its wait; None if it was already gone."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return None
@@ -343,7 +343,7 @@ class Queue:
 
     def failed(self, pod: Pod, now: float, *, pause_s: float | None = None) -> bool:
         """The placement of a pod could not be written: it is tried again after a back-off, or after this pause if only
-        another writer was faster. Whether it still waits."""
+        another writer was faster. Returns whether it still waits."""
         waiting, member = self._end_writing(pod)
         if waiting is None or member is None:
             return False
@@ -359,22 +359,22 @@ class Queue:
         return True
 
     def retry(self, key: str, now: float) -> None:
-        """What was to be done for a refused pod has failed: it is tried again after its pause, without an event."""
+        """An action for a refused pod has failed: the pod is retried after its back-off, without an event."""
         waiting = self._waiting.get(self._unit_of.get(key, ""))
         if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
             self._requeue(waiting, now)
 
     def hurry(self, key: str) -> None:
-        """Others leave for a pod: it is tried without a pause when they are gone."""
+        """Others are evicted for a pod: it is tried without back-off when they are gone."""
         waiting = self._waiting.get(self._unit_of.get(key, ""))
         if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
             waiting.refusals = 0
 
-    # --- what can be told ---
+    # --- queries ---
 
     @property
     def is_waited(self) -> bool:
-        """Whether any unit waits for something to happen, so that it is worth telling."""
+        """Whether any unit waits for events, so that they are worth reporting."""
         return bool(self._unschedulable or self._gated)
 
     def counts(self) -> Mapping[Place, int]:
@@ -441,7 +441,7 @@ class Queue:
         ]
 
     def long_gated(self, now: float, grace_s: float) -> list[tuple[Pod, Status]]:
-        """Pods that have been gated for longer than the patience with that reason; each told once for one reason."""
+        """Pods that have been gated for longer than the patience with that reason; each is reported once per reason."""
         found: list[tuple[Pod, Status]] = []
         for key, since in self._gated.items():
             waiting = self._waiting[key]
@@ -473,7 +473,7 @@ class Queue:
         if waiting.place is Place.BACKOFF:
             return
         if waiting.place is Place.UNSCHEDULABLE:
-            # A group that was refused is worth a try with one more pod.
+            # A refused group is worth a retry with one more pod.
             self._requeue(waiting, now)
         else:
             self._enter_checked(waiting, now)
@@ -491,7 +491,7 @@ class Queue:
     def _after_decision(self, waiting: Waiting, any_placed: bool, refusals: Sequence[Refusal], now: float) -> None:
         failed = any(refusal.verdict is Verdict.ERROR for refusal in refusals)
         if any_placed:
-            # What is left of a group gets its turn without a pause; it fails as a group then, or is placed.
+            # The rest of a group gets its turn without back-off; then it fails as a group, or is placed.
             waiting.errors = waiting.refusals = 0
             self._enter_checked(waiting, now)
         elif failed:
@@ -515,7 +515,7 @@ class Queue:
         return waiting, member
 
     def _requeue(self, waiting: Waiting, now: float) -> None:
-        """From unschedulable to active, or to back-off if its pause is not over."""
+        """From unschedulable to active, or to back-off if that is not over."""
         failures = waiting.errors or waiting.refusals
         waiting.ready_at = waiting.since + self._times.pause_s(failures, len(waiting.members))
         if waiting.ready_at > now:
@@ -537,7 +537,7 @@ class Queue:
         return sum(waiting.place is Place.ACTIVE for waiting in gated)
 
     def _expire(self, now: float) -> None:
-        """What time alone brings: the end of pauses, and of the longest wait for an event."""
+        """Handle timeouts: the end of back-offs, and of the longest wait for an event."""
         for heap in (self._backoff, self._error_backoff):
             while (first := heap.first()) is not None and first.ready_at <= now:
                 self._enter_checked(first, now)
@@ -555,9 +555,9 @@ class Queue:
             self._enter(waiting, Place.ACTIVE, now)
 
     def _is_gated(self, waiting: Waiting, now: float) -> bool:
-        """Whether a gate is closed; the unit is gated then."""
+        """Whether a gate is closed; if so, the unit is gated."""
         if waiting.place not in (Place.ACTIVE, Place.GATED):
-            # While it is there, each change is checked as it comes; but others may take what a group needs before it is taken.
+            # While it is active, each change is checked at once; but others may take what a group needs before its turn.
             waiting.ask_all()
         closed = self._closed(waiting)
         if closed is None:
@@ -672,6 +672,6 @@ def name_of(pod: Pod) -> str:
 
 
 def group_key(name: str) -> str:
-    """Under which key the unit of a group is known. name: namespace/name."""
+    """The key of a group's unit. name: namespace/name."""
     # No namespace has a colon in its name, so that no pod's key looks like this.
     return f"group:{name}"

@@ -26,17 +26,17 @@ class QueueOrder(Protocol):
         its priority changed. Its token is 0 by then."""
 
     def first(self) -> Waiting | None:
-        """The unit to be tried next, which stays; None if there is none."""
+        """The next unit to try, which stays; None if there is none."""
 
     def placed(self, pod: PodInfo) -> None:
         """A pod counts on a node from now on: bound, or by a decision that is not written yet."""
 
     def left(self, pod: PodInfo) -> None:
-        """A pod counts on its node no longer: it has ended, is gone, or its placement was reverted."""
+        """A pod no longer counts on its node: it has ended, is gone, or its placement was reverted."""
 
 
 class PriorityOrder:
-    """Highest priority first, then who has waited longest: kube-scheduler's PrioritySort."""
+    """Highest priority first, then the longest wait: kube-scheduler's PrioritySort."""
 
     __slots__ = ("_heap",)
 
@@ -63,5 +63,5 @@ class PriorityOrder:
 
 
 PRIORITY_SORT = "PrioritySort"
-# By the names of their plugins, as a scheduler's configuration has them (`plugins.queueSort`).
+# By plugin name, as in a scheduler's configuration (`plugins.queueSort`).
 QUEUE_ORDERS: Mapping[str, Callable[[], QueueOrder]] = {PRIORITY_SORT: PriorityOrder}

@@ -77,14 +77,14 @@ class Waiting:
         self.members: dict[str, Member] = {}
         self.writing: dict[str, Member] = {}
         self.place = Place.NOWHERE
-        # Refused so often, and failed so often in a row, so far.
+        # How often it was refused, and how often it failed in a row.
         self.refusals = 0
         self.errors = 0
-        # Who refused which pod the last time.
+        # Which plugins refused which pod the last time.
         self.plugins: dict[str, frozenset[str]] = {}
         self.since = now
         self.ready_at = 0.0
-        # When it will have waited for as long as its group may; None if it may wait forever.
+        # When its group's waiting time is over; None if it may wait forever.
         self.deadline: float | None = None
         # Those of the members that have scheduling gates; and others that are to be asked whether they have what they need, as something
         # has changed or they lacked something the last time.
@@ -107,13 +107,13 @@ class Waiting:
             self.lacking[key] = None
 
     def remove(self, key: str) -> Member | None:
-        """A pod does not want a node any more; None if it did not."""
+        """A pod no longer wants a node; None if it did not."""
         self.held.pop(key, None)
         self.lacking.pop(key, None)
         return self.members.pop(key, None)
 
     def ask_all(self) -> None:
-        """What members need is to be checked again for all of them."""
+        """Recheck what members need, for all of them."""
         self.lacking = {
             key: None
             for key, member in self.members.items()

@@ -2,7 +2,7 @@
 
 A pod names its queue by label (or, for dialects that do so, by annotation); pods that name none take no part, and without queues
 nothing is counted. A claim that several pods use is charged once, for the pod that came first. What a pod holds is counted while
-the cluster counts it on a node, also when something is only tried; who is leaving holds nothing any more.
+the cluster counts it on a node, also when something is only tried; a terminating pod holds nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Charge(msgspec.Struct):
     amounts: Amounts
     is_firm: bool
     is_held: bool = False
-    # Others leave for it, so that what it asks for counts as held.
+    # Others are evicted for it, so that what it asks for counts as held.
     is_reserved: bool = False
     # What it holds, or is to hold, beyond the least that it asks for, while that is only tried or kept for it.
     extra: Amounts = EMPTY
@@ -87,7 +87,7 @@ class QueueBook:
     # --- queues ---
 
     def put_queue(self, queue: Queue) -> None:
-        """A queue was made or changed."""
+        """A queue was created or changed."""
         self.tree.put(queue)
         if not self._listens:
             self._listens = True
@@ -120,7 +120,7 @@ class QueueBook:
     # --- pods ---
 
     def put_all(self, pods: Iterable[Pod]) -> None:
-        """These are all pods that there are."""
+        """These are all existing pods."""
         for charge in list(self._pods.values()):
             self.remove_pod(charge.pod)
         for pod in pods:
@@ -237,7 +237,7 @@ class QueueBook:
             self._hold(charge)
 
     def left(self, info: PodInfo) -> None:
-        """The cluster counts a pod no more. What is reserved for it stays so: it may have been there only while something was tried."""
+        """The cluster no longer counts a pod. What is reserved for it stays so: it may have been there only while something was tried."""
         charge = self._pods.get(info.key)
         if charge is not None and charge.is_held:
             charge.is_held = False
@@ -269,7 +269,7 @@ class QueueBook:
             self.tree.hold(charge.queue, charge.amounts, firmly=charge.is_firm)
 
     def reserve(self, pods: Iterable[tuple[Pod, Amounts]]) -> None:
-        """Others leave for these: from now on what they are to get counts as held."""
+        """Others are evicted for these: from now on what they will get counts as held."""
         for pod, amounts in pods:
             charge = self._pods.get(pod_key(pod))
             if charge is not None and not charge.is_counted:
@@ -279,11 +279,11 @@ class QueueBook:
                 self._set_extra(charge, self._beyond(charge, amounts))
 
     def reserves(self, pod: Pod) -> bool:
-        """Whether others leave for a pod."""
+        """Whether others are evicted for a pod."""
         return pod_key(pod) in self._reserved
 
     def release(self, pods: Iterable[Pod]) -> Sequence[tuple[Pod, Amounts]]:
-        """Nothing is reserved for these any more; answers what was, and for whom."""
+        """Nothing is reserved for these any longer. Returns what was, and for whom."""
         found = [charge for pod in pods if (charge := self._pods.get(pod_key(pod))) is not None and charge.is_reserved]
         reserved = [(charge.pod, total((charge.amounts, charge.extra))) for charge in found]
         for charge in found:
@@ -311,7 +311,7 @@ class QueueBook:
         self._epoch += 1
 
     def settle_total(self) -> None:
-        """What the cluster has is computed, if that may have changed."""
+        """Recompute what the cluster has, if that may have changed."""
         if self._is_total_known:
             return
         self._is_total_known = True
@@ -419,7 +419,7 @@ class QueueBook:
         return default if default and default in self.tree else ""
 
     def is_firm(self, pod: Pod) -> bool:
-        """Whether a pod cannot be asked to leave for other queues."""
+        """Whether a pod cannot be evicted for other queues."""
         group = self._group_of(pod)
         said = group.preemptibility if isinstance(group, ForeignGroup) else ""
         said = said or pod.metadata.labels.get(PREEMPTIBILITY_LABEL, "")

@@ -1,8 +1,8 @@
 """Decisions with queues: what a queue admits, and making room for its jobs.
 
 A unit of a queue is held against its limits, placed like any other, and never preempts by itself. When nothing is left to
-try, a round over all jobs that wait (`rounds`) says who has to move or go for whom; a job that would fit once those that are
-leaving are gone takes from no one.
+try, a round over all waiting jobs (`rounds`) decides which pods move or go for which jobs; a job that would fit once those that are
+leaving are gone evicts none.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class QueueDecisions:
         self._cluster = cluster
         self._book = book
         self._alike = _Alike(cluster)
-        # Pods of groups that were told that they make no one leave yet, by key, and until when.
+        # Pods of groups that were told that they may not preempt yet, by key, and until when.
         self.delayed: dict[str, tuple[Pod, float]] = {}
         # The same settings without preemption, by those with.
         self._without_preemption: dict[int, tuple[Settings, Settings]] = {}
 
     def refusal(self, unit: Unit) -> Status | None:
-        """Why a unit's queue does not let it in at all."""
+        """Why a unit's queue does not admit it at all."""
         name = self._book.queue_of(unit.pods[0])
         over = self._over(unit, name) if name else None
         return (
@@ -161,7 +161,7 @@ class QueueDecisions:
         return msgspec.structs.replace(decision, refusals=(*decision.refusals, *_refused(kept_out, over).refusals))
 
     def _keeping(self, unit: Unit, settings: Settings, now: float) -> Decision:
-        """As `decide.decide`, but no one gets devices that are kept for others where there are other devices for it too."""
+        """As `decide.decide`, but no pod gets devices that are kept for others if there are other devices for it too."""
         found = decide(self._cluster, unit, settings, now)
         robbed: dict[str, None] = {}
         for _ in range(_NODES_MAX):
@@ -181,7 +181,7 @@ class QueueDecisions:
         )
 
     def _robbed(self, unit: Unit, placements: Sequence[Placement], settings: Settings, now: float) -> dict[str, None]:
-        """Nodes on which pods for whom they are kept have devices now, and would not any more."""
+        """Nodes on which pods that they are kept for have devices now, and would no longer have them."""
         nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
         found: dict[str, None] = {}
         for node in nodes:
@@ -200,7 +200,7 @@ class QueueDecisions:
         return found
 
     def _is_among_equals(self, pod: Pod, node: str, now: float) -> bool:
-        """Whether a node is kept for a single pod and for others that ask for the same: who of them comes first makes no difference."""
+        """Whether a node is kept for a single pod and for others that ask for the same: which of them comes first makes no difference."""
         cluster = self._cluster
         if pod_key(pod) not in cluster.kept or cluster.promised_to(pod) != node or cluster.devices is None:
             return False
@@ -302,7 +302,7 @@ class QueueDecisions:
         now: float,
         trials_max: int = TRIALS_MAX,
     ) -> Look:
-        """Who has to move or go so that jobs get what is theirs, as refusals of these jobs' pods with victims. waiting: pods that
+        """Which pods move or go so that jobs get what they are entitled to, as refusals of these jobs' pods with victims. waiting: pods that
         want a place, by key."""
         book = self._book
         self._alike.forget()

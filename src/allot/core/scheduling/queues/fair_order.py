@@ -1,5 +1,5 @@
-"""Who is next where there are queues: pods that name none first, as their own order says; then those for whom others have left, as what
-they are to get is kept for them anyway; then queue by queue, as `order` says.
+"""Which unit is next if there are queues: pods that name none first, in their own order; then those for which others were evicted, as what
+they will get is kept for them anyway; then queue by queue, by `order`.
 
 Without queues it is the order beneath, and costs nothing.
 """
@@ -100,7 +100,7 @@ class FairOrder:
         return Candidate(queue, total(charged(member.pod) for member in head.members.values()))
 
     def placed(self, pod: PodInfo) -> None:
-        """For the order beneath; the book hears of it by itself."""
+        """For the order beneath; the book is notified separately."""
         self._beneath.placed(pod)
 
     def left(self, pod: PodInfo) -> None:

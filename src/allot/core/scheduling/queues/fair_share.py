@@ -2,7 +2,7 @@
 
 Resource by resource, and level by level from the top: the children of a queue divide what it got. First everyone gets what it
 deserves, as far as it asks for it, even if that is more than there is. What is left goes by priority, strictly, and among
-equals by weight in whole units; who needs less than its part gives the rest to the others; fractions of units go to those whose
+equals by weight in whole units; a queue that needs less than its part leaves the rest to the others; fractions of units go to those whose
 part was cut most. Exact: the sums are whole numbers and the parts fractions. KAI's rules (plugin proportion), which
 `tests/core/scheduling/queues/test_fair_share.py` compares with its tables.
 """
@@ -32,7 +32,7 @@ def share_out(queues: Iterable[QueueShares], there: Amounts, factor: Fraction = 
 
 
 def divide(siblings: Sequence[tuple[QueueShares, Share]], there: int, factor: Fraction = USAGE_FACTOR) -> int:
-    """One resource among siblings; answers what no one gets."""
+    """Divide one resource among siblings. Returns what none gets."""
     left = there
     for _, share in siblings:
         deserved = there if share.deserved == UNLIMITED else share.deserved
@@ -42,7 +42,7 @@ def divide(siblings: Sequence[tuple[QueueShares, Share]], there: int, factor: Fr
 
 
 def divide_rest(siblings: Sequence[tuple[QueueShares, Share]], there: int, factor: Fraction = USAGE_FACTOR) -> int:
-    """What is left when everyone has what it deserves, added to the fair shares; answers what no one gets."""
+    """What is left when everyone has what it deserves, added to the fair shares. Returns what none gets."""
     left = there
     by_priority: dict[int, list[tuple[QueueShares, Share]]] = {}
     for queue, share in siblings:
@@ -63,7 +63,7 @@ def divide_rest(siblings: Sequence[tuple[QueueShares, Share]], there: int, facto
 def _by_weight(
     siblings: Sequence[tuple[QueueShares, Share]], there: int, factor: Fraction
 ) -> tuple[int, dict[str, tuple[Fraction, QueueShares, Share]]]:
-    """Rounds among queues of one priority, as long as someone needs less than its part. Answers what is left, and who was cut
+    """Rounds among queues of one priority, as long as one needs less than its part. Returns what is left, and which was cut
     by how much."""
     left = there
     cut: dict[str, tuple[Fraction, QueueShares, Share]] = {}

@@ -19,7 +19,7 @@ class InForce:
         self._stack = ExitStack()
 
     def close(self) -> None:
-        """Everything is as it was before."""
+        """Restore everything as it was before."""
         self._stack.close()
 
     def placed(self, placed: Mapping[Task, Placement]) -> None:

@@ -58,7 +58,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Task:
-    """A pod of a job. node: where it is, or is to be; empty if it waits. is_leaving: it is on its way out."""
+    """A pod of a job. node: where it is, or will be; empty if it waits. is_leaving: it is terminating."""
 
     __slots__ = ("amounts", "is_leaving", "job", "key", "node", "part", "pod", "rank", "since_s")
 
@@ -88,7 +88,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What people know it by: namespace/name."""
+        """For display: namespace/name."""
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
     @property
@@ -132,11 +132,11 @@ class Job:
         self.group: PodGroup | None = None
         # Of a tree of groups: the group of each part.
         self.groups: Mapping[str, PodGroup] = {}
-        # Some of it is being written, so that no one should touch it now.
+        # Some of it is being written, so it must not be touched now.
         self.is_fixed = False
         # Its pods come back if they are evicted.
         self.is_movable = True
-        # From when on it may make others leave, in seconds since 1970.
+        # When it may start to preempt, in seconds since 1970.
         self.takes_at_s = 0.0
         self.tasks: list[Task] = []
 
@@ -180,7 +180,7 @@ class Job:
         return len(self.active(part.name)) >= part.minimum
 
     def sort_key(self) -> tuple[int, int, str, str]:
-        """Among jobs of a queue: priority, who has too few pods before who has more, age, name."""
+        """Among jobs of a queue: priority, jobs with too few pods before those with more, age, name."""
         only = self.only
         if only is not None:
             return -self.priority, elastic_state((only.is_active,), (self.root.minimum,)), self.created, self.key

@@ -20,7 +20,7 @@ _DECIMALS = 3
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job may not start in its queue. reason: a word for programs; queue: at which level; resource: of what; bound, held,
+    """Why a job may not start in its queue. reason: machine-readable; queue: at which level; resource: of what; bound, held,
     wanted: how much it may have, has and wants."""
 
     reason: str
@@ -33,7 +33,7 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def excess(queue: QueueShares, request: Amounts, *, is_preemptible: bool) -> Excess | None:
-    """What stands against a request, at the queue itself or above; None if nothing does."""
+    """The objection to a request, at the queue itself or above; None if there is none."""
     return over_limit(queue, request) or (None if is_preemptible else over_deserved(queue, request))
 
 

@@ -35,14 +35,14 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = DEFAULT_PRIORITY
     quotas: Mapping[str, Quota] = {}
     created: str = ""
-    # How long a pod may run before it can be made to leave; None: as the parent says.
+    # How long a pod may run before it can be evicted; None: inherited.
     preempt_min_runtime_s: float | None = None
     reclaim_min_runtime_s: float | None = None
-    # Whether others may revert what it has beyond its share.
+    # Whether others may reclaim what it has beyond its share.
     is_reclaimable: bool = True
     # Why nothing new starts in it; empty if it is open.
     closed: str = ""
-    # What people know it by; empty: its name.
+    # Display name; empty: its name.
     title: str = ""
 
 
@@ -68,7 +68,7 @@ class Share(msgspec.Struct):
 
     @property
     def allocatable(self) -> int:
-        """What it may have without others having a right to it."""
+        """What it may have without others being entitled to it."""
         deserved, fair, limit = self.deserved, self.fair_share, self.limit
         if deserved == UNLIMITED:
             return limit
@@ -97,7 +97,7 @@ class QueueShares:
 
     @property
     def title(self) -> str:
-        """What people know it by."""
+        """Its display name."""
         return self.queue.title or self.queue.name
 
     def path(self) -> Iterator[QueueShares]:

@@ -1,6 +1,6 @@
 """Which queue is served next, and which of its jobs: KAI's order.
 
-Siblings are compared with the job that each would start next: who holds more than its fair share in everything comes last; who
+Siblings are compared with the job that each would start next: a queue above its fair share in everything comes last; one that
 stays within what it deserves comes first; then priority, no use of what it has no part in, the smaller dominant share with and
 without the job, the smaller part, age. From the top of the tree down to a leaf. Victims are looked for in the reverse order.
 """
@@ -18,7 +18,7 @@ from allot.core.scheduling.queues.tree import QueueTree
 
 # Ratios are compared in steps of this: whole numbers, and finer than any amount.
 _SCALE = 10**18
-# What is held of a resource without any part in it weighs so much more.
+# How much more a resource weighs that is held without any part in it.
 _NO_SHARE = 1000
 
 Rank = tuple[bool, bool, int, bool, int, int]
@@ -101,7 +101,7 @@ class Standing(NamedTuple):
 
 
 class Standings:
-    """Who is served next, or last, kept while queues and their jobs change: what has not changed is not checked again.
+    """Which queue is served next, or last, updated as queues and their jobs change: what has not changed is not checked again.
 
     candidate: a leaf with the job that stands for it; None if it has none. A queue with others below is stood for by the one of them
     that comes first."""

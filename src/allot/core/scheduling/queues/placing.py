@@ -168,7 +168,7 @@ class _Placing:
                 yield nodes, domains.preferred(order, nodes) if near.preferred else above[1]
 
     def _home(self, step: _Step, near: Near, domains: _Domains) -> tuple[str, ...] | None:
-        """The domain of the required level in which pods of a part are already; None if they may have any."""
+        """The domain of the required level that pods of a part are already in; None if they may use any."""
         if not near.required:
             return None
         names = {leaf.name for leaf in step.part.leaves()}
@@ -238,7 +238,7 @@ class _Placing:
         return True
 
     def _is_plain(self, tasks: Sequence[Task]) -> bool:
-        """Whether they are all alike and mind neither devices nor each other: then the order finds what there is."""
+        """Whether they are all alike and need neither devices nor each other: then placing them in order is enough."""
         profiles = [self._cluster.profiles.of(task.pod) for task in tasks]
         first = profiles[0]
         if first.affinity_terms or first.anti_affinity_terms or first.hard_spreads or first.volume_claims:
@@ -254,7 +254,7 @@ class _Placing:
         self.found[task] = placement
 
     def _take_back(self, count: int) -> None:
-        """Undo all but so many placements."""
+        """Undo all but this many placements."""
         while len(self.found) > count:
             _, placement = self.found.popitem()
             self._cluster.forget(placement)

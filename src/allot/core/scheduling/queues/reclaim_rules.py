@@ -26,7 +26,7 @@ class Reclaimer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_try(reclaimer: Reclaimer) -> str:
-    """Why a job has no right to what others hold; empty if it has."""
+    """Why a job is not entitled to what others hold; empty if it is."""
     queue = reclaimer.queue
     resource = _over(queue, reclaimer.request, _fair_share)
     if resource:
@@ -107,7 +107,7 @@ def _boundaries(
     queues: Mapping[str, QueueShares],
     multiplier: Fraction,
 ) -> str:
-    """What stands against it on the taker's side, level by level."""
+    """Objections on the taker's side, level by level."""
     asked = {resource for resource, amount in reclaimer.request.items() if amount > 0}
     for queue in reclaimer.queue.path():
         held = {**_held(queue), **left.get(queue.name, {})}

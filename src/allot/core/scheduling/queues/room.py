@@ -1,8 +1,8 @@
 """When to make room for jobs of queues, and pending evictions: nothing is evicted twice.
 
 A look at all jobs is worth it after something was refused, placed while others wait, left or changed, or when a minimum run time or a
-delay ends, and not more often than once a second; a cluster that is left alone comes to rest. Who was asked to go counts as leaving at once, before the API says so; if the asking failed,
-it stays.
+delay ends, and at most once a second; an idle cluster comes to rest. Evicted pods count as leaving at once, before the API shows it;
+if the eviction failed, they stay.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Room:
         self.decisions = QueueDecisions(cluster, book)
         self._is_wanted = False
         self._looked_at = -EVERY_S
-        # When a minimum run time or a delay ends: nothing else will tell. None: none does.
+        # When a minimum run time or a delay ends: no event reports it. None: none does.
         self._wake_at: float | None = None
-        # Pods that were asked to go, by the key of the pod for which.
+        # Evicted pods, by the key of the pod that they make room for.
         self._asked: dict[str, tuple[Pod, ...]] = {}
 
     def wanted(self) -> None:
-        """Something has happened that may give a job a right to room."""
+        """Something has happened that may entitle a job to room."""
         self._is_wanted = True
 
     def due_at(self) -> float | None:
@@ -84,12 +84,12 @@ class Room:
         self._book.reserve([(pod, cost) for pod, _, cost in promised])
 
     def undelayed(self, seconds: float) -> list[Pod]:
-        """Pods of groups that may make others leave by now and were told that they do not; each once."""
+        """Pods of groups that may now preempt and were told that they may not; each once."""
         delayed = self.decisions.delayed
         return [delayed.pop(key)[0] for key, (_, until_s) in list(delayed.items()) if until_s <= seconds]
 
     def failed(self, pod: Pod) -> None:
-        """Those who were asked to go for a pod may not have been reached: they stay until someone says otherwise."""
+        """Evictions for a pod may have failed: its victims stay until the API says otherwise."""
         for victim in self._asked.pop(pod_key(pod), ()):
             known = self._cluster.pods.get(pod_key(victim))
             if known is not None and known.pod.metadata.deletion_timestamp == _SOME_TIME:

@@ -1,8 +1,8 @@
 """A round over all jobs that wait, in KAI's actions: place what fits, then make room by moving, by right and by priority, then
 let go of gangs that lost their minimum.
 
-A round works on the cluster that it is given and puts every step into force there, so that the next one sees it; when it is
-closed, all of that is reverted. It writes nothing: what is to be done is in its answers. Jobs that are equal fail alike, and
+A round works on the given cluster and applies every step there, so that the next one sees it; when it is
+closed, all of that is reverted. It writes nothing: its results say what to do. Jobs that are equal fail alike, and
 are tried once.
 """
 
@@ -119,7 +119,7 @@ class Round:
         self.close()
 
     def close(self) -> None:
-        """Everything is as it was before."""
+        """Restore everything as it was before."""
         self._in_force.close()
 
     # --- placing what fits ---
@@ -162,7 +162,7 @@ class Round:
         return Started(job, tuple(placed.items()), waits=waits)
 
     def _likeness(self, job: Job) -> object:
-        """What is equal for jobs that fit or do not fit alike; None if no one knows."""
+        """Equal for jobs that fit or do not fit alike; None if unknown."""
         known = self._likenesses.get(job.key)
         tasks = job.to_start()
         if known is not None and known[0] == tasks:
@@ -192,7 +192,7 @@ class Round:
             self._takeovers.has_consolidated = True
 
     def reclaim(self) -> Iterator[Takeover]:
-        """Queues get back what is theirs."""
+        """Queues get back what they are entitled to."""
         yield from self._take(Takeovers.reclaim)
 
     def preempt(self) -> Iterator[Takeover]:
@@ -219,7 +219,7 @@ class Round:
         while (job := turns.next()) is not None:
             found = way(takeovers, job)
             if isinstance(found, Nothing):
-                # A limit says more than who cannot be made to leave, and a right more than priority.
+                # A limit says more than pods that cannot be evicted, and entitlement more than priority.
                 if way is Takeovers.reclaim and not isinstance(self.refusals.get(job.key), Excess):
                     self.refusals[job.key] = found
                 self.refusals.setdefault(job.key, found)
@@ -231,7 +231,7 @@ class Round:
         self._wake_at(takeovers.earliest_s)
 
     def _takeovers_of(self) -> Takeovers:
-        """For what follows those who leave are gone."""
+        """For the next steps, terminating pods are gone."""
         if self._takeovers is None:
             self._in_force.without([info.pod for info in self._cluster.leaving.values()])
             self._takeovers = Takeovers(

@@ -32,7 +32,7 @@ def is_stray(cluster: Cluster, pod: Pod) -> bool:
 
 
 def priority_of(cluster: Cluster, pod: Pod, group: AnyGroup | None) -> int:
-    """How important a job is within its queue: as its group says, else as its pods do."""
+    """The priority of a job within its queue: that of its group, else of its pods."""
     own = pod.spec.priority or 0
     if group is None:
         return own
@@ -45,7 +45,7 @@ def priority_of(cluster: Cluster, pod: Pod, group: AnyGroup | None) -> int:
 
 
 def takes_at_s(group: AnyGroup | None) -> float:
-    """From when on a group may make others leave, in seconds since 1970; 0: at any time."""
+    """When a group may start to preempt, in seconds since 1970; 0: at any time."""
     if not isinstance(group, ForeignGroup) or not group.preemption_delay_s or not group.waits_since:
         return 0.0
     return datetime.fromisoformat(group.waits_since).timestamp() + group.preemption_delay_s

@@ -1,9 +1,9 @@
-"""Room for a job that found none: by moving others (consolidation), by reverting what belongs to its queue (reclaim), or by
+"""Room for a job that found none: by moving others (consolidation), by reclaiming what its queue is entitled to (reclaim), or by
 priority within its queue (preempt).
 
-All three look for pods whose going makes room, in sets (`victim_sets`), and try each out on the cluster itself: the pods are gone, the
-job and those that went are placed again in the order in which queues are served, and what found a new place has only moved. What is
-tried leaves no trace. The first set that the rules allow is put into force; what it does not need is given back. A search that hits its
+All three look for sets of pods whose eviction makes room (`victim_sets`), and try each on the cluster itself: the pods are gone, the
+job and the evicted pods are placed again in the order in which queues are served, and pods that found a new place have only moved. What is
+tried leaves no trace. The first set that the rules allow is applied; what it does not need is given back. A search that hits its
 bound says so.
 """
 
@@ -61,7 +61,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """Why there is none. is_undecided: the search hit its bound; until_s: the job makes no one leave before, in seconds since 1970."""
+    """Why there is none. is_undecided: the search hit its bound; until_s: the job evicts none before, in seconds since 1970."""
 
     reason: str
     is_undecided: bool = False
@@ -90,8 +90,8 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Way(msgspec.Struct, frozen=True):
-    """How room is made. judge: what stands against a set; no one: what is said where there are no victims; may_lose: which jobs may lose
-    something; moves: whether a set of which nothing may be lost is tried too."""
+    """How room is made. judge: the objection to a set; nobody: the message if there are no victims; may_lose: which jobs may lose
+    something; moves: whether a set that may only move is tried too."""
 
     action: str
     judge: Callable[[_Tried], str]
@@ -111,7 +111,7 @@ _Search = Callable[[Job, Sequence[Task], Iterable[Step], _Way], _Tried | str]
 class Takeovers:
     """One pass over a cluster, its queues and all jobs, for takeovers one after the other; pods that are leaving are gone already.
 
-    What is found is in force when it is answered."""
+    A returned takeover is already applied."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Takeovers:
         self._now = now
         self._multiplier = multiplier
         self._trials_max = trials_max
-        # Those of whom something can be taken, and those of them that can move.
+        # Jobs that can lose something, and those of them that can move.
         self._holders = Holders(tree, jobs.values(), _can_lose)
         self._movable = Holders(tree, jobs.values(), _can_move)
         # Jobs that wait, by queue, in the order in which they are served.
@@ -146,7 +146,7 @@ class Takeovers:
                 self._pending.setdefault(job.queue, []).append(_Turn(job.sort_key(), job))
         for turns in self._pending.values():
             turns.sort(key=_key)
-        # Nodes with pods that take no one any more: what is held there is not part of what there is.
+        # Nodes with pods that accept no new ones: what is held there is not part of the total.
         nodes = cluster.nodes
         self._closed = frozenset(
             task.node
@@ -156,11 +156,11 @@ class Takeovers:
         )
         # Jobs that moves alone can help have been helped.
         self.has_consolidated = False
-        # More has become free than those needed for whom that was.
+        # More was freed than its beneficiaries needed.
         self._has_left_over = False
-        # When the first of those ends that may not be taken yet only because they have not run for long enough; None: none was met.
+        # When the first minimum run time ends that alone protects a victim; None: none was encountered.
         self.earliest_s: float | None = None
-        # Sets that were tried so far for the job at hand, and for all that have failed.
+        # Sets tried so far for the current job, and for all that have failed.
         self.trials = 0
         self._trials_in_vain = 0
 
@@ -176,7 +176,7 @@ class Takeovers:
     # --- the three ways ---
 
     def consolidate(self, job: Job) -> Takeover | Nothing:
-        """Others move so that it fits; no one has to go."""
+        """Others move so that it fits; none is evicted."""
         if not job.is_preemptible:
             return Nothing("a job that cannot be preempted moves no other job")
         mine = {queue.name for queue in self._queue(job).path()} if self._movable.has(job) else frozenset[str]()
@@ -207,7 +207,7 @@ class Takeovers:
             return found
         nobody = "no other queue holds more than its share"
         worth = _Worth(reclaimer, self._tree)
-        # Who may lose nothing could still move; but moves alone have been tried for all who may ask for them.
+        # Jobs that may lose nothing could still move; but moves alone were already tried for all jobs that may use them.
         moves = not (self.has_consolidated and job.is_preemptible)
         if not any(may_lose(reclaimer, other) for other in worth.queues()) and not (
             moves and self._lack(job.to_start(), lambda _: False).is_none()
@@ -222,14 +222,14 @@ class Takeovers:
             taker = reclaimer
             more = self._beyond(tried)
             if more:
-                # It has a right to what it gets, not only to the least that it asks for: else others would take that back.
+                # It must be entitled to all that it gets, not only to its minimum: otherwise others would reclaim it.
                 taker = msgspec.structs.replace(reclaimer, request=total((reclaimer.request, more)))
             return (may_try(taker) if more else "") or objection(taker, losses, self._tree.all(), self._multiplier)
 
         return self._search(job, order, _Way(RECLAIM, judge, nobody, worth.may_lose, moves=moves))
 
     def _left_over(self, job: Job) -> Takeover | None:
-        """A place in what others have left for a job before, beyond what that needed."""
+        """A place in what was freed for an earlier job beyond its need."""
         tasks, queue = job.to_start(), self._queue(job)
         if not self._has_left_over or not self._lack(tasks, lambda _: False).is_none():
             return None
@@ -268,7 +268,7 @@ class Takeovers:
         return found
 
     def _protection(self, victim: Callable[[Job], QueueShares], taker: QueueShares | None) -> Callable[[Job], bool]:
-        """Whether a job has not run for as long as it may. taker: as `QueueTree.min_runtime_s`."""
+        """Whether a job has not yet reached its minimum run time. taker: as `QueueTree.min_runtime_s`."""
         known: dict[str, bool] = {}
 
         def is_protected(job: Job) -> bool:
@@ -310,7 +310,7 @@ class Takeovers:
         return Nothing(reason or "no set of pods whose going makes room")
 
     def _of(self, sets: Sets, job: Job, tasks: Sequence[Task], victims: Iterable[Step], way: _Way) -> _Tried | str:
-        """Sets of one kind, for more and more pods; or why none will do."""
+        """Sets of one kind, for more and more pods; or why none suffices."""
         found = _Tried((), (), ())
         for count in _growing(len(tasks)):
             some, is_whole = tasks[:count], count == len(tasks)
@@ -351,7 +351,7 @@ class Takeovers:
             failed.add(key)
             if not way.moves and not any(way.may_lose(task.job) for task in victims):
                 continue
-            # The first set usually does; only others are worth a look before they are tried.
+            # The first set usually suffices; only others are worth a check before they are tried.
             if self.trials:
                 room = room or NodeRoom(self._cluster, job, tasks, self._settings, self._now)
                 if not room.could_be(victims):
@@ -372,7 +372,7 @@ class Takeovers:
     def _judged(
         self, job: Job, tasks: Sequence[Task], victims: Sequence[Task], way: _Way, *, is_first: bool, is_whole: bool
     ) -> _Tried | str | None:
-        """What becomes of a set, or what stands against it; None if it does not make room."""
+        """The result of a set, or the objection to it; None if it does not make room."""
         # The rules look at queues as they are before. Usually all victims go, and what was tried can stay as it is.
         is_allowed = is_whole and not way.judge(_Tried((), (), tuple(victims)))
         with ExitStack() as stack:
@@ -383,7 +383,7 @@ class Takeovers:
         return None if tried is None else self._gain(tried) or way.judge(tried) or tried
 
     def _gain(self, tried: _Tried) -> str:
-        """Who moves would get more than it had: of that the job knows nothing when it comes first to what has become free."""
+        """The objection if a moved pod would get more than it had: the job, placed first, does not take that into account."""
         for task, placement in tried.moved:
             if self._costs is not None and placement.claims:
                 cost = self._costs.of(placement)
@@ -392,7 +392,7 @@ class Takeovers:
         return ""
 
     def _beyond(self, tried: _Tried) -> Amounts:
-        """What the job gets beyond the least that it asks for."""
+        """What the job gets beyond its minimum request."""
         costs = self._costs
         if costs is None or not any(placement.claims for _, placement in tried.placed):
             return EMPTY
@@ -401,7 +401,7 @@ class Takeovers:
         return {name: more for name, amount in got.items() if (more := amount - wanted.get(name, 0))}
 
     def _carried_out(self, way: _Way, tried: _Tried) -> Takeover:
-        """In force: who goes is gone, who moves is where it is to be, the job has its place."""
+        """Apply the result: victims are gone, moved pods are on their new nodes, the job has its place."""
         found = Takeover(action=way.action, placed=tried.placed, moved=tried.moved, evicted=tried.gone)
         given, taken = asked(found.evicted), asked([task for task, _ in found.placed])
         self._has_left_over |= any(amount > taken.get(resource, 0) for resource, amount in given.items())
@@ -524,7 +524,7 @@ class Takeovers:
 
 
 class _Turn:
-    """A job that is to be served, its place in its queue and what it asks for then."""
+    """A job to be served, its place in its queue and what it asks for."""
 
     __slots__ = ("_request", "job", "place")
 

@@ -37,7 +37,7 @@ class QueueTree:
         self.epoch = 0
         # Goes up whenever queues have come, gone or changed.
         self.shape = 0
-        # So often was everything divided again, for tests of work.
+        # How often shares were recomputed, for tests of work.
         self.divisions = 0
 
     def __bool__(self) -> bool:
@@ -49,13 +49,13 @@ class QueueTree:
     # --- queues ---
 
     def put(self, queue: Queue) -> None:
-        """A queue was made or changed."""
+        """A queue was created or changed."""
         if self._queues.get(queue.name) != queue:
             self._queues[queue.name] = queue
             self._is_shaped = False
 
     def delete(self, name: str) -> None:
-        """A queue is gone; what is charged to it is kept for the case that it comes back."""
+        """A queue is gone; its charges are kept in case it comes back."""
         if self._queues.pop(name, None) is not None:
             self._is_shaped = False
 
@@ -77,7 +77,7 @@ class QueueTree:
         return self._there
 
     def _shape(self) -> None:
-        """Make the tree again after queues have changed."""
+        """Rebuild the tree after queues have changed."""
         if self._is_shaped:
             return
         self._is_shaped, self._is_shared_out = True, False
@@ -124,7 +124,7 @@ class QueueTree:
     # --- what is held and asked for ---
 
     def request(self, name: str, amounts: Amounts, sign: int = 1) -> None:
-        """A queue's pods ask for so much more (or less), held or not."""
+        """A queue's pods ask for this much more (or less), held or not."""
         own = self._own_of(name)
         for resource, amount in amounts.items():
             own.setdefault(resource, Share()).request += amount * sign
@@ -133,13 +133,13 @@ class QueueTree:
             for resource, amount in amounts.items():
                 share = queue.shares.get(resource)
                 if share is not None and amount:
-                    # Who wants more than it gets may want still more: no one's share depends on it.
+                    # A queue that wants more than it gets may want still more: no share depends on it.
                     if sign < 0 or share.fair_share >= share.requestable:
                         self._is_shared_out = False
                     share.request += amount * sign
 
     def hold(self, name: str, amounts: Amounts, sign: int = 1, *, firmly: bool = False) -> None:
-        """A queue's pods hold so much more (or less) of what they ask for. firmly: they cannot be preempted."""
+        """A queue's pods hold this much more (or less) of what they ask for. firmly: they cannot be preempted."""
         own = self._own_of(name)
         for resource in amounts:
             own.setdefault(resource, Share())
@@ -205,8 +205,8 @@ class QueueTree:
         return f'queue "{closed.name}" takes no new jobs: {closed.queue.closed}' if closed is not None else ""
 
     def min_runtime_s(self, victim: QueueShares, taker: QueueShares | None) -> float:
-        """How long the pods of a queue may run before they can be made to leave: the nearest value above. taker: who wants it
-        back, another queue; the value counts from the level below their common ancestor. None: its own queue."""
+        """How long the pods of a queue may run before they can be evicted: the nearest value above. taker: the queue that wants it
+        back; the value counts from the level below their common ancestor. None: its own queue."""
         path = list(victim.path())
         if taker is not None:
             above = {queue.name for queue in taker.path()}

@@ -8,7 +8,7 @@ from allot.core.scheduling.queues.amounts import Amounts
 
 
 class Usage(msgspec.Struct):
-    """Of a group: what its pods have, the part of it that no one can revert, and what they ask for, with or without a node."""
+    """What a group's pods have, the non-preemptible part of it, and what they ask for, with or without a node."""
 
     allocated: dict[str, int] = msgspec.field(default_factory=dict)
     firm: dict[str, int] = msgspec.field(default_factory=dict)

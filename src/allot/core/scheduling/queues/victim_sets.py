@@ -2,7 +2,7 @@
 could lose.
 
 Steps come in the order of `victims`. A set is tried only if what it gives back could be enough: what the job lacks in the whole cluster
-has to come from pods that may be lost, as who only moves takes as much elsewhere.
+has to come from evicted pods, as a pod that only moves takes as much elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lack:
                 self._missing[resource] = missing
 
     def gain(self, tasks: Iterable[Task]) -> None:
-        """These go."""
+        """These are evicted."""
         if not self._missing:
             return
         for task in tasks:
@@ -79,7 +79,7 @@ def of_one_node(
     tasks: Sequence[Task],  # noqa: ARG001
     lack: Lack,
 ) -> Iterator[Sequence[Task]]:
-    """What could continue the node of the latest step, together with what has to go anyway."""
+    """What could leave the node of the latest step, together with what has to go anyway."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -91,7 +91,7 @@ def of_one_node(
 def of_several_nodes(
     order: Iterable[Step], recorded: Sequence[Task], tasks: Sequence[Task], lack: Lack
 ) -> Iterator[Sequence[Task]]:
-    """What could continue more and more nodes, those first on which least has to go."""
+    """What could leave more and more nodes, first those on which least has to go."""
     if recorded:
         yield recorded
     for taken in _growing(order, recorded, lack):
@@ -125,7 +125,7 @@ def of_few_jobs(order: Iterable[Step], lack: Lack) -> Iterator[Sequence[Task]]:
 
 
 def _by_room(taken: Sequence[Step], tasks: Sequence[Task]) -> list[str]:
-    """Nodes with victims; where least would become free first, then as they came up."""
+    """Nodes with victims, those with the least to free first, then in order of appearance."""
     request = asked(tasks)
     main = next((name for name in sorted(request) if name not in ("cpu", "memory") and request[name]), "cpu")
     room: dict[str, int] = {}

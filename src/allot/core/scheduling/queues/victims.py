@@ -1,7 +1,7 @@
 """The order in which jobs give back resources: the reverse of the order in which they are served.
 
 A step is what a job loses at once: a pod above its minimum, a part that need not be there, or all it has. A job that lost a pod
-stands again, so that the next pod may be of another job. Who holds something is kept sorted for a whole round; steps are computed
+is queued again, so that the next pod may be of another job. Jobs that hold something stay sorted for a whole round; steps are computed
 one by one, as usually the first few are enough.
 """
 
@@ -93,7 +93,7 @@ class _Line:
         self.lost: Amounts = {}
 
     def last(self) -> Job | None:
-        """Who loses next: a copy without what it has lost."""
+        """The job that loses next: a copy without what it has lost."""
         while self._left and not self._accepts(self._jobs[self._left - 1][1]):
             self._left -= 1
         if self._again and (not self._left or self._again[-1][0] > self._jobs[self._left - 1][0]):
@@ -108,7 +108,7 @@ class _Line:
             self._left -= 1
 
     def again(self, job: Job, gone: Sequence[Task]) -> None:
-        """It stands again without these, if anything is left."""
+        """Queue it again without these, if anything is left."""
         rest = [task for task in job.active() if task not in gone]
         if rest:
             left = _copy(job, rest)
@@ -134,7 +134,7 @@ def steps(
     accepts: Callable[[Job], bool],
     is_protected: Callable[[Job], bool],
 ) -> Iterator[Step]:
-    """What goes first, and what next, and so on. verdict: whose jobs may go; accepts: which of them, where that is not known of the
+    """Steps in the order in which they go. verdict: queues whose jobs may go; accepts: which jobs, if that is not known for the
     queue; is_protected: whether a job may lose only what is above its minimum."""
     standings = holders.standings
     lines: dict[str, _Line] = {}
