@@ -2,8 +2,8 @@
 
 Five fields, or a name such as @daily, or @every with a duration. Knows time zones by name; does not know the time.
 Clock changes are handled as upstream does: a time that does not exist is skipped, one that
-exists twice is due twice. So is a day without a midnight east of Greenwich, which upstream skips when
-it comes from a day that does not match (`tests/core/test_cron.py`).
+exists twice is due twice. Like upstream, skips a day that has no midnight, east of Greenwich, when
+reached from a day that does not match (`tests/core/test_cron.py`).
 """
 
 from __future__ import annotations
