@@ -42,7 +42,7 @@ _ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _ID_MAX = 2**31 - 1
-# Fields that an ephemeral container may set.
+# Fields that an ephemeral container may not set.
 EPHEMERAL_FORBIDDEN = ("ports", "lifecycle", *_PROBES)
 
 

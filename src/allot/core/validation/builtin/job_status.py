@@ -1,6 +1,6 @@
 """The status of a job as its controller writes it, possibly an external one (spec.managedBy).
 
-Counters never decrease, a finished job stays finished, and a job finishes only once no pods remain. Values that a spec change
+Counters never decrease, a finished job stays finished, and a job finishes only once nothing of it remains. Values that a spec change
 may have invalidated are checked only when written.
 """
 

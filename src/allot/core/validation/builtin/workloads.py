@@ -149,7 +149,7 @@ def _check_selector(spec: Object, empty_text: str, *, required_: bool = True) ->
 
 
 def _check_template(spec: Object, who: str) -> Findings:
-    """The template: matched by the selector, with restart policy Always."""
+    """The template: matched by the selector, with restart policy Always and no deadline."""
     template = members(spec, "template")
     labels = members(template, "metadata", "labels")
     found: Findings = []
