@@ -124,7 +124,7 @@ class Spec(_Part, frozen=True, kw_only=True):
     container_edits: ContainerEdits = ContainerEdits()
 
     def qualified(self, device: Device) -> str:
-        """The name by which a container asks for a device."""
+        """The name by which a container requests a device."""
         return f"{self.kind}={device.name}"
 
 

@@ -311,8 +311,8 @@ class _Walk:
 def _moment(year: int, month: int, day: int, hour: int, minute: int, zone: tzinfo) -> int:
     """The seconds of a local date and time; a month or day may lie past the end of its year or month.
 
-    Where the clock shows a time twice or not at all, Go's rule decides: the time is read as UTC, what its offset makes of it
-    has an offset too, and that one is taken.
+    Where a local time occurs twice or not at all, Go's rule applies: read the time as UTC, adjust it by the zone's offset
+    then, and use the offset in effect at the result.
     """
     years, month_index = divmod(month - 1, 12)
     first = datetime(year + years, month_index + 1, 1, hour, minute, tzinfo=UTC)

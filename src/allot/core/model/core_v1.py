@@ -622,7 +622,7 @@ class PersistentVolume(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolumeResourceRequirements(PartialStruct, frozen=True, kw_only=True):
-    """How much storage a volume claim asks for."""
+    """How much storage a volume claim requests."""
 
     requests: Mapping[str, Quantity] = EMPTY
 

@@ -289,7 +289,7 @@ class ResourceClaimTemplateSpec(APIStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimTemplate(APIStruct, frozen=True, kw_only=True):
-    """A template from which one claim per pod is made."""
+    """A template for one claim per pod."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
@@ -471,7 +471,7 @@ class DeviceTaintRule(APIStruct, frozen=True, kw_only=True):
 
 
 class ResourcePoolStatusRequestSpec(APIStruct, frozen=True, kw_only=True):
-    """Which pools are asked about."""
+    """Which pools the request covers."""
 
     driver: str = ""
     pool_name: str | None = None

@@ -224,7 +224,7 @@ def _claim_defaults(claim: Object) -> None:
 
 
 def check_claim_spec(spec: Object, path: str) -> Findings:
-    """What a claim asks for."""
+    """What a claim requests."""
     found: Findings = []
     if not texts(spec, "accessModes"):
         found.append(required(child(path, "accessModes"), "at least 1 access mode is required"))
