@@ -1,6 +1,6 @@
 """The Container Device Interface, version 1.1: the parts of a spec, strict parsing, and the minimum version of a spec.
 
-Drivers write specs (`allot.driver.cdi`), agents read them (`allot.node.cdi`); neither files nor devices of the host are known here.
+Drivers write specs (`allot.driver.cdi`), agents read them (`allot.node.cdi`); this module touches neither files nor host devices.
 The rules are those of the reference library that container runtimes use (container-device-interface 1.1): an unknown key, a bad name
 or a version that is too low for the content makes the whole file unusable.
 """
@@ -24,7 +24,7 @@ _RDT_NAME_MAX = 4096
 
 
 class InvalidSpec(ValueError):
-    """A spec that no runtime takes, or a name that is none."""
+    """A spec that no runtime accepts, or an invalid name."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class DeviceNode(_Part, frozen=True, kw_only=True):
-    """A device file in the container; what is not given is read from the file of the host."""
+    """A device file in the container; missing values are read from the host's file."""
 
     path: str
     host_path: str = ""
@@ -51,7 +51,7 @@ class DeviceNode(_Part, frozen=True, kw_only=True):
 
 
 class Mount(_Part, frozen=True, kw_only=True):
-    """A file or folder of the host in the container."""
+    """A host file or directory mounted into the container."""
 
     host_path: str
     container_path: str
@@ -60,7 +60,7 @@ class Mount(_Part, frozen=True, kw_only=True):
 
 
 class Hook(_Part, frozen=True, kw_only=True):
-    """A program of the host that runs at a moment of the container's life."""
+    """A host program that runs at a stage of the container's lifecycle."""
 
     hook_name: str
     path: str
@@ -70,7 +70,7 @@ class Hook(_Part, frozen=True, kw_only=True):
 
 
 class NetDevice(_Part, frozen=True, kw_only=True):
-    """A network interface of the host that moves into the container."""
+    """A host network interface that moves into the container."""
 
     host_interface_name: str
     name: str
@@ -84,13 +84,13 @@ class IntelRdt(_Part, frozen=True, kw_only=True):
     mem_bw_schema: str = ""
     schemata: tuple[str, ...] = ()
     enable_monitoring: bool = False
-    # Out of the specification, but older writers have them.
+    # Removed from the specification, but older writers still set them.
     enable_cmt: bool = msgspec.field(default=False, name="enableCMT")
     enable_mbm: bool = msgspec.field(default=False, name="enableMBM")
 
 
 class ContainerEdits(_Part, frozen=True, kw_only=True):
-    """What changes about a container."""
+    """Changes to a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -107,7 +107,7 @@ class ContainerEdits(_Part, frozen=True, kw_only=True):
 
 
 class Device(_Part, frozen=True, kw_only=True):
-    """A device by its name within the spec."""
+    """A device, named within the spec."""
 
     name: str
     annotations: Mapping[str, str] = {}
@@ -115,7 +115,7 @@ class Device(_Part, frozen=True, kw_only=True):
 
 
 class Spec(_Part, frozen=True, kw_only=True):
-    """One file."""
+    """A CDI spec file."""
 
     cdi_version: str
     kind: str
@@ -124,7 +124,7 @@ class Spec(_Part, frozen=True, kw_only=True):
     container_edits: ContainerEdits = ContainerEdits()
 
     def qualified(self, device: Device) -> str:
-        """The name by which a container asks for a device."""
+        """The name by which a container requests a device."""
         return f"{self.kind}={device.name}"
 
 
@@ -252,13 +252,13 @@ def _check_version(spec: Spec) -> None:
     if spec.cdi_version not in VERSIONS:
         raise InvalidSpec(f"invalid version {spec.cdi_version!r}, expected one of {', '.join(VERSIONS)}")
     needed = minimum_version(spec)
-    # What is below the floor is read as the floor: nothing of the first versions tells them apart.
+    # Versions below the floor are read as the floor: nothing distinguishes the first versions.
     if VERSIONS.index(spec.cdi_version) < VERSIONS.index(needed) and needed != _FLOOR:
         raise InvalidSpec(f"the spec version must be at least v{needed} for its content, it says {spec.cdi_version}")
 
 
 def minimum_version(spec: Spec) -> str:
-    """The lowest version that has everything in a spec."""
+    """The lowest version that supports everything in a spec."""
     parts = [spec.container_edits, *(device.container_edits for device in spec.devices)]
     class_ = spec.kind.partition("/")[2]
     if any(_is_new(each) for each in parts):

@@ -1,9 +1,9 @@
 """Cron schedules: what a text means and when it is due next, as Kubernetes reads them (robfig/cron 3).
 
 Five fields, or a name such as @daily, or @every with a duration. Knows time zones by name; does not know the time.
-Clocks that are put forward or back are dealt with as upstream does: a time that does not exist is left out, one that
-exists twice is due twice. So is the day that begins without a midnight east of Greenwich, which upstream leaves out when
-it comes from a day that does not match (`tests/core/test_cron.py`).
+Clock changes are handled as upstream does: a time that does not exist is skipped, one that
+exists twice is due twice. Like upstream, skips a day that has no midnight, east of Greenwich, when
+reached from a day that does not match (`tests/core/test_cron.py`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _DURATION_UNITS: Final = ("ns", "us", "µs", "μs", "ms", "s", "m", "h")
 
 
 class ScheduleError(ValueError):
-    """A text that is no schedule; says why, in upstream's words."""
+    """A text that is not a schedule; says why, in upstream's words."""
 
 
 class _Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The lowest and highest value of a field, and the names of some."""
+    """The lowest and highest value of a field, and the names of some values."""
 
     low: int
     high: int
@@ -58,14 +58,14 @@ _FIELDS: Final = (
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
-    """What a field lets through; whether it is written as a star, which is more than letting everything through."""
+    """The values that a field matches; whether it is a star, which means more than matching everything."""
 
     values: frozenset[int]
     is_star: bool
 
 
 class Every(msgspec.Struct, frozen=True, kw_only=True):
-    """Due in equal distances, counted from the last time."""
+    """Due at equal intervals, counted from the last time."""
 
     seconds: int
 
@@ -75,7 +75,7 @@ class Every(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calendar(msgspec.Struct, frozen=True, kw_only=True):
-    """Due when minute, hour, day and month fit."""
+    """Due when minute, hour, day and month match."""
 
     minute: _Field
     hour: _Field
@@ -91,7 +91,7 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
         return _Walk(self, int(moment // 1) + 1).run()
 
     def fits_day(self, local: datetime) -> bool:
-        """Whether a date fits: by both days if one is a star, by either otherwise."""
+        """Whether a date matches: both day fields must match if one is a star, otherwise either."""
         month_day = local.day in self.day_of_month.values
         week_day = local.isoweekday() % 7 in self.day_of_week.values
         if self.day_of_month.is_star or self.day_of_week.is_star:
@@ -103,14 +103,14 @@ Schedule = Every | Calendar
 
 
 def parse_schedule(text: str, zone: tzinfo = UTC) -> Schedule:
-    """The schedule of a text; ScheduleError if it is none. zone: whose calendar is meant if the text does not say."""
+    """The schedule of a text; ScheduleError if invalid. zone: the time zone if the text names none."""
     if not text:
         raise ScheduleError("empty spec string")
     if text.startswith(("TZ=", "CRON_TZ=")):
         prefix, space, rest = text.partition(" ")
         name = prefix.partition("=")[2]
         if not space:
-            # Upstream's parser falls over here; these are the words in which Kubernetes tells of it.
+            # Upstream's parser panics here; this is how Kubernetes reports it.
             raise ScheduleError("invalid schedule format: runtime error: slice bounds out of range [:-1]")
         zone = _zone(name)
         text = rest.strip()
@@ -152,7 +152,7 @@ def _every(text: str) -> Every:
 
 
 def _duration_problem(text: str) -> str:
-    """What Go says of a text that is no duration."""
+    """Go's error for a text that is not a duration."""
     rest = text[1:] if text[:1] in ("+", "-") else text
     while rest:
         number = re.match(r"[0-9]+\.?[0-9]*|\.[0-9]+", rest)
@@ -230,9 +230,9 @@ def _number(text: str) -> int:
 
 
 class _Walk:
-    """Goes forward from a moment, by months, then days, hours and minutes, until all of them fit.
+    """Goes forward from a moment, by months, then days, hours and minutes, until all of them match.
 
-    Steps of hours and minutes are those of the clock on the wall only as long as no one puts it forward or back, which is
+    Steps of hours and minutes match the wall clock only until it changes, which is
     what decides the answer on such days; so the steps are upstream's.
     """
 
@@ -240,7 +240,7 @@ class _Walk:
         self._calendar = calendar
         self._zone = calendar.zone
         self._seconds = seconds
-        # Whether it has moved already, and so stands at the beginning of a month, day, hour or minute.
+        # Whether it has already moved, and so is at the start of a month, day, hour or minute.
         self._moved = False
 
     def run(self) -> int | None:
@@ -250,7 +250,7 @@ class _Walk:
                 return self._seconds
         return None
 
-    # Each goes to the next one that fits; False if that carried it into the next larger unit, so all is to be checked again.
+    # Each advances to the next match; False if that carried over into the next larger unit, so everything must be checked again.
 
     def _to_month(self) -> bool:
         local = self._local()
@@ -309,10 +309,10 @@ class _Walk:
 
 
 def _moment(year: int, month: int, day: int, hour: int, minute: int, zone: tzinfo) -> int:
-    """The seconds of a local date and time; a month or day may lie behind the end of its year or month.
+    """The seconds of a local date and time; a month or day may lie past the end of its year or month.
 
-    Where the clock shows a time twice or not at all, Go's rule decides: the time is read as UTC, what its offset makes of it
-    has an offset too, and that one is taken.
+    Where a local time occurs twice or not at all, Go's rule applies: read the time as UTC, adjust it by the zone's offset
+    then, and use the offset in effect at the result.
     """
     years, month_index = divmod(month - 1, 12)
     first = datetime(year + years, month_index + 1, 1, hour, minute, tzinfo=UTC)

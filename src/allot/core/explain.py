@@ -1,6 +1,6 @@
 """Reasons as data: why a request got nothing, per device and as a summary.
 
-The allocator makes them, events, `allot explain` and the dashboard show them. Nothing here knows how an allocation
+The allocator produces them; events, `allot explain` and the dashboard show them. Nothing here knows how an allocation
 is made.
 """
 
@@ -15,7 +15,7 @@ NAMES_MAX = 3
 
 
 class Obstacle(StrEnum):
-    """What can stand between a request and a device."""
+    """What can keep a request from getting a device."""
 
     NOT_IN_CLASS = "NotInClass"
     SELECTOR = "Selector"
@@ -37,11 +37,11 @@ class DeviceReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     device: str
     obstacle: Obstacle
-    # What it is like for a group of devices: "have memory 40Gi, need 80Gi".
+    # The phrase for a group of devices: "have memory 40Gi, need 80Gi".
     text: str
     # The selector sub-expression that decided.
     expression: str = ""
-    # What the device has and what was needed, where that can be said.
+    # What the device has and what was needed, if known.
     actual: str = ""
     needed: str = ""
     # Claims that hold the device.
@@ -58,14 +58,14 @@ class RequestReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     needed: int
     # Devices of the class that the node can see.
     devices: int
-    # Of those, devices that nothing stands in the way of, taken one at a time.
+    # Of those, the devices that are available when considered individually.
     free: int
-    # What keeps even the free ones from being used together with the rest of the claims.
+    # Why even the free devices cannot be used together with the rest of the claims.
     together: str = ""
     in_the_way: tuple[DeviceReason, ...] = ()
 
     def sentence(self) -> str:
-        """What a person needs first."""
+        """The summary for a user."""
         return f'request "{self.request}": {self.text()}'
 
     def text(self) -> str:
@@ -85,7 +85,7 @@ class RequestReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 def summarize(reasons: Sequence[RequestReason]) -> list[str]:
-    """A sentence per problem: requests with the same one share a sentence. Claims are named if there are several."""
+    """One sentence per problem, shared by requests with the same problem. Claims are named if there are several."""
     many = len({reason.claim for reason in reasons}) > 1
     groups: dict[tuple[str, str], list[RequestReason]] = {}
     for reason in reasons:
@@ -132,7 +132,7 @@ _SINGULAR = {
 
 
 def numbered(count: int, text: str) -> str:
-    """A phrase about several devices, behind their number: `1 has memory 40Gi, need 80Gi`."""
+    """A phrase about several devices, after their number: `1 has memory 40Gi, need 80Gi`."""
     verb, _, rest = text.partition(" ")
     return f"{count} {_SINGULAR.get(verb, verb) if count == 1 else verb} {rest}"
 

@@ -50,7 +50,7 @@ _GATES = (
     Gate("DRAFractionalCapacityRange", Stage.BETA, False),
     Gate("DRAWorkloadResourceClaims", Stage.BETA, False),
     Gate("GenericWorkload", Stage.BETA, False),
-    # Of Kubernetes 1.31, gone since 1.32: claims that a driver's controller allocates.
+    # Removed in Kubernetes 1.32: claims that a driver's controller allocates.
     Gate("DRAControlPlaneController", Stage.ALPHA, False),
     Gate("DRADerivedAttributes", Stage.ALPHA, False),
     Gate("DRADeviceCompatibilityGroups", Stage.ALPHA, False),
@@ -82,7 +82,7 @@ class FeatureGates(msgspec.Struct, frozen=True):
         return gate in self.on
 
     def changed(self, enable: Iterable[str] = (), disable: Iterable[str] = ()) -> FeatureGates:
-        """The same gates with some switched; an unknown or locked gate raises UnknownGate."""
+        """These gates with some changed; an unknown or locked gate raises UnknownGate."""
         enable, disable = frozenset(enable), frozenset(disable)
         for name in sorted(enable | disable):
             if name not in GATES:
@@ -95,7 +95,7 @@ class FeatureGates(msgspec.Struct, frozen=True):
 
 DEFAULT_GATES = FeatureGates(frozenset(gate.name for gate in _GATES if gate.default))
 ALL_GATES = FeatureGates(frozenset(GATES))
-# What `allot up` turns on beyond that: groups of pods, with what belongs to them. Jobs stay as they are (WorkloadWithJob is off).
+# What `allot up` turns on beyond that: pod groups and related features. Jobs stay as they are (WorkloadWithJob is off).
 ALLOT_GATES = DEFAULT_GATES.changed(
     (
         "GenericWorkload",

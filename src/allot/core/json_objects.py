@@ -1,4 +1,4 @@
-"""Objects as JSON has them, before anything is known of their shape."""
+"""JSON objects before anything is known about their shape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """JSONPath as kubectl and printer columns use it: fields, indices, slices, unions, wildcards, recursion and filters.
 
-`parse` reads an expression such as `.status.conditions[?(@.type=="Ready")].status`; `find` gives the values that it leads
-to, in order, none for what is missing. Templates with text and `range` are kubectl's business and not known here. Work is
+`parse` reads an expression such as `.status.conditions[?(@.type=="Ready")].status`; `find` returns the values that it
+selects, in order, without missing ones. Templates with text and `range` are left to kubectl. Work is
 bounded: long or deeply nested expressions are refused, results beyond a limit are not collected.
 """
 
@@ -25,7 +25,7 @@ _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 
 
 class JSONPathError(ValueError):
-    """An expression that cannot be read."""
+    """An expression that cannot be parsed."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -52,13 +52,13 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Union(msgspec.Struct, frozen=True):
-    """Several ways on, one after the other."""
+    """Several alternatives, one after the other."""
 
     ways: tuple[Field | Slice, ...]
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Items for which a comparison holds, or, without operator, for which there is a value."""
+    """Items for which a comparison holds or, without an operator, for which a value exists."""
 
     left: Operand
     operator: str
@@ -223,7 +223,7 @@ def _unescaped(text: str) -> str:
 
 
 def find(path: Path, value: Any) -> list[Any]:
-    """The values that a path leads to from a value; missing ones are left out."""
+    """The values that a path selects, starting at a value; missing ones are left out."""
     found = [value]
     for step in path.steps:
         found = _limited(_follow(step, found))

@@ -10,8 +10,8 @@ Answer = TypeVar("Answer")
 
 
 class Memo(dict[Key, Answer]):
-    """Answers by key, no more than kept_max: when it is full it starts over. Who uses the id of an object as a key keeps the object
-    in the answer, so that no other gets the same id."""
+    """Answers by key, at most kept_max: when full, it starts over. A caller that uses the id of an object as a key must keep the object
+    in the answer, so that no other object gets the same id."""
 
     def __init__(self, kept_max: int) -> None:
         super().__init__()

@@ -21,13 +21,13 @@ from typing import ClassVar, NoReturn
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
-# Both bound the work that one quantity can cause; a thousand digits are far beyond any use.
+# Both bound the work that one quantity can cause; no real quantity has a thousand digits.
 TEXT_LENGTH_MAX = 1024
 DIGITS_MAX = 1024
 
 _NANO_DIGITS = 9
 _ONE = 10**_NANO_DIGITS
-# Decimal digits that Kubernetes trusts a 64-bit integer with.
+# Decimal digits that Kubernetes stores in a 64-bit integer.
 _INT64_DIGITS = 18
 _CACHED_TEXT_LENGTH_MAX = 32
 
@@ -97,7 +97,7 @@ class Quantity:
 
     @staticmethod
     def parse(text: str) -> Quantity:
-        """The quantity that `text` stands for; QuantityError with Kubernetes' message when there is none."""
+        """The quantity in `text`; QuantityError with Kubernetes' message if invalid."""
         if len(text) <= _CACHED_TEXT_LENGTH_MAX:
             return _parse_cached(text)
         return _parse(text)
@@ -136,7 +136,7 @@ class Quantity:
             return Quantity(total, format, other.scale)
         scale = min(self.scale, other.scale)
         unit = 10 ** (_NANO_DIGITS + scale) if scale else _ONE
-        # Each operand must fit at the common scale too, not only the sum: that is when Kubernetes changes over.
+        # Each operand must fit at the common scale too, not only the sum: otherwise Kubernetes switches to a decimal.
         least, most = min(self.nano, nano, total), max(self.nano, nano, total)
         return Quantity(total, format, scale, least < INT64_MIN * unit or most > INT64_MAX * unit)
 
@@ -147,11 +147,11 @@ class Quantity:
         return (self.nano > 0) - (self.nano < 0)
 
     def value(self) -> int:
-        """The amount rounded away from zero to a whole number, held within 64 bits."""
+        """The amount rounded away from zero to a whole number, clamped to 64 bits."""
         return _saturate(_divide_away_from_zero(self.nano, _ONE))
 
     def milli_value(self) -> int:
-        """The amount in thousandths, rounded away from zero, held within 64 bits."""
+        """The amount in thousandths, rounded away from zero, clamped to 64 bits."""
         return _saturate(_divide_away_from_zero(self.nano, _ONE // 1000))
 
     def as_int64(self) -> int | None:
@@ -162,7 +162,7 @@ class Quantity:
         return amount if INT64_MIN <= amount <= INT64_MAX else None
 
     def is_integer(self) -> bool:
-        """CEL's isInteger: whether `as_int64` has an answer."""
+        """CEL's isInteger: whether `as_int64` returns a number."""
         return self.as_int64() is not None
 
     def as_approximate_float(self) -> float:
@@ -213,7 +213,7 @@ Quantity.ZERO = Quantity(0, text="0")
 
 def _parse(text: str) -> Quantity:
     if _PLAIN_INTEGER.fullmatch(text):
-        # A text that ends in 000 is printed with a suffix, hence not kept.
+        # Text that ends in 000 is printed with a suffix, so it is not kept.
         return Quantity(int(text) * _ONE, text=None if text.endswith("000") else text)
     if text == "0":
         return Quantity.ZERO
@@ -226,7 +226,7 @@ def _parse(text: str) -> Quantity:
     read = _binary if suffix in _BINARY_SUFFIXES else _decimal
     quantity = read(text, sign, whole or "0", fraction, suffix)
     if quantity.big and not parts[2] and not fraction:
-        # "Ki" alone is zero, but "Pi" alone is an error: only the slow way to read a number misses the digits.
+        # "Ki" alone is zero, but "Pi" alone is an error: only the slow parser notices the missing digits.
         raise QuantityError(_NUMERIC_WRONG)
     return quantity
 

@@ -27,7 +27,7 @@ def _shown(character: str) -> str:
         return character
     code = ord(character)
     if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"  # half of a pair: no character at all
+        return "\ufffd"  # half of a surrogate pair: not a character
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
@@ -37,18 +37,18 @@ def _escapes(characters: str) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((character.encode(), f"\\u{ord(character):04x}".encode()) for character in characters)
 
 
-# None of these can be anywhere in JSON but inside a text.
+# In JSON, these can only occur inside strings.
 _MARKUP = _escapes("<>&")
 _LINE_ENDS = _escapes("\u2028\u2029")
 
 
 def html_escaped(json: bytes) -> bytes:
-    """JSON as Go's encoder writes it: with escapes for what means something in HTML, or ends a line in scripts.
+    """JSON as Go's encoder writes it: with escapes for characters that are special in HTML or end a line in scripts.
 
-    It is the same value. But Kubernetes compares the data of a ControllerRevision as text, in kube-apiserver, which refuses a change
-    of it, and in kube-controller-manager, which makes a new one of a DaemonSet until it finds its own text (v1.37.0-rc.1).
+    The value is the same, but Kubernetes compares the data of a ControllerRevision as text: kube-apiserver refuses a change
+    of it, and kube-controller-manager creates new revisions of a DaemonSet until it finds its own text (v1.37.0-rc.1).
     """
-    # Every write comes by: looking for three bytes in a row takes ten times as long as looking for one.
+    # Every write passes here: searching for three bytes takes ten times as long as searching for one.
     for character, escape in _MARKUP if json.isascii() else _MARKUP + _LINE_ENDS:
         if character in json:
             json = json.replace(character, escape)

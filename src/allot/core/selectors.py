@@ -1,9 +1,9 @@
 """Which labels, nodes and devices a selector, toleration or taint rule matches.
 
 Knows label selectors (as objects and as text), node selectors, tolerations of nodes' and devices' taints, and the selectors of DeviceTaintRules.
-Does not know nodes' or pods' other affairs, and decides nothing about allocation.
+Knows nothing else about nodes or pods, and decides nothing about allocation.
 
-Selectors are prepared once (`node_matcher`, `label_requirements`, `parse_label_selector`) and asked often.
+Selectors are prepared once (`node_matcher`, `label_requirements`, `parse_label_selector`) and matched often.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NODE_NAME_FIELD = "metadata.name"
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be understood."""
+    """An invalid selector."""
 
 
 class Operator(StrEnum):
@@ -62,11 +62,11 @@ class Requirement(msgspec.Struct, frozen=True):
     key: str
     operator: Operator
     values: frozenset[str] = frozenset()
-    # The one value of Gt and Lt as a number.
+    # The single value of Gt and Lt as a number.
     bound: int = 0
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels satisfy the condition; what is not there is in no list of values."""
+        """Whether the labels satisfy the condition; a missing label is in no list of values."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
@@ -84,13 +84,13 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """Conditions that must all hold; none at all hold for everything."""
+    """Conditions that must all hold; an empty list matches everything."""
 
     all: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels satisfy every condition."""
-        # Asked of every pod of every owner: a loop instead of a generator.
+        # Called for every pod of every owner: a loop instead of a generator.
         for requirement in self.all:  # noqa: SIM110
             if not requirement.matches(labels):
                 return False
@@ -145,7 +145,7 @@ def is_label_value(value: str) -> bool:
 
 
 def label_requirements(selector: LabelSelector | None) -> Requirements | None:
-    """The conditions of a label selector; None, which matches nothing, for no selector."""
+    """The conditions of a label selector; None, which matches nothing, without a selector."""
     if selector is None:
         return None
     found = [requirement(key, Operator.IN, (value,), "matchLabels") for key, value in selector.match_labels.items()]
@@ -252,7 +252,7 @@ class _Term(msgspec.Struct, frozen=True):
     """A prepared node selector term: conditions on labels and on the node's name, or what is wrong with them."""
 
     labels: Requirements = Requirements()
-    # Whether the name must be equal or different, and to what.
+    # The name, and whether it must be equal or different.
     names: tuple[tuple[bool, str], ...] = ()
     # A condition on a field that no node has.
     never: bool = False
@@ -277,9 +277,9 @@ class NodeMatcher(msgspec.Struct, frozen=True):
     terms: tuple[_Term, ...]
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node with this name and these labels is meant.
+        """Whether a node with this name and these labels matches.
 
-        A term that cannot be understood matches nothing; SelectorError only if no other term matches.
+        An invalid term matches nothing; SelectorError only if no other term matches.
         """
         for term in self.terms:
             if not term.problem and term.matches(name, labels):
@@ -295,7 +295,7 @@ class NodeMatcher(msgspec.Struct, frozen=True):
 
 
 def node_matcher(selector: NodeSelector) -> NodeMatcher:
-    """A node selector prepared for many nodes. Terms are ORed; an empty term, and so an empty selector, means no node."""
+    """A node selector prepared for many nodes. Terms are ORed; an empty term, and so an empty selector, matches no node."""
     terms = enumerate(selector.node_selector_terms)
     return NodeMatcher(
         tuple(
@@ -307,7 +307,7 @@ def node_matcher(selector: NodeSelector) -> NodeMatcher:
 
 
 def matches_if_valid(matcher: NodeMatcher, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node is meant; a selector that cannot be understood means none."""
+    """Whether a node matches; an invalid selector matches none."""
     try:
         return matcher.matches(name, labels)
     except SelectorError:
@@ -315,12 +315,12 @@ def matches_if_valid(matcher: NodeMatcher, name: str, labels: Mapping[str, str])
 
 
 def matches(selector: NodeSelector, node: Node) -> bool:
-    """Whether the selector means the node; SelectorError as `NodeMatcher.matches`."""
+    """Whether the selector matches the node; SelectorError as `NodeMatcher.matches`."""
     return node_matcher(selector).matches_node(node)
 
 
 def nodes_named(selector: NodeSelector | None) -> tuple[str, ...]:
-    """The nodes that a selector names; none if it can mean others too."""
+    """The nodes that a selector names; none if it can match others too."""
     names: list[str] = []
     for term in selector.node_selector_terms if selector is not None else ():
         fields = [field for field in term.match_fields if field.key == _NODE_NAME_FIELD and field.operator == "In"]
@@ -373,7 +373,7 @@ def _field_problem(expression: NodeSelectorRequirement, path: str) -> str:
 
 
 def tolerates(toleration: DeviceToleration | Toleration, taint: DeviceTaint | Taint) -> bool:
-    """Whether the toleration covers the taint; for how long is not asked here."""
+    """Whether the toleration covers the taint, for however long."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -384,9 +384,9 @@ def tolerates(toleration: DeviceToleration | Toleration, taint: DeviceTaint | Ta
 
 
 def blocking_taints(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> tuple[DeviceTaint, ...]:
-    """The taints that keep a device from being allocated: of a blocking effect, and not tolerated.
+    """The taints that keep a device from being allocated: those with a blocking effect that are not tolerated.
 
-    Other effects, also ones that do not exist yet, do not block.
+    Other effects, including future ones, do not block.
     """
     return tuple(
         taint
@@ -399,9 +399,9 @@ def blocking_taints(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceT
 def selects_device(
     selector: DeviceTaintSelector | None, driver: str, pool: str, device: str, *, absent_selects: bool = True
 ) -> bool:
-    """Whether a DeviceTaintRule's selector means the device: each member that is set must be equal.
+    """Whether a DeviceTaintRule's selector matches the device: each field that is set must be equal.
 
-    An empty selector means every device. No selector at all means every device to the scheduler, but none to the
+    An empty selector matches every device. No selector matches every device for the scheduler, but none for the
     eviction and pool status controllers, which pass `absent_selects=False`; the API's documentation says none.
     """
     if selector is None:

@@ -1,9 +1,9 @@
-"""Semantic versions (semver.org 2.0.0) with the rules and messages that Kubernetes' CEL functions have.
+"""Semantic versions (semver.org 2.0.0) with the rules and messages of Kubernetes' CEL functions.
 
 Knows: parsing, strict or normalizing, and precedence. Does not know where versions are used; the API's own check of
 version attributes is stricter in length and lives with validation.
 
-Build metadata takes no part in order, equality or hash: 1.0.0+a equals 1.0.0+b. Numbers are unsigned 64-bit.
+Order, equality and hash ignore build metadata: 1.0.0+a equals 1.0.0+b. Numbers are unsigned 64-bit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Semver:
 
     @staticmethod
     def parse(text: str, normalize: bool = False) -> Semver:
-        """The version in `text`, after normalizing if wanted; SemverError with Kubernetes' message when it is none."""
+        """The version in `text`, normalized if requested; SemverError with Kubernetes' message if invalid."""
         plain = _PLAIN.fullmatch(text)
         if plain:
             return Semver(int(plain[1]), int(plain[2]), int(plain[3]))
@@ -118,7 +118,7 @@ def _parse(text: str) -> Semver:
 
 
 def _normalized(text: str) -> str:
-    """Without a leading v and leading zeros, and with the numbers that a short version leaves out."""
+    """Without a leading v and leading zeros, and with the numbers that a short version omits."""
     parts = text.removeprefix("v").split(".", 2)
     parts = [_without_leading_zeros(part) for part in parts]
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
@@ -144,7 +144,7 @@ def _number(name: str, text: str) -> int:
 def _uint64(text: str) -> int:
     if not text:
         raise SemverError('strconv.ParseUint: parsing "": invalid syntax')
-    # The length is checked first: Python refuses to read very long numbers, and slowly.
+    # The length is checked first: Python refuses to parse very long numbers, and slowly.
     if len(text) > _UINT64_DIGITS_MAX or int(text) > UINT64_MAX:
         raise SemverError(f'strconv.ParseUint: parsing "{text}": value out of range')
     return int(text)

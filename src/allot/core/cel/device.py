@@ -26,7 +26,7 @@ _LISTS: Final = {"bools": "bool", "ints": "int", "strings": "string", "versions"
 
 
 class DeviceView:
-    """One device. Maps are ordered by name, so that equal devices are walked alike."""
+    """One device. Maps are ordered by name, so that equal devices are traversed in the same order."""
 
     __slots__ = ("_variables", "allow_multiple_allocations", "attributes", "capacity", "driver", "oversized")
 
@@ -41,7 +41,7 @@ class DeviceView:
         self.attributes = _ordered(attributes or {})
         self.capacity = _ordered(capacity or {})
         self.allow_multiple_allocations = allow_multiple_allocations
-        # Larger than the API allows: what the static estimate says does not hold then.
+        # Larger than the API allows, so the static estimate does not hold.
         self.oversized = _is_oversized(self)
         self._variables: dict[str, Value] | None = None
 
@@ -65,10 +65,10 @@ def view(
     capacity: Mapping[str, Quantity] | None = None,
     allow_multiple_allocations: bool = False,
 ) -> DeviceView:
-    """A view from names as the API has them: `model` belongs to the driver, `example.com/model` to its own domain.
+    """A view from API names: `model` belongs to the driver's domain, `example.com/model` to its own.
 
     Attribute values are given as (kind, value), kind one of bool, int, string, version, bools, ints, strings, versions.
-    A version that cannot be read raises EvaluationError, as it would fail every evaluation.
+    An invalid version raises EvaluationError, as it would fail every evaluation.
     """
     attributes_by_domain: dict[str, dict[str, Value]] = {}
     for name, (kind, raw) in (attributes or {}).items():

@@ -44,8 +44,8 @@ class Reference(msgspec.Struct, frozen=True, order=True):
     """One part of a device.
 
     kind is driver, allowMultipleAllocations, attributes, capacity or device (all of it). An empty domain stands for all
-    domains, an empty name for the whole domain. With `of_driver` the domain is the device's own driver, with
-    `existence` only whether the domain exists matters.
+    domains, an empty name for the whole domain. With `of_driver` the domain is the device's driver; with
+    `existence` it only matters whether the domain exists.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class Reference(msgspec.Struct, frozen=True, order=True):
     existence: bool = False
 
 
-# The analysis is recursive; what nests deeper is taken to read everything.
+# The analysis is recursive; deeper expressions are assumed to read everything.
 _HEIGHT_MAX: Final = 150
 _TEXT_MAX: Final = 1024
 
@@ -74,7 +74,7 @@ class Projection:
         self._readers = tuple(_reader(reference) for reference in self.references)
 
     def key(self, view: DeviceView) -> Hashable:
-        """What tells devices apart: equal keys, equal outcomes. Values carry their type, since Python's True equals 1."""
+        """The key of a device: equal keys, equal outcomes. Values carry their type, since Python's True equals 1."""
         return tuple([read(view) for read in self._readers])
 
     @staticmethod
@@ -110,7 +110,7 @@ def project(plan: Node) -> Projection:
 
 
 def _without_covered(references: frozenset[Reference]) -> list[Reference]:
-    """Leaves out what a coarser reference reads anyway."""
+    """Drops references that a coarser one covers."""
     if _DEVICE in references:
         return [_DEVICE]
     kept: list[Reference] = []
@@ -129,7 +129,7 @@ def _without_covered(references: frozenset[Reference]) -> list[Reference]:
 
 
 class _Absent:
-    """Stands for what a device does not have; equal to itself only."""
+    """Stands for something a device lacks; equal only to itself."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ def _tagged(value: Value) -> Hashable:
     if value_class is bool or value_class is _Absent:
         return (value_class, value)
     if isinstance(value, Quantity):
-        # Equal amounts may answer differently: 1.5Ki is not an integer, 1536 is.
+        # Equal amounts may behave differently: 1.5Ki is not an integer, 1536 is.
         return ("quantity", value.nano, value.format, value.scale, value.big)
     if value_class is Semver:
         return ("version", str(value))
@@ -171,7 +171,7 @@ def _map_reader(reference: Reference) -> Callable[[DeviceView], Hashable]:
     if not domain and not reference.of_driver:
         return lambda view: _tagged(read_map(view))
     if not name:
-        # An existing empty domain and none at all differ to `in` only, which has a reference of its own.
+        # An empty domain and a missing one differ only for `in`, which has a separate reference.
         return lambda view: _tagged(read_map(view)[view.driver if reference.of_driver else domain])
     if reference.of_driver:
         return lambda view: _tagged(read_map(view)[view.driver].get(name, _ABSENT))
@@ -215,7 +215,7 @@ class _Analysis:
         self._variables: dict[str, _Part] = {}
 
     def use(self, part: _Part) -> None:
-        """The value goes where the analysis does not follow: all of it is read."""
+        """The value leaves the analysis: all of it counts as read."""
         if part.what == "device":
             self.references.add(_DEVICE)
         elif part.what == "map":
@@ -226,7 +226,7 @@ class _Analysis:
             self.references.add(_DRIVER)
 
     def visit(self, node: Node) -> _Part:
-        """What a node gives; what it reads is noted."""
+        """What a node evaluates to; records what it reads."""
         return _VISITORS[node.__class__](self, node)
 
     def _all_used(self, nodes: Iterable[Node]) -> _Part:
@@ -276,7 +276,7 @@ class _Analysis:
             self.use(key)
             self.references.add(_DEVICE)
             return _OTHER
-        # The fields are always there.
+        # The fields always exist.
         if test or key.text not in ("driver", "allowMultipleAllocations", ATTRIBUTES, CAPACITY):
             return _OTHER
         if key.text == "driver":
@@ -318,7 +318,7 @@ class _Analysis:
             return parts[0]
         if node.function == "_+_" and all(part.what == "text" for part in parts):
             text = parts[0].text + parts[1].text
-            # No domain or name is that long, and doubling must end somewhere.
+            # No domain or name is that long, and this bounds repeated doubling.
             return _Part("text", text=text) if len(text) <= _TEXT_MAX else _OTHER
         for part in parts:
             self.use(part)

@@ -26,7 +26,7 @@ from allot.core.cel.syntax.ast import UInt
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 
-# What upstream's values say when asked for a bool.
+# Upstream's errors when converting a value to bool.
 _NOT_BOOL: Final[dict[type, str]] = {
     str: "unsupported native conversion from string to 'bool'",
     int: "unsupported type conversion from 'int' to bool",
@@ -48,7 +48,7 @@ _NOT_BOOL: Final[dict[type, str]] = {
         (Authorizer, PathCheck, GroupCheck, ResourceCheck, Decision), "type conversion not supported to 'bool'"
     ),
 }
-# Go's types of the values, for messages.
+# The Go types of values, for messages.
 _NATIVE: Final[dict[type, str]] = {
     bool: "bool",
     int: "int64",
@@ -77,7 +77,7 @@ _KINDS: Final[dict[type, tuple[str, str]]] = {
 
 
 def as_bool(value: Value) -> bool:
-    """The result of a selector as an answer."""
+    """The result of a selector as a bool."""
     if value.__class__ is bool:
         return bool(value)
     inner = value

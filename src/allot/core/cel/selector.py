@@ -1,8 +1,8 @@
 """Device selectors and derived attributes: compile an expression once, evaluate it for many devices.
 
-The entry point of `core.cel` for the allocator, validation and the CLI. Messages are those of Kubernetes. Whether an
-expression is too expensive to be admitted is for the caller to judge by `max_cost`; while evaluating, the same limit
-holds in any case.
+The entry point of `core.cel` for the allocator, validation and the CLI. Messages are those of Kubernetes. The
+caller decides by `max_cost` whether an expression is too expensive to admit; evaluation always enforces the same
+limit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SCALARS: Final = frozenset((BOOL, INT, STRING, ANY, DYN, SEMVER))
 
 
 class EnvironmentOptions(msgspec.Struct, frozen=True):
-    """Feature gates, and whether the expression is already stored: then every declaration is in force."""
+    """Feature gates, and whether the expression is already stored, which enables every declaration."""
 
     list_type_attributes: bool = False
     consumable_capacity: bool = True
@@ -59,7 +59,7 @@ class EnvironmentOptions(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> Environment:
-        """The environment that these options stand for."""
+        """The environment for these options."""
         return device_environment(
             list_type_attributes=self.list_type_attributes,
             consumable_capacity=self.consumable_capacity,
@@ -77,11 +77,11 @@ class SelectorCompileError(ValueError):
 
 
 class _Compiled:
-    """What selectors and derived attributes have in common."""
+    """Base of selectors and derived attributes."""
 
     def __init__(self, expression: str, checked: Checked, node: Node, estimated: Estimate) -> None:
         self.expression = expression
-        # The static worst case; 18446744073709551615 when it is not known.
+        # The static worst case; 18446744073709551615 if unknown.
         self.max_cost = estimated.max
         self._work_max = estimated.work_max
         self._checked = checked
@@ -102,14 +102,14 @@ class _Compiled:
         return evaluate(self._plan, view.variables).cost
 
     def interpreted(self, view: DeviceView) -> Value:
-        """The result as the interpreter finds it, the cost limit enforced."""
+        """The interpreter's result, with the cost limit enforced."""
         outcome = evaluate(self._plan, view.variables)
         if outcome.error is not None:
             raise EvaluationError(outcome.error)
         return outcome.value
 
     def quickest(self, convert: Callable[[Value], Any], unconverted: type | None = None) -> Callable[[DeviceView], Any]:
-        """The quickest way to a result: generated code if the worst case is affordable, else the interpreter.
+        """The fastest evaluator: generated code if the worst case is affordable, else the interpreter.
 
         The result is converted, unless it is known to be of the class `unconverted`.
         """
@@ -132,7 +132,7 @@ class CompiledSelector(_Compiled):
     def matches(self) -> Callable[[DeviceView], bool]:
         """Whether a device matches; raises EvaluationError with upstream's text.
 
-        The function is made when first asked for and then is an attribute of the object: calling it costs no more than
+        The function is created on first use and cached as an attribute, so calling it costs no more than
         calling the generated code.
         """
         return self.quickest(as_bool, bool)

@@ -1,5 +1,5 @@
-"""The parts of apps/v1 that scheduling and the controllers of workloads read. Templates are kept as they are: controllers copy
-and compare them, and read nothing in them that is not read in pods."""
+"""The parts of apps/v1 that scheduling and the workload controllers read. Templates are kept as written: controllers copy
+and compare them, and read no more in them than in pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP = "apps"
 
 
 class WorkloadCondition(APIStruct, frozen=True, kw_only=True):
-    """How a ReplicaSet, StatefulSet or DaemonSet is."""
+    """A condition of a ReplicaSet, StatefulSet or DaemonSet."""
 
     type: str = ""
     status: str = ""
@@ -32,7 +32,7 @@ class WorkloadCondition(APIStruct, frozen=True, kw_only=True):
 
 
 class DeploymentCondition(APIStruct, frozen=True, kw_only=True):
-    """How a deployment is."""
+    """A condition of a Deployment."""
 
     type: str = ""
     status: str = ""
@@ -43,7 +43,7 @@ class DeploymentCondition(APIStruct, frozen=True, kw_only=True):
 
 
 class RollingUpdateDeployment(PartialStruct, frozen=True, kw_only=True):
-    """How many pods may be missing, or there twice, during an update; numbers or percentages."""
+    """How many pods may be unavailable or surplus during an update; numbers or percentages."""
 
     max_unavailable: IntOrString | None = None
     max_surge: IntOrString | None = None
@@ -57,7 +57,7 @@ class DeploymentStrategy(PartialStruct, frozen=True, kw_only=True):
 
 
 class DeploymentSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which pods are wanted, and how to get there."""
+    """The desired pods, and how to roll them out."""
 
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
@@ -70,7 +70,7 @@ class DeploymentSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class DeploymentStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a deployment is."""
+    """Observed status of a Deployment."""
 
     observed_generation: Int64 = 0
     replicas: Int32 = 0
@@ -84,7 +84,7 @@ class DeploymentStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class Deployment(PartialStruct, frozen=True, kw_only=True):
-    """Equal pods that are replaced step by step when their template changes."""
+    """Identical pods that are replaced gradually when their template changes."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeploymentSpec = DeploymentSpec()
@@ -116,7 +116,7 @@ class ReplicaSetStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class ReplicaSet(PartialStruct, frozen=True, kw_only=True):
-    """A number of equal pods."""
+    """A number of identical pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ReplicaSetSpec = ReplicaSetSpec()
@@ -127,7 +127,7 @@ class ReplicaSet(PartialStruct, frozen=True, kw_only=True):
 
 
 class RollingUpdateStatefulSet(PartialStruct, frozen=True, kw_only=True):
-    """Which pods are updated, and how many of them at a time."""
+    """Which pods are updated, and how many at a time."""
 
     partition: Int32 | None = None
     max_unavailable: IntOrString | None = None
@@ -141,7 +141,7 @@ class StatefulSetUpdateStrategy(PartialStruct, frozen=True, kw_only=True):
 
 
 class StatefulSetRetentionPolicy(PartialStruct, frozen=True, kw_only=True):
-    """What becomes of volume claims when the set is deleted or gets smaller: Retain or Delete."""
+    """What happens to volume claims when the set is deleted or scaled down: Retain or Delete."""
 
     when_deleted: str = "Retain"
     when_scaled: str = "Retain"
@@ -154,7 +154,7 @@ class StatefulSetOrdinals(PartialStruct, frozen=True, kw_only=True):
 
 
 class StatefulSetSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which pods are wanted, and with which volumes."""
+    """The desired pods and their volumes."""
 
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
@@ -170,7 +170,7 @@ class StatefulSetSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class StatefulSetStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a set is."""
+    """Observed status of a StatefulSet."""
 
     observed_generation: Int64 = 0
     replicas: Int32 = 0
@@ -184,7 +184,7 @@ class StatefulSetStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class StatefulSet(PartialStruct, frozen=True, kw_only=True):
-    """A number of pods with names and volumes of their own."""
+    """Pods with stable names and their own volumes."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: StatefulSetSpec = StatefulSetSpec()
@@ -195,7 +195,7 @@ class StatefulSet(PartialStruct, frozen=True, kw_only=True):
 
 
 class RollingUpdateDaemonSet(PartialStruct, frozen=True, kw_only=True):
-    """On how many nodes pods may be missing, or there twice, during an update; numbers or percentages."""
+    """On how many nodes pods may be unavailable or surplus during an update; numbers or percentages."""
 
     max_unavailable: IntOrString | None = None
     max_surge: IntOrString | None = None
@@ -244,7 +244,7 @@ class DaemonSet(PartialStruct, frozen=True, kw_only=True):
 
 
 class ControllerRevision(PartialStruct, frozen=True, kw_only=True):
-    """A template that a set had, by number."""
+    """A numbered revision of a set's template."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: RawJSON | None = None

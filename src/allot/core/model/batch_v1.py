@@ -1,4 +1,4 @@
-"""batch/v1 as of Kubernetes 1.37: Job and CronJob, every field. Templates of pods and jobs stay as they were written."""
+"""batch/v1 as of Kubernetes 1.37: Job and CronJob, every field. Pod and job templates stay as written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PodFailurePolicyOnPodConditionsPattern(PartialStruct, frozen=True, kw_only
 
 
 class PodFailurePolicyRule(PartialStruct, frozen=True, kw_only=True):
-    """What is done about a pod that failed in a certain way: FailJob, FailIndex, Ignore or Count."""
+    """The action for a pod that failed in a certain way: FailJob, FailIndex, Ignore or Count."""
 
     action: str = ""
     on_exit_codes: PodFailurePolicyOnExitCodesRequirement | None = None
@@ -63,7 +63,7 @@ class PodFailurePolicyRule(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodFailurePolicy(PartialStruct, frozen=True, kw_only=True):
-    """Rules of which the first that fits decides."""
+    """Rules; the first match decides."""
 
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
@@ -76,7 +76,7 @@ class SuccessPolicyRule(PartialStruct, frozen=True, kw_only=True):
 
 
 class SuccessPolicy(PartialStruct, frozen=True, kw_only=True):
-    """Rules of which one is enough."""
+    """Rules; one match is enough."""
 
     rules: tuple[SuccessPolicyRule, ...] = ()
 
@@ -85,7 +85,7 @@ class SuccessPolicy(PartialStruct, frozen=True, kw_only=True):
 
 
 class JobGangSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
-    """At least so many pods at once; the job's parallelism unless it says."""
+    """The minimum number of pods to schedule at once; by default the job's parallelism."""
 
     min_count: Int32 | None = None
 
@@ -98,7 +98,7 @@ class JobSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
 
 
 class JobSchedulingConfiguration(APIStruct, frozen=True, kw_only=True):
-    """What becomes of the job's Workload and PodGroup."""
+    """Configures the job's Workload and PodGroup."""
 
     scheduling_policy: JobSchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
@@ -132,7 +132,7 @@ class JobSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class JobCondition(PartialStruct, frozen=True, kw_only=True):
-    """How a job is."""
+    """A condition of a job."""
 
     type: str = ""
     status: str = ""
@@ -143,14 +143,14 @@ class JobCondition(PartialStruct, frozen=True, kw_only=True):
 
 
 class UncountedTerminatedPods(APIStruct, frozen=True, kw_only=True):
-    """Pods (uids) that have ended and are not in the counters yet."""
+    """Terminated pods (uids) that are not yet counted."""
 
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
 class JobStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a job has come."""
+    """Observed status of a job."""
 
     conditions: tuple[JobCondition, ...] = ()
     start_time: Time | None = None
@@ -177,7 +177,7 @@ class Job(PartialStruct, frozen=True, kw_only=True):
 
 
 class CronJobSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which jobs are made, and when."""
+    """Which jobs are created, and when."""
 
     schedule: str = ""
     time_zone: str | None = None
@@ -190,7 +190,7 @@ class CronJobSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class CronJobStatus(PartialStruct, frozen=True, kw_only=True):
-    """What a cron job has made."""
+    """The jobs of a cron job, and when it last ran."""
 
     active: tuple[ObjectReference, ...] = ()
     last_schedule_time: Time | None = None
@@ -198,7 +198,7 @@ class CronJobStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class CronJob(PartialStruct, frozen=True, kw_only=True):
-    """Jobs by the clock."""
+    """Creates jobs on a schedule."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CronJobSpec = CronJobSpec()

@@ -1,8 +1,8 @@
 """Claims that a driver's controller allocates, as in Kubernetes 1.26 to 1.31 (feature gate DRAControlPlaneController).
 
-v1alpha3 of 1.31 has fields for it that v1 does not have. Stored objects have annotations in their place, so that every version keeps them;
-`model.convert` makes one of the other. Two fields of the status follow from the rest: who allocated a claim is its controller, and
-deallocation is requested as soon as no one uses the claim.
+v1alpha3 of 1.31 has fields for this that v1 lacks. Stored objects use annotations instead, so that every version keeps them;
+`model.convert` translates. Two status fields follow from the rest: the allocating controller is the claim's controller, and
+deallocation is requested as soon as the claim is unused.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ GATE = "DRAControlPlaneController"
 API_VERSION = "resource.k8s.io/v1alpha3"
 CONTROLLER = "allot.dev/allocation-controller"
 SUITABLE_NODES = "allot.dev/suitable-nodes"
-# So many nodes are negotiated at a time.
+# The number of nodes that are negotiated at a time.
 POTENTIAL_NODES_MAX = 128
 
 Object = dict[str, Any]
 
 
 def controller_of(claim: ResourceClaim) -> str:
-    """Who allocates a claim; empty if the scheduler does."""
+    """The controller that allocates a claim; empty for the scheduler."""
     return _annotation(claim.metadata, CONTROLLER)
 
 
@@ -47,7 +47,7 @@ def _annotation(metadata: ObjectMeta, key: str) -> str:
 
 
 def class_to_v1(value: Object) -> Object:
-    """A class without suitableNodes; those are an annotation."""
+    """A class with suitableNodes as an annotation."""
     spec = value.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("suitableNodes"), dict):
         return value
@@ -67,7 +67,7 @@ def class_from_v1(value: Object) -> Object:
 
 
 def claim_to_v1(value: Object) -> Object:
-    """A claim without controller; it is an annotation. What follows from the rest is left out."""
+    """A claim with its controller as an annotation, without fields that follow from the rest."""
     status = value.get("status")
     if isinstance(status, dict):
         status = _without(status, "deallocationRequested")

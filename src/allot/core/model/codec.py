@@ -1,7 +1,7 @@
 """Objects in and out: JSON bytes or JSON values to structs and back.
 
-`decode` and `decode_json` make an object of a known type; `decode_object` finds the type by apiVersion and kind, converts
-older versions and keeps what the types do not name. `encode` and `encode_envelope` give the JSON that an API server emits.
+`decode` and `decode_json` create an object of a known type; `decode_object` finds the type by apiVersion and kind, converts
+older versions and keeps what the types do not name. `encode` and `encode_envelope` return the JSON that an API server emits.
 Nothing is defaulted or validated here beyond types.
 """
 
@@ -50,7 +50,7 @@ __all__ = [
 T = TypeVar("T", bound=APIStruct)
 
 _TYPE_META = frozenset({"apiVersion", "kind"})
-# For messages only: a valid namespace and name are shorter.
+# For messages only: valid namespaces and names are shorter.
 _NAME_LENGTH_MAX = 330
 
 
@@ -63,7 +63,7 @@ class Decoded(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The texts that an API server would send as warnings."""
+        """The warnings that an API server would send."""
         return _strict_texts(self.unknown_fields, self.duplicate_fields)
 
 
@@ -71,7 +71,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """An object of any kind with what is needed to write it back whole.
 
     `api_version` is the version that was read; `object` is always of the kind's type, in its hub version. `source` is
-    the JSON that was read when the kind has fields that the types do not name.
+    the JSON that was read, if the kind has fields that the types do not name.
     """
 
     kind: Kind
@@ -84,7 +84,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Everything that the writer of the object should know."""
+        """All warnings for the author of the object."""
         return self.conversion_warnings + _strict_texts(self.unknown_fields, self.duplicate_fields)
 
 
@@ -99,18 +99,18 @@ def decode(value: object, type_: type[T], *, strict: bool = False) -> Decoded[T]
 
 
 def decode_served(value: Mapping[str, Any], type_: type[T]) -> T:
-    """An object that an API server sent: as `decode`, and ten times as quick when it is in order, as it nearly always is."""
+    """An object that an API server sent: as `decode`, but ten times as fast for well-formed input, the usual case."""
     try:
         parts = {key: part for key, part in value.items() if key not in _TYPE_META}
         return msgspec.convert(parts, type_, dec_hook=_custom)
     except (msgspec.ValidationError, ValueError, RecursionError):
-        # A field that the types do not name, or a value in an unusual spelling.
+        # A field that the types do not name, or an unusually spelled value.
         return decode(value, type_).object
 
 
 def without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
-    """An object as those hold it who do not ask who set a field: managedFields are much of it. An update that leaves them out
-    leaves them as they are."""
+    """An object without managedFields, which make up much of its size. An update that omits them
+    leaves them unchanged."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return value
@@ -118,7 +118,7 @@ def without_managed_fields(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, type_: type[T], *, strict: bool = False) -> Decoded[T]:
-    """An object from JSON text: as `decode`, and quick when the text is in order."""
+    """An object from JSON text: as `decode`, but fast for well-formed text."""
     try:
         document = None if _may_have_duplicates(data, msgspec.json.decode(data)) else _json_decoder(type_).decode(data)
     except msgspec.ValidationError:
@@ -132,9 +132,9 @@ def decode_json(data: bytes, type_: type[T], *, strict: bool = False) -> Decoded
 
 
 def parse_json(data: bytes) -> Any:
-    """The JSON value of a text, with duplicate keys remembered; DecodeError when it is no JSON."""
+    """The JSON value of a text, with duplicate keys recorded; DecodeError if it is not JSON."""
     try:
-        # msgspec reads strictly what JSON allows; the standard library also tells duplicates.
+        # msgspec parses strict JSON; the standard library also reveals duplicates.
         value = msgspec.json.decode(data)
         return _with_duplicates(data) if _may_have_duplicates(data, value) else value
     except (ValueError, RecursionError) as error:
@@ -142,10 +142,10 @@ def parse_json(data: bytes) -> Any:
 
 
 def decode_object(value: object, *, strict: bool = False) -> Envelope:
-    """An object of whatever kind it says it is.
+    """An object of the kind that it names.
 
     Raises DecodeError for wrong values, UnknownKind for kinds that core does not know, and ConversionError for what
-    an older version says that cannot be said in the hub version.
+    the hub version cannot express.
     """
     check_bounds(value)
     if not isinstance(value, dict):
@@ -176,7 +176,7 @@ def decode_object(value: object, *, strict: bool = False) -> Envelope:
 
 
 def encode(object_: APIStruct, api_version: str | None = None) -> dict[str, Any]:
-    """The JSON for an object; whole objects get apiVersion and kind, in the hub version or another one it has."""
+    """The JSON for an object; whole objects get apiVersion and kind, in the hub version or another one."""
     encoded = encode_struct(object_)
     if not is_kind_type(type(object_)):
         return encoded
@@ -186,7 +186,7 @@ def encode(object_: APIStruct, api_version: str | None = None) -> dict[str, Any]
 
 
 def encode_envelope(envelope: Envelope, api_version: str | None = None) -> dict[str, Any]:
-    """The JSON for an object with everything that it had when it was read."""
+    """The JSON for an object with everything it had when read."""
     encoded = encode(envelope.object, api_version)
     if envelope.source is None:
         return encoded
@@ -195,12 +195,12 @@ def encode_envelope(envelope: Envelope, api_version: str | None = None) -> dict[
     return type_meta | merge_back(source, encoded, envelope.kind.type)
 
 
-# --- the quick way ---
+# --- the fast path ---
 
 
 @cache
 def _json_decoder(type_: type[APIStruct]) -> msgspec.json.Decoder[Any]:
-    """Decodes JSON text that is in order and refuses everything else."""
+    """Decodes well-formed JSON text and refuses everything else."""
     if not is_kind_type(type_):
         return msgspec.json.Decoder(type_, dec_hook=_custom)
     members = [("api_version", str, ""), ("kind", str, "")]
@@ -218,7 +218,7 @@ def _custom(type_: type, value: Any) -> Any:
 def _may_have_duplicates(data: bytes, value: Any) -> bool:
     """Whether keys may occur twice in a JSON text: a duplicate is lost in a round trip.
 
-    A round trip also rewrites unusual escapes and numbers, so true only means: look closely.
+    A round trip also rewrites unusual escapes and numbers, so true only means that a closer check is needed.
     """
     return msgspec.json.format(data, indent=-1) != msgspec.json.encode(value)
 

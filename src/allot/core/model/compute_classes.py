@@ -1,7 +1,7 @@
-"""ComputeClass of cloud.google.com/v1: in which order nodes are bought for the pods that select it. A custom resource of GKE.
+"""ComputeClass of cloud.google.com/v1: the order in which nodes are provisioned for the pods that select it. A GKE custom resource.
 
-Also the labels by which nodes, pods and namespaces say which class they are of, and those by which GKE's nodes say what they are. Of
-fields that have no meaning outside of Google's cloud (disks, images, policies of hosts) only the definition knows.
+Also the labels that assign nodes, pods and namespaces to a class, and those that describe GKE's nodes. Fields
+without meaning outside Google Cloud (disks, images, host policies) are only in the resource definition.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from allot.core.model.meta import EMPTY, Int32, Int64, ObjectMeta, PartialStruct
 GROUP, VERSION, KIND, PLURAL = "cloud.google.com", "v1", "ComputeClass", "computeclasses"
 # On nodes and in the node selectors of pods: the name of a class. The taint of its nodes has the same key.
 CLASS_LABEL = f"{GROUP}/compute-class"
-# On namespaces: the class of pods that select none, and of those but for pods of DaemonSets.
+# On namespaces: the class of pods that select none, with or without DaemonSet pods.
 DEFAULT_LABEL, DEFAULT_LABEL_NO_DAEMONS = (
     f"{GROUP}/default-compute-class",
     f"{GROUP}/default-compute-class-non-daemonset",
 )
-# The class of this name is for pods that select none, and for pools that are of none.
+# The class of this name is for pods that select none, and for pools without a class.
 DEFAULT_NAME = "default"
 SCALE_UP_ANYWAY, DO_NOT_SCALE_UP = "ScaleUpAnyway", "DoNotScaleUp"
 SPECIFIC = "Specific"
-# On nodes that were made for a class: which priority they are of, from 0 on.
+# On nodes created for a class: the index of their priority, from 0.
 PRIORITY_ANNOTATION, ANYWAY_INDEX = "ccc_priority_index", "ccc_scale_up_anyway"
 
 NODE_POOL = f"{GROUP}/gke-nodepool"
@@ -37,7 +37,7 @@ RESERVATION = f"{GROUP}/reservation-name"
 
 
 class Accelerator(PartialStruct, frozen=True, kw_only=True):
-    """GPUs or TPU chips of a node: as its labels name them, and how many. topology: of TPU chips."""
+    """GPUs or TPU chips of a node: their label value and count. topology: of TPU chips."""
 
     type: str = ""
     count: Int64 = 0
@@ -45,13 +45,13 @@ class Accelerator(PartialStruct, frozen=True, kw_only=True):
 
 
 class SpecificReservation(PartialStruct, frozen=True, kw_only=True):
-    """Machines that have been paid for in advance."""
+    """Reserved machines."""
 
     name: str = ""
 
 
 class Reservations(PartialStruct, frozen=True, kw_only=True):
-    """Whether machines are taken from reservations: from these only, or from any."""
+    """Whether machines come from reservations: only these, or any."""
 
     affinity: str = ""
     specific: tuple[SpecificReservation, ...] = ()
@@ -70,7 +70,7 @@ class Enabled(PartialStruct, frozen=True, kw_only=True):
 
 
 class Priority(PartialStruct, frozen=True, kw_only=True):
-    """Nodes that may be bought: those of pools that exist, or of machines that are described."""
+    """Nodes that may be provisioned: from existing pools, or by machine description."""
 
     nodepools: tuple[str, ...] = ()
     machine_family: str = ""
@@ -95,7 +95,7 @@ class ActiveMigration(PartialStruct, frozen=True, kw_only=True):
 
 
 class AutoscalingPolicy(PartialStruct, frozen=True, kw_only=True):
-    """When a node goes. Thresholds: per cent; None for what holds elsewhere."""
+    """When a node is removed. Thresholds in percent; None for the general default."""
 
     consolidation_delay_minutes: Int32 | None = None
     consolidation_threshold: Int32 | None = None
@@ -103,20 +103,20 @@ class AutoscalingPolicy(PartialStruct, frozen=True, kw_only=True):
 
 
 class NodePoolConfig(PartialStruct, frozen=True, kw_only=True):
-    """What all pools of a class have, besides its label and its taint."""
+    """What all pools of a class share, besides its label and taint."""
 
     node_labels: Mapping[str, str] = EMPTY
     taints: tuple[Taint, ...] = ()
 
 
 class PriorityDefaults(PartialStruct, frozen=True, kw_only=True):
-    """For priorities that do not say otherwise, but for those that name pools."""
+    """Defaults for priorities, except those that name pools."""
 
     location: Location = Location()
 
 
 class ComputeClassSpec(PartialStruct, frozen=True, kw_only=True):
-    """What to add, best first, and what to do if nothing of it is available."""
+    """Which nodes to add, best first, and what to do if none is available."""
 
     priorities: tuple[Priority, ...] = ()
     when_unsatisfiable: str = DO_NOT_SCALE_UP
@@ -135,7 +135,7 @@ class ComputeClass(PartialStruct, frozen=True, kw_only=True):
 
 
 def class_of(pod: Pod) -> str:
-    """The class that a pod selects, by its node selector or by an affinity that names just one; empty if it selects none."""
+    """The class that a pod selects, by its node selector or by an affinity that names only one; empty if none."""
     selected = pod.spec.node_selector.get(CLASS_LABEL, "")
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None

@@ -1,6 +1,6 @@
 """ComputeDomain of resource.nvidia.com/v1beta1: nodes whose GPUs may use each other's memory over NVLink. A custom resource.
 
-Also the names by which its controller, the driver `compute-domain.nvidia.com` and people find what belongs to a domain.
+Also the names by which its controller, the driver `compute-domain.nvidia.com` and users find the objects of a domain.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from allot.core.model.meta import Int32, Int64, ObjectMeta, PartialStruct
 GROUP, VERSION, KIND, PLURAL = "resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains"
 API_VERSION = f"{GROUP}/{VERSION}"
 DRIVER = "compute-domain.nvidia.com"
-# Where the daemons of all domains run, and the only place where a claim may ask to be one.
+# Where the daemons of all domains run, and the only namespace in which a claim may request one.
 DRIVER_NAMESPACE = "dra-driver-nvidia-gpu"
-# On everything that is made for a domain and on the nodes that are in it: the domain's uid.
+# On everything created for a domain and on its nodes: the domain's uid.
 DOMAIN_LABEL = f"{GROUP}/computeDomain"
 # On nodes: which GPUs are joined by NVLink, as `<cluster UUID>.<clique ID>`.
 CLIQUE_LABEL = "nvidia.com/gpu.clique"
-# So many nodes of a clique can be in a domain.
+# The maximum number of nodes of a clique in a domain.
 CLIQUE_NODES_MAX = 18
 
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
@@ -35,21 +35,21 @@ class TemplateReference(PartialStruct, frozen=True, kw_only=True):
 
 
 class ChannelSpec(PartialStruct, frozen=True, kw_only=True):
-    """From which template pods of the domain get their channel, and whether they get one or all."""
+    """The template of the channel claims of the domain's pods, and whether they get one channel or all."""
 
     resource_claim_template: TemplateReference = TemplateReference()
     allocation_mode: str = SINGLE
 
 
 class ComputeDomainSpec(PartialStruct, frozen=True, kw_only=True):
-    """num_nodes: how many nodes have to be ready before the domain is; 0: no matter how many."""
+    """num_nodes: how many nodes must be ready before the domain is; 0: any number."""
 
     num_nodes: Int64 = 0
     channel: ChannelSpec = ChannelSpec()
 
 
 class ComputeDomainNode(PartialStruct, frozen=True, kw_only=True):
-    """A node in the domain. index: its place in its clique; -1 without a clique, or where all places are taken."""
+    """A node in the domain. index: its place in its clique; -1 without a clique, or if all places are taken."""
 
     name: str = ""
     ip_address: str = ""
@@ -59,7 +59,7 @@ class ComputeDomainNode(PartialStruct, frozen=True, kw_only=True):
 
 
 class ComputeDomainStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far the domain has come."""
+    """Observed status of the domain."""
 
     status: str = ""
     nodes: tuple[ComputeDomainNode, ...] = ()
@@ -78,6 +78,6 @@ class ComputeDomain(PartialStruct, frozen=True, kw_only=True):
 
 
 def label_removal(uid: str) -> list[dict[str, str]]:
-    """The JSON patch that takes a node out of a domain, if it still is in this one."""
+    """The JSON patch that removes a node from a domain, if it is still in this one."""
     path = f"/metadata/labels/{DOMAIN_LABEL.replace('/', '~1')}"
     return [{"op": "test", "path": path, "value": uid}, {"op": "remove", "path": path}]

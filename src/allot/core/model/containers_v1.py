@@ -1,8 +1,8 @@
 """What the node of a container needs to run it, beyond what `core_v1.Container` names: command, environment, mounts, probes, hooks,
 security.
 
-Decisions about nodes need none of it and there are very many pods, so the caches of scheduler and controllers hold
-`core_v1.Container`; the agent of a node reads `RunnableContainer`, which is one with these parts
+Scheduling needs none of it and there are very many pods, so the caches of scheduler and controllers hold
+`core_v1.Container`; a node's agent reads `RunnableContainer`, which adds these parts
 (docs/internals/decisions/004-one-pod-model.md). Where a field has a default other than nothing, it is the API server's.
 """
 
@@ -31,7 +31,7 @@ class ObjectFieldSelector(PartialStruct, frozen=True, kw_only=True):
 
 
 class ResourceFieldSelector(PartialStruct, frozen=True, kw_only=True):
-    """What a container asks for or may use."""
+    """A container's resource request or limit."""
 
     container_name: str = ""
     resource: str = ""
@@ -63,7 +63,7 @@ class EnvSourceReference(PartialStruct, frozen=True, kw_only=True):
 
 
 class EnvFromSource(PartialStruct, frozen=True, kw_only=True):
-    """Many variables at once."""
+    """All variables of a source."""
 
     prefix: str = ""
     config_map_ref: EnvSourceReference | None = None
@@ -110,14 +110,14 @@ class SleepAction(PartialStruct, frozen=True, kw_only=True):
 
 
 class GRPCAction(PartialStruct, frozen=True, kw_only=True):
-    """A question to the health service of a port."""
+    """A call to the gRPC health service at a port."""
 
     port: Int32 = 0
     service: str = ""
 
 
 class Probe(ProbeTimes, frozen=True, kw_only=True):
-    """How to find out how a container is."""
+    """How to check the health of a container."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -129,7 +129,7 @@ class Probe(ProbeTimes, frozen=True, kw_only=True):
 
 
 class LifecycleHandler(PartialStruct, frozen=True, kw_only=True):
-    """What is done after a start or before a stop."""
+    """What to do after a start or before a stop."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -161,7 +161,7 @@ class VolumeMount(PartialStruct, frozen=True, kw_only=True):
 
 
 class Capabilities(PartialStruct, frozen=True, kw_only=True):
-    """What a container may do beyond, or not at all."""
+    """Linux capabilities added to or dropped from a container."""
 
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class ConfinementProfile(PartialStruct, frozen=True, kw_only=True):
 
 
 class SecurityContext(PartialStruct, frozen=True, kw_only=True):
-    """As whom a container runs."""
+    """The user and privileges a container runs with."""
 
     run_as_user: Int64 | None = None
     run_as_group: Int64 | None = None
@@ -192,7 +192,7 @@ class SecurityContext(PartialStruct, frozen=True, kw_only=True):
 
 
 class ContainerResizePolicy(PartialStruct, frozen=True, kw_only=True):
-    """Whether a container must start again to get more or less of a resource."""
+    """Whether a container must restart to change a resource."""
 
     resource_name: str = ""
     restart_policy: str = "NotRequired"

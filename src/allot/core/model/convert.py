@@ -2,8 +2,8 @@
 
 Every kind has a hub version (`model.kinds`); an object of any other version is converted to the hub and from it, so there
 are two directions and no pairs. Knows what v1beta1 looks like and what the v1alpha3 of Kubernetes 1.31 to 1.33 looked
-like; the other versions differ in their name only. Does not default, validate or check types: values of a wrong type
-stay where they are for `model.decoding` to report. Input is never changed, and shared where it can be.
+like; the other versions differ only in name. Does not default, validate or check types: values of a wrong type
+stay where they are for `model.decoding` to report. Input is never changed, and shared where possible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allot.core.model.schema import schema_of
 
 _EXACT_FIELDS = tuple(field.wire_name for field in schema_of(ExactDeviceRequest).fields)
 _BASIC_FIELDS = frozenset(field.wire_name for field in schema_of(Device).fields) - {"name"}
-# Flat request fields that count as set only with a value; the others count as soon as they are there.
+# Flat request fields that count as set only with a value; the others count as soon as they are present.
 _UNSET = {"deviceClassName": "", "allocationMode": "", "count": 0}
 
 _V1BETA1 = "resource.k8s.io/v1beta1"
@@ -35,11 +35,11 @@ _CLASSIC: dict[str, tuple[_Change, _Change]] = {
 
 
 class ConversionError(ValueError):
-    """Something that one version says and another cannot."""
+    """Something that another version cannot express."""
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """A converted object, the fields that its own version does not know, and what was left behind."""
+    """A converted object, the fields unknown to its own version, and what was dropped."""
 
     value: dict[str, Any]
     unknown_fields: tuple[str, ...] = ()
@@ -47,15 +47,15 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 def to_hub(value: dict[str, Any], *, keeps_classic: bool = False) -> dict[str, Any]:
-    """The object in the hub version of its kind. keeps_classic: what v1alpha3 says of allocation by a driver's controller becomes
-    annotations (`model.classic`); otherwise it is left behind."""
+    """The object in the hub version of its kind. keeps_classic: v1alpha3's fields for allocation by a driver's controller become
+    annotations (`model.classic`); otherwise they are dropped."""
     if keeps_classic and value.get("apiVersion") == _V1ALPHA3 and value.get("kind") in _CLASSIC:
         value = _CLASSIC[value["kind"]][0](value)
     return convert_to_hub(value).value
 
 
 def convert_to_hub(value: dict[str, Any]) -> Converted:
-    """As `to_hub`, and says what did not come along."""
+    """As `to_hub`, but also reports what was dropped."""
     api_version, kind = _kind(value)
     conversion = _Conversion()
     converted = {**value, "apiVersion": kind.hub_api_version}
@@ -100,7 +100,7 @@ def _kind(value: dict[str, Any]) -> tuple[str, Kind]:
 
 
 def _at(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """The value with what is at `path` changed; objects that lead there are copied, wrong types left alone."""
+    """The value with what is at `path` changed; objects on the path are copied, wrong types left alone."""
     if not path:
         return change(value)
     if not isinstance(value, dict) or value.get(path[0]) is None:
@@ -116,7 +116,7 @@ def _each(items: Any, change: Callable[[int, dict[str, Any]], Any]) -> Any:
 
 
 def _is(value: Any, expected: object) -> bool:
-    """Equality that tells False from 0."""
+    """Equality that distinguishes False from 0."""
     return type(value) is type(expected) and value == expected
 
 
@@ -128,7 +128,7 @@ def _without(value: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 class _Conversion:
-    """One conversion to the hub: what it has to leave behind, and whether it is from the v1alpha3 of old."""
+    """One conversion to the hub: what it drops, and whether it converts from the old v1alpha3."""
 
     def __init__(self) -> None:
         self.unknown_fields: list[str] = []
@@ -238,7 +238,7 @@ _TO_HUB: dict[str, Callable[[_Conversion, Any], Any]] = {
 def _flat_request(_index: int, request: dict[str, Any]) -> dict[str, Any]:
     exactly = request.get("exactly")
     flat = {"name": request["name"]} if "name" in request else {}
-    # v1beta1 has no way to leave the class name out.
+    # v1beta1 cannot omit the class name.
     flat["deviceClassName"] = ""
     if isinstance(exactly, dict):
         flat.update({name: item for name, item in exactly.items() if name in _EXACT_FIELDS})

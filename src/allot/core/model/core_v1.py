@@ -43,27 +43,27 @@ class NodeSelectorTerm(APIStruct, frozen=True, kw_only=True):
 
 
 class NodeSelector(APIStruct, frozen=True, kw_only=True):
-    """Terms of which one must match."""
+    """Terms, at least one of which must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(APIStruct, frozen=True, kw_only=True):
-    """A wish for certain nodes, and how strong it is."""
+    """A weighted preference for certain nodes."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(APIStruct, frozen=True, kw_only=True):
-    """Nodes that a pod must have and those it would like."""
+    """Nodes that a pod requires and prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
 class PodAffinityTerm(APIStruct, frozen=True, kw_only=True):
-    """Pods to be near to, or away from, and what near means."""
+    """Pods to be near to or away from, and the topology that defines near."""
 
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
@@ -74,21 +74,21 @@ class PodAffinityTerm(APIStruct, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(APIStruct, frozen=True, kw_only=True):
-    """A wish to be near to pods or away from them, and how strong it is."""
+    """A weighted preference to be near to or away from pods."""
 
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(APIStruct, frozen=True, kw_only=True):
-    """Pods that a pod must be near to and those it would like to be near to."""
+    """Pods that a pod must, or preferably should, be near to."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class PodAntiAffinity(APIStruct, frozen=True, kw_only=True):
-    """Pods that a pod must be away from and those it would like to be away from."""
+    """Pods that a pod must, or preferably should, be away from."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
@@ -116,7 +116,7 @@ class TopologySpreadConstraint(APIStruct, frozen=True, kw_only=True):
 
 
 class Toleration(APIStruct, frozen=True, kw_only=True):
-    """A node taint that a pod puts up with."""
+    """A node taint that a pod tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -164,7 +164,7 @@ class ContainerPort(APIStruct, frozen=True, kw_only=True):
 
 
 class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
-    """How often a container is asked how it is, and how often it may fail."""
+    """How often a container is probed, and how often it may fail."""
 
     initial_delay_seconds: Int32 = 0
     period_seconds: Int32 = 10
@@ -172,7 +172,7 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
 
 
 class RestartExitCodes(APIStruct, frozen=True, kw_only=True):
-    """Exit codes to which a rule applies: In or NotIn."""
+    """Exit codes that a rule applies to: In or NotIn."""
 
     operator: str = ""
     values: tuple[Int32, ...] = ()
@@ -203,12 +203,12 @@ class Container(PartialStruct, frozen=True, kw_only=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container: whether it runs beside the others."""
+        """For an init container: whether it runs alongside the others."""
         return self.restart_policy == "Always"
 
 
 class PodResourceClaim(APIStruct, frozen=True, kw_only=True):
-    """One-of: a claim by name, or a template from which the pod's own claim is made."""
+    """One-of: a claim by name, or a template for the pod's own claim."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -222,7 +222,7 @@ class PodSchedulingGroup(APIStruct, frozen=True, kw_only=True):
 
 
 class PodSchedulingGate(APIStruct, frozen=True, kw_only=True):
-    """Something that has to happen before a pod is scheduled."""
+    """Something that must happen before a pod is scheduled."""
 
     name: str = ""
 
@@ -235,7 +235,7 @@ class PersistentVolumeClaimVolumeSource(APIStruct, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(PartialStruct, frozen=True, kw_only=True):
-    """A volume claim made for the pod; what it looks like is not named here."""
+    """A volume claim created for the pod; its fields are not modeled here."""
 
 
 class ImageVolumeSource(PartialStruct, frozen=True, kw_only=True):
@@ -281,10 +281,10 @@ class NodeLocalSource(PartialStruct, frozen=True, kw_only=True):
 
 
 class Volume(PartialStruct, frozen=True, kw_only=True):
-    """A volume of a pod; only sources that matter for the choice of a node, or that are lost with it, are named."""
+    """A volume of a pod; names only sources that affect scheduling or are lost with the node."""
 
     name: str = ""
-    # Of these only whether they are there, and of the first whether it is memory.
+    # For these, only their presence matters, and for the first whether it is memory.
     empty_dir: NodeLocalSource | None = None
     host_path: NodeLocalSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
@@ -328,7 +328,7 @@ class PodSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodCondition(APIStruct, frozen=True, kw_only=True):
-    """How a pod is."""
+    """A condition of a pod."""
 
     type: str = ""
     observed_generation: Int64 = 0
@@ -363,7 +363,7 @@ class ContainerStateWaiting(APIStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateRunning(PartialStruct, frozen=True, kw_only=True):
-    """That a container runs."""
+    """A running container."""
 
     started_at: Time | None = None
 
@@ -380,7 +380,7 @@ class ContainerStateTerminated(PartialStruct, frozen=True, kw_only=True):
 
 
 class ContainerState(APIStruct, frozen=True, kw_only=True):
-    """One-of; none means that the container waits."""
+    """One-of; empty means waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -388,14 +388,14 @@ class ContainerState(APIStruct, frozen=True, kw_only=True):
 
 
 class ContainerStatus(PartialStruct, frozen=True, kw_only=True):
-    """How a container is."""
+    """Observed status of a container."""
 
     name: str = ""
     state: ContainerState | None = None
     last_state: ContainerState | None = None
     ready: bool = False
     restart_count: Int32 = 0
-    # What the node has set aside for the container, and what it runs with: other than the spec says during a resize.
+    # What the node has allocated for the container, and what it runs with: during a resize they differ from the spec.
     allocated_resources: Mapping[str, Quantity] = EMPTY
     resources: ResourceRequirements | None = None
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
@@ -409,7 +409,7 @@ class PodResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
 
 
 class ContainerExtendedResourceRequest(APIStruct, frozen=True, kw_only=True):
-    """Which request of the extended resource claim stands for a container's extended resource."""
+    """Which request of the extended resource claim backs a container's extended resource."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -424,7 +424,7 @@ class PodExtendedResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
 
 
 class NodeAllocatableResourceAmount(APIStruct, frozen=True, kw_only=True):
-    """How much of a node resource a claim's devices stand for."""
+    """How much of a node resource a claim's devices represent."""
 
     name: str = ""
     quantity: Quantity | None = None
@@ -454,7 +454,7 @@ class PodIP(APIStruct, frozen=True, kw_only=True):
 
 
 class PodStatus(PartialStruct, frozen=True, kw_only=True):
-    """How a pod is."""
+    """Observed status of a pod."""
 
     observed_generation: Int64 = 0
     phase: str = ""
@@ -496,12 +496,12 @@ class NodeSpec(PartialStruct, frozen=True, kw_only=True):
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    # What a cloud calls the machine.
+    # The cloud provider's ID of the machine.
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
 class NodeCondition(APIStruct, frozen=True, kw_only=True):
-    """How a node is."""
+    """A condition of a node."""
 
     type: str = ""
     status: str = ""
@@ -547,7 +547,7 @@ class Node(APIStruct, frozen=True, kw_only=True):
 
 
 class NamespaceSpec(APIStruct, frozen=True, kw_only=True):
-    """What must be done before a namespace can go."""
+    """What must happen before a namespace can be deleted."""
 
     finalizers: tuple[str, ...] = ()
 
@@ -559,7 +559,7 @@ class NamespaceStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class Namespace(APIStruct, frozen=True, kw_only=True):
-    """A space for names, with the label that allows admin access."""
+    """A namespace, with the label that allows admin access."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NamespaceSpec = NamespaceSpec()
@@ -608,7 +608,7 @@ class PersistentVolumeSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeStatus(PartialStruct, frozen=True, kw_only=True):
-    """How a volume is."""
+    """Observed status of a volume."""
 
     phase: str = ""
 
@@ -622,13 +622,13 @@ class PersistentVolume(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolumeResourceRequirements(PartialStruct, frozen=True, kw_only=True):
-    """How much storage a volume claim asks for."""
+    """How much storage a volume claim requests."""
 
     requests: Mapping[str, Quantity] = EMPTY
 
 
 class PersistentVolumeClaimSpec(PartialStruct, frozen=True, kw_only=True):
-    """What storage is asked for, and what was found."""
+    """The requested storage, and the volume it is bound to."""
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -640,7 +640,7 @@ class PersistentVolumeClaimSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimStatus(PartialStruct, frozen=True, kw_only=True):
-    """How a volume claim is."""
+    """Observed status of a volume claim."""
 
     phase: str = ""
 
@@ -653,11 +653,11 @@ class PersistentVolumeClaim(PartialStruct, frozen=True, kw_only=True):
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
-# --- owners of equal pods ---
+# --- services and replication controllers ---
 
 
 class ServicePort(PartialStruct, frozen=True, kw_only=True):
-    """A port, and where it leads: to a number, or to what containers call so."""
+    """A port, and its target: a number or a container port's name."""
 
     name: str = ""
     protocol: str = ""
@@ -666,7 +666,7 @@ class ServicePort(PartialStruct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which pods serve, and at which ports."""
+    """The pods that serve, and their ports."""
 
     selector: Mapping[str, str] = EMPTY
     ports: tuple[ServicePort, ...] = ()
@@ -687,7 +687,7 @@ class ReplicationControllerSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class ReplicationController(PartialStruct, frozen=True, kw_only=True):
-    """A number of equal pods."""
+    """A number of identical pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ReplicationControllerSpec = ReplicationControllerSpec()

@@ -1,7 +1,7 @@
 """JSON values to structs, with every problem found and named.
 
-This is the careful way: it tells unknown and duplicate fields, treats null as absent as Kubernetes does, rewrites times,
-and reports all wrong values of an object at once. `model.codec` has the quick way for bytes that are already in order.
+The careful path: reports unknown and duplicate fields, treats null as absent as Kubernetes does, rewrites times,
+and reports all wrong values of an object at once. `model.codec` has the fast path for well-formed bytes.
 Input is any JSON value; depth and size are bounded before anything else is done with it.
 """
 
@@ -48,7 +48,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class DecodeError(ValueError):
-    """A value that is not an object of the wanted type; `problems` has all that was found."""
+    """A value that is not an object of the expected type; `problems` lists everything found."""
 
     def __init__(self, problems: tuple[Problem, ...], subject: str = "") -> None:
         self.problems = problems
@@ -58,17 +58,17 @@ class DecodeError(ValueError):
 
 
 class ObjectWithDuplicates(dict[str, Any]):
-    """A JSON object in which keys occurred more than once, here or further in; the last value counts.
+    """A JSON object with duplicate keys, here or nested; the last value counts.
 
-    Readers of text make these. `duplicates` are those of the object itself; `yaml_problem` is what Go says of all that are in a
-    YAML text, and is known of its outermost object alone.
+    Parsers create these. `duplicates` are those of the object itself; `yaml_problem` is Go's message about all duplicates in a
+    YAML text, known only for its outermost object.
     """
 
     duplicates: tuple[str, ...] = ()
     yaml_problem: str = ""
 
     def holding(self, value: dict[str, Any]) -> ObjectWithDuplicates:
-        """Another object that was made of the same text."""
+        """Another object from the same text."""
         marked = ObjectWithDuplicates(value)
         marked.duplicates, marked.yaml_problem = self.duplicates, self.yaml_problem
         return marked
@@ -97,7 +97,7 @@ _Decoder = Callable[[Any, _Place, _Findings], Any]
 
 
 class Careful(msgspec.Struct, frozen=True):
-    """Result of the careful way."""
+    """Result of the careful path."""
 
     object: Any
     unknown_fields: tuple[str, ...]
@@ -105,7 +105,7 @@ class Careful(msgspec.Struct, frozen=True):
 
 
 def decode_carefully(value: object, type_: type[APIStruct], ignored: frozenset[str] = frozenset()) -> Careful:
-    """An object of the type from a JSON value; DecodeError with all problems when that cannot be.
+    """An object of the type from a JSON value; DecodeError with all problems if that fails.
 
     `ignored` names fields of the outermost object that belong to it but not to the type (apiVersion and kind).
     """
@@ -292,7 +292,7 @@ def _time(value: Any, place: _Place, findings: _Findings) -> Any:
 
 
 def utc_time(text: str) -> str | None:
-    """A time in RFC 3339 as Kubernetes stores it, in UTC and without fractions of a second; None if it is none."""
+    """A time in RFC 3339 as Kubernetes stores it, in UTC and without fractions of a second; None if invalid."""
     if _PLAIN_TIME.fullmatch(text):
         return text if len(text) == _TIME_LENGTH else f"{text[: _TIME_LENGTH - 1]}Z"
     match = _TIME.fullmatch(text)

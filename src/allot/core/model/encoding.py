@@ -1,7 +1,7 @@
 """Structs to JSON values in the shape that a Kubernetes API server emits.
 
-Empty fields are left out except where `model.schema` says that they are written; quantities are canonical; the order of
-keys is that of the types. What an object had beyond its type is put back by `merge_back`.
+Empty fields are omitted except where `model.schema` says otherwise; quantities are canonical; the order of
+keys is that of the types. `merge_back` restores fields beyond the type.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _struct_encoder(type_: type[APIStruct]) -> _Encoder:
 
 @cache
 def _written_out(type_: type[APIStruct]) -> _Encoder:
-    """An encoder without a loop over the fields: a function with a line for each of them. Every name in its text is that of a
-    field of ours."""
+    """An encoder without a loop over the fields: a generated function with a line per field. Every name in its source is that of one
+    of our fields."""
     names: dict[str, Any] = {}
     lines = ["def encode(value):", "    encoded = {}"]
     for place, field in enumerate(schema_of(type_).fields):
@@ -67,7 +67,7 @@ def _planned(field: Field) -> tuple[str, str, _Encoder | None, bool, bool]:
 
 
 def _encoder(value: Value) -> _Encoder | None:
-    """How a value is written; None when it is written as it is."""
+    """How a value is written; None if it is written unchanged."""
     if value.shape is Shape.STRUCT:
         assert value.struct is not None
         return _struct_encoder(value.struct)
@@ -87,14 +87,14 @@ def _raw_value(raw: Any) -> Any:
     return raw.value()
 
 
-# --- putting back what the types do not name ---
+# --- restoring fields that the types do not name ---
 
 
 def merge_back(source: Mapping[str, Any], encoded: dict[str, Any], type_: type[APIStruct]) -> dict[str, Any]:
     """The encoded object with the fields of `source` that its type does not name.
 
-    Fields that the type names are as encoded, so one that the new object does not have is gone. Items of lists belong
-    together when they have the same name (or type, or position where items have neither).
+    Fields that the type names are as encoded, so one that the new object lacks is removed. List items match
+    if they have the same name (or type, or position where items have neither).
     """
     schema = schema_of(type_)
     fields = {field.wire_name: field for field in schema.fields}
@@ -107,7 +107,7 @@ def merge_back(source: Mapping[str, Any], encoded: dict[str, Any], type_: type[A
         elif key in encoded:
             merged[key] = _merged_value(was, encoded[key], field.value)
         elif not was and field.value.shape is not Shape.STRUCT:
-            # It was empty and is absent, which is the same; the spelling stays.
+            # It was empty and is now absent, which is equivalent; the spelling stays.
             merged[key] = was
     merged.update({key: now for key, now in encoded.items() if key not in merged})
     return merged

@@ -1,5 +1,5 @@
-"""PodGroups of other schedulers, as far as a decision depends on them: scheduling.x-k8s.io/v1alpha1 (scheduler-plugins), scheduling.volcano.sh/v1beta1
-(Volcano), scheduling.run.ai/v2alpha2 (KAI). They are custom resources."""
+"""PodGroups of other schedulers, as far as scheduling depends on them: scheduling.x-k8s.io/v1alpha1 (scheduler-plugins),
+scheduling.volcano.sh/v1beta1 (Volcano), scheduling.run.ai/v2alpha2 (KAI). They are custom resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CoschedulingSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class CoschedulingStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a group has come."""
+    """Observed status of a group."""
 
     phase: str = ""
     occupied_by: str = ""
@@ -49,7 +49,7 @@ class VolcanoSpec(PartialStruct, frozen=True, kw_only=True):
 
     min_member: Int32 = 0
     min_resources: Mapping[str, Quantity] = EMPTY
-    # By the name of a task, which pods have as an annotation.
+    # By task name, which pods carry as an annotation.
     min_task_member: Mapping[str, Int32] = EMPTY
     queue: str = ""
     priority_class_name: str = ""
@@ -67,7 +67,7 @@ class VolcanoCondition(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a group has come."""
+    """Observed status of a group."""
 
     phase: str = ""
     conditions: tuple[VolcanoCondition, ...] = ()
@@ -93,7 +93,7 @@ class KaiTopologyConstraint(PartialStruct, frozen=True, kw_only=True):
 
 
 class KaiSubGroup(PartialStruct, frozen=True, kw_only=True):
-    """A part of a group: of pods, or of other parts that name it as their parent."""
+    """A subgroup: of pods, or of other subgroups that name it as their parent."""
 
     name: str = ""
     parent: str | None = None
@@ -103,7 +103,7 @@ class KaiSubGroup(PartialStruct, frozen=True, kw_only=True):
 
 
 class KaiSpec(PartialStruct, frozen=True, kw_only=True):
-    """How many pods start together, in which queue, near to each other or not."""
+    """How many pods start together, in which queue, and under which topology constraint."""
 
     min_member: Int32 | None = None
     min_sub_group: Int32 | None = None
@@ -138,7 +138,7 @@ class KaiSchedulingCondition(PartialStruct, frozen=True, kw_only=True):
 
 
 class KaiResourcesStatus(PartialStruct, frozen=True, kw_only=True):
-    """What the pods of a group or queue ask for and have."""
+    """What the pods of a group or queue request and have."""
 
     allocated: Mapping[str, Quantity] = EMPTY
     allocated_non_preemptible: Mapping[str, Quantity] = EMPTY
@@ -146,7 +146,7 @@ class KaiResourcesStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class KaiStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a group has come."""
+    """Observed status of a group."""
 
     scheduling_conditions: tuple[KaiSchedulingCondition, ...] = ()
     resources_status: KaiResourcesStatus = KaiResourcesStatus()
@@ -168,7 +168,7 @@ class KaiTopologyLevel(PartialStruct, frozen=True, kw_only=True):
 
 
 class KaiTopologySpec(PartialStruct, frozen=True, kw_only=True):
-    """The levels of a cluster, the outermost first."""
+    """The levels of a cluster, outermost first."""
 
     levels: tuple[KaiTopologyLevel, ...] = ()
 

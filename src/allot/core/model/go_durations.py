@@ -1,4 +1,4 @@
-"""Durations as Go writes them, which custom resources have as text: `1h30m`, `-1s`."""
+"""Durations in Go's format, which custom resources store as text: `1h30m`, `-1s`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SECONDS: Mapping[str, float] = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1
 
 
 def go_seconds(duration: str | None) -> float | None:
-    """None if there is none, or it cannot be read."""
+    """The duration in seconds; None if absent or invalid."""
     text = duration or ""
     unsigned = text.removeprefix("-")
     parts = _DURATION.findall(unsigned)

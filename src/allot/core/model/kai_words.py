@@ -1,15 +1,15 @@
-"""Labels and annotations of KAI-Scheduler, by which its users say what they want and its components talk to each other."""
+"""Labels and annotations of KAI-Scheduler, through which users state what they want and its components communicate."""
 
 from __future__ import annotations
 
 SCHEDULER = "kai-scheduler"
 
-# On pods: their group and its part.
+# On pods: their group and subgroup.
 POD_GROUP_NAME = "pod-group-name"
 SUB_GROUP = "kai.scheduler/subgroup-name"
 SKIP_GROUPER = "kai.scheduler/skip-podgrouper"
 
-# On pods and what they belong to.
+# On pods and their owners.
 QUEUE = "kai.scheduler/queue"
 PROJECT = "project"
 DEFAULT_QUEUE = "default-queue"

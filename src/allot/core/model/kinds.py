@@ -155,18 +155,18 @@ KINDS: tuple[Kind, ...] = (
 _BY_API_VERSION_AND_NAME = {(api_version, kind.name): kind for kind in KINDS for api_version in kind.api_versions}
 _BY_TYPE = {kind.type: kind for kind in KINDS}
 
-# Versions of the past that are still read (the v1alpha3 of Kubernetes 1.31 to 1.33), never written.
+# Old versions that are still read (the v1alpha3 of Kubernetes 1.31 to 1.33), never written.
 _READ_ONLY_VERSIONS = {
     (f"{resource_v1.GROUP}/v1alpha3", kind.name): kind for kind in KINDS if kind.versions == _RESOURCE_VERSIONS
 }
 
-# Since when a version is deprecated and when it goes , for the versions that already are.
+# For deprecated versions: the releases in which they were deprecated and will be removed.
 _DEPRECATED_VERSIONS = {"v1beta1": ("1.35", "1.38"), "v1beta2": ("1.36", "1.39"), "v1alpha3": ("1.36", "1.39")}
 _NOT_YET_DEPRECATED = {("v1beta2", "DeviceTaintRule"), ("v1alpha3", "ResourcePoolStatusRequest")}
 
 
 def kind_of(api_version: str, name: str) -> Kind:
-    """The kind with that apiVersion and name; UnknownKind, with what is known, when there is none."""
+    """The kind with that apiVersion and name; UnknownKind, listing the known ones, if there is none."""
     key = (api_version, name)
     kind = _BY_API_VERSION_AND_NAME.get(key) or _READ_ONLY_VERSIONS.get(key)
     if kind is not None:
@@ -179,7 +179,7 @@ def kind_of(api_version: str, name: str) -> Kind:
 
 
 def kind_of_type(type_: type[APIStruct]) -> Kind:
-    """The kind that a type describes; KeyError for types that are no kinds."""
+    """The kind that a type describes; KeyError for types that are not kinds."""
     return _BY_TYPE[type_]
 
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-# What the API calls int32 and int64; a number outside is refused when an object is decoded.
+# What the API calls int32 and int64; decoding refuses numbers outside their range.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 # RFC 3339 text in UTC and whole seconds, as Kubernetes prints it. Core never reads a clock, so a time is only compared
-# or copied here. The pattern lets through every such text but 29 February; what it does not let through is checked
-# closely, and rewritten if it is a time, by `model.codec`.
+# or copied here. The pattern accepts every such text except 29 February; `model.codec` checks the rest
+# closely and rewrites it if it is a time.
 Time = Annotated[
     str,
     msgspec.Meta(
@@ -41,8 +41,8 @@ class _EmptyMapping(dict[str, Any]):
     __setitem__ = __ior__ = setdefault = update = _refuse
 
 
-# The default of every mapping: shared, where a default of {} would be a dictionary of its own in each of very many objects.
-# A subclass of dict, so that it can be written as JSON wherever it goes.
+# The default of every mapping: shared, whereas a default of {} would create a dictionary in each of very many objects.
+# A subclass of dict, so that it can be written as JSON anywhere.
 EMPTY: Mapping[str, Any] = _EmptyMapping()
 
 
@@ -51,13 +51,13 @@ class APIStruct(
 ):
     """Base of every API type: immutable, camelCase on the wire, defaults left out, nothing but the named fields.
 
-    Values that never change cannot form cycles, so the garbage collector need not look at them, of which caches hold very
-    many (gc=False).
+    Values that never change cannot form cycles, so the garbage collector can skip them (gc=False); caches hold very
+    many.
     """
 
 
 class PartialStruct(APIStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Base of a type of which only the fields that matter here are named; `codec.Envelope` keeps the others."""
+    """Base of a type that names only the fields that matter here; `codec.Envelope` keeps the others."""
 
 
 class RawJSON:
@@ -95,7 +95,7 @@ class RawJSON:
 
 
 class OwnerReference(APIStruct, frozen=True, kw_only=True):
-    """Who an object belongs to."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -157,7 +157,7 @@ class LabelSelectorRequirement(APIStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(APIStruct, frozen=True, kw_only=True):
-    """Conditions on labels that must all hold; an empty selector means every object."""
+    """Conditions on labels that must all hold; an empty selector matches every object."""
 
     match_labels: Mapping[str, str] = EMPTY
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()

@@ -1,4 +1,4 @@
-"""Kinds that only advice reads: events and quotas of core/v1, autoscalers of autoscaling/v2, and queue managers' kinds."""
+"""Kinds that are read only for advice: events and quotas of core/v1, autoscalers of autoscaling/v2, and queue managers' kinds."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Event(PartialStruct, frozen=True, kw_only=True):
 
     @property
     def seen_at(self) -> str:
-        """When it was last seen; empty if it does not say."""
+        """When it was last seen; empty if unknown."""
         series = self.series.last_observed_time if self.series is not None else None
         return series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
 
 
 class ResourceQuotaStatus(PartialStruct, frozen=True, kw_only=True):
-    """How much a namespace may have and has."""
+    """Limits and current usage of a namespace."""
 
     hard: Mapping[str, Quantity] = EMPTY
     used: Mapping[str, Quantity] = EMPTY
@@ -60,7 +60,7 @@ class ScopeSelector(PartialStruct, frozen=True, kw_only=True):
 
 
 class ResourceQuotaSpec(PartialStruct, frozen=True, kw_only=True):
-    """How much a namespace may have, and of which objects."""
+    """Limits of a namespace, and the objects they apply to."""
 
     hard: Mapping[str, Quantity] = EMPTY
     scopes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ResourceQuota(PartialStruct, frozen=True, kw_only=True):
 
 
 class LimitRangeItem(PartialStruct, frozen=True, kw_only=True):
-    """Bounds for what is of one type: Container, Pod or PersistentVolumeClaim."""
+    """Bounds for one type: Container, Pod or PersistentVolumeClaim."""
 
     type: str = ""
     max: Mapping[str, Quantity] = EMPTY
@@ -96,30 +96,30 @@ class LimitRange(PartialStruct, frozen=True, kw_only=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-# --- what pods name, by their names alone ---
+# --- what pods refer to, by name only ---
 
 
 class ConfigMap(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a ConfigMap has. Its values are no one's business here."""
+    """Which keys a ConfigMap has. Its values are not read."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
-    # The exception: what the cluster autoscaler says of itself.
+    # The exception: the cluster autoscaler's own status.
     autoscaler_status: str = ""
 
 
 class Secret(PartialStruct, frozen=True, kw_only=True):
-    """Which keys a Secret has. Its values are no one's business here."""
+    """Which keys a Secret has. Its values are not read."""
 
     metadata: ObjectMeta = ObjectMeta()
     keys: tuple[str, ...] = ()
 
 
-# --- who is at work ---
+# --- leases ---
 
 
 class LeaseSpec(PartialStruct, frozen=True, kw_only=True):
-    """Who has it, and since when it was not renewed. Times are kept as written: they have microseconds."""
+    """The holder, and when it last renewed the lease. Times are kept as written: they have microseconds."""
 
     holder_identity: str = ""
     lease_duration_seconds: Int32 = 0
@@ -127,14 +127,14 @@ class LeaseSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class Lease(PartialStruct, frozen=True, kw_only=True):
-    """coordination.k8s.io's sign of life."""
+    """A coordination.k8s.io Lease: a heartbeat."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
 
     @property
     def seen_at(self) -> str:
-        """When it was last renewed; empty if it does not say."""
+        """When it was last renewed; empty if unknown."""
         return self.spec.renew_time or ""
 
 
@@ -158,7 +158,7 @@ class HorizontalPodAutoscalerSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class HorizontalPodAutoscalerCondition(PartialStruct, frozen=True, kw_only=True):
-    """How an autoscaler is."""
+    """A condition of an autoscaler."""
 
     type: str = ""
     status: str = ""
@@ -176,14 +176,14 @@ class HorizontalPodAutoscalerStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class HorizontalPodAutoscaler(PartialStruct, frozen=True, kw_only=True):
-    """Makes a workload larger and smaller by metrics."""
+    """Scales a workload by metrics."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
     status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
 
 
-# --- of queue managers ---
+# --- queue managers ---
 
 
 class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckState(PartialStruct, frozen=True, kw_only=True):
-    """What a check that comes after the quota says: Pending, Ready, Retry or Rejected."""
+    """The result of an admission check after quota: Pending, Ready, Retry or Rejected."""
 
     name: str = ""
     state: str = ""
@@ -209,7 +209,7 @@ class RequeueState(PartialStruct, frozen=True, kw_only=True):
 
 
 class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a workload has come."""
+    """Observed status of a workload."""
 
     conditions: tuple[Condition, ...] = ()
     admission_checks: tuple[AdmissionCheckState, ...] = ()
@@ -224,21 +224,21 @@ class LocalQueueSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class FlavorTotal(PartialStruct, frozen=True, kw_only=True):
-    """How much of a resource has been given away in one flavor."""
+    """How much of a resource is used in one flavor."""
 
     name: str = ""
     total: Quantity = Quantity.ZERO
 
 
 class FlavorUse(PartialStruct, frozen=True, kw_only=True):
-    """A flavor, and what has been given away of it."""
+    """A flavor and its usage."""
 
     name: str = ""
     resources: tuple[FlavorTotal, ...] = ()
 
 
 class QueueStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether a queue is active, and what it has given away."""
+    """Whether a queue is active, and its usage."""
 
     conditions: tuple[Condition, ...] = ()
     flavors_reservation: tuple[FlavorUse, ...] = ()
@@ -275,7 +275,7 @@ class ResourceGroup(PartialStruct, frozen=True, kw_only=True):
 
 
 class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):
-    """What a queue may admit. It borrows from the others of its cohort."""
+    """What a queue may admit. It borrows from others in its cohort."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     stop_policy: str = ""
@@ -307,7 +307,7 @@ class ServiceReference(PartialStruct, frozen=True, kw_only=True):
 
 
 class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
-    """An API, and who serves it; without a service the API server itself does."""
+    """An API and the service behind it; without one, the API server serves it."""
 
     group: str = ""
     version: str = ""
@@ -315,13 +315,13 @@ class APIServiceSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class APIServiceStatus(PartialStruct, frozen=True, kw_only=True):
-    """Whether anyone answers."""
+    """Whether the API is available."""
 
     conditions: tuple[Condition, ...] = ()
 
 
 class APIService(PartialStruct, frozen=True, kw_only=True):
-    """apiregistration.k8s.io's entry of an API."""
+    """apiregistration.k8s.io's registration of an API."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: APIServiceSpec = APIServiceSpec()

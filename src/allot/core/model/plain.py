@@ -1,4 +1,4 @@
-"""An object as written: a JSON value of which only the head is read, without any assumptions."""
+"""An object as written: a JSON value of which only type and metadata are read, without assumptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PlainObject(msgspec.Struct, frozen=True):
-    """A JSON value that has, or should have, apiVersion, kind and metadata. What is no text counts as not there."""
+    """A JSON value that has, or should have, apiVersion, kind and metadata. Values that are not text count as absent."""
 
     value: dict[str, Any]
 
@@ -39,7 +39,7 @@ class PlainObject(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name; of a name that the server has yet to generate, the prefix and a star."""
+        """The name; for generateName, the prefix and a star."""
         generate_name = plain_text(self._metadata.get("generateName"))
         return plain_text(self._metadata.get("name")) or (f"{generate_name}*" if generate_name else "")
 
@@ -50,7 +50,7 @@ class PlainObject(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels, as far as they are texts."""
+        """The labels whose values are text."""
         labels = self._metadata.get("labels")
         if not isinstance(labels, dict):
             return {}

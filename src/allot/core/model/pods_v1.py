@@ -1,4 +1,4 @@
-"""A pod as the agent of its node reads it: `core_v1.Pod` with everything that says how containers run.
+"""A pod as its node's agent reads it: `core_v1.Pod` plus everything about how containers run.
 
 Only read, never written back: status goes to the API as a patch.
 """
@@ -17,14 +17,14 @@ from allot.core.model.volumes_v1 import RunnableVolume
 
 
 class Sysctl(PartialStruct, frozen=True, kw_only=True):
-    """A setting of the kernel, in the pod's own namespaces."""
+    """A kernel setting, in the pod's own namespaces."""
 
     name: str = ""
     value: str = ""
 
 
 class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
-    """As whom all containers run that do not say it themselves."""
+    """Security settings for containers that do not set their own."""
 
     run_as_user: Int64 | None = None
     run_as_group: Int64 | None = None
@@ -38,13 +38,13 @@ class PodSecurityContext(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodOS(PartialStruct, frozen=True, kw_only=True):
-    """What a pod's programs are made for."""
+    """The operating system of a pod's programs."""
 
     name: str = ""
 
 
 class PodReadinessGate(PartialStruct, frozen=True, kw_only=True):
-    """A condition that someone else sets."""
+    """A condition set by another component."""
 
     condition_type: str = ""
 
@@ -57,7 +57,7 @@ class PodDNSConfigOption(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodDNSConfig(PartialStruct, frozen=True, kw_only=True):
-    """How a pod finds names."""
+    """How a pod resolves names."""
 
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class RunnablePod(Pod, frozen=True, kw_only=True):
     spec: RunnablePodSpec = RunnablePodSpec()
 
     def containers(self) -> tuple[RunnableContainer, ...]:
-        """All of them, in the order in which they are told of."""
+        """All containers, in the order in which they are reported."""
         return (*self.spec.init_containers, *self.spec.containers, *self.spec.ephemeral_containers)
 
     def container(self, name: str) -> RunnableContainer | None:
@@ -119,5 +119,5 @@ class RunnablePod(Pod, frozen=True, kw_only=True):
 
 
 def decode_runnable(value: dict[str, Any]) -> RunnablePod:
-    """A pod from the JSON value that the API server sends; DecodeError if it is none."""
+    """A pod from the JSON value that the API server sends; DecodeError if invalid."""
     return decode_served(without_managed_fields(value), RunnablePod)

@@ -1,4 +1,4 @@
-"""policy/v1: budgets for disruptions."""
+"""policy/v1: disruption budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP = "policy"
 
 
 class PodDisruptionBudgetSpec(PartialStruct, frozen=True, kw_only=True):
-    """Which pods are protected, and how many of them must stay or may go: numbers or percentages."""
+    """Which pods are protected, and how many must stay available or may be disrupted: numbers or percentages."""
 
     min_available: IntOrString | None = None
     max_unavailable: IntOrString | None = None
@@ -28,10 +28,10 @@ class PodDisruptionBudgetSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetStatus(PartialStruct, frozen=True, kw_only=True):
-    """How many of them may go now."""
+    """How many pods may be disrupted now."""
 
     observed_generation: Int64 = 0
-    # Pods whose eviction is under way, by name: they have been counted already.
+    # Pods being evicted, by name: they are already counted.
     disrupted_pods: Mapping[str, Time] = EMPTY
     disruptions_allowed: Int32 = 0
     current_healthy: Int32 = 0
@@ -41,7 +41,7 @@ class PodDisruptionBudgetStatus(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudget(PartialStruct, frozen=True, kw_only=True):
-    """How many of some pods may be missing at a time."""
+    """Limits how many of a set of pods may be disrupted at a time."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()

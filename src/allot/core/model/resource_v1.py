@@ -1,7 +1,7 @@
 """resource.k8s.io/v1 as of Kubernetes 1.37: every kind and every field, as frozen values.
 
 The older versions (v1beta2, v1beta1, v1alpha3) are converted to these by `model.convert`; nothing else in the project
-knows them. Absent lists and maps are empty here; the two places where Kubernetes tells an absent list from an
+knows them. Absent lists and maps are empty here; the two places where Kubernetes distinguishes an absent list from an
 empty one (`ResourceSliceSpec.devices` and `.shared_counters`) are `None` when absent.
 """
 
@@ -94,7 +94,7 @@ class DeviceClaimConfiguration(APIStruct, frozen=True, kw_only=True):
 
 
 class DeviceAllocationConfiguration(APIStruct, frozen=True, kw_only=True):
-    """Configuration in an allocation, with where it came from."""
+    """Configuration in an allocation, with its source."""
 
     source: str = ""
     requests: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class DeviceClass(APIStruct, frozen=True, kw_only=True):
 
 
 class DeviceToleration(APIStruct, frozen=True, kw_only=True):
-    """A taint that a request puts up with."""
+    """A taint that a request tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -289,7 +289,7 @@ class ResourceClaimTemplateSpec(APIStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimTemplate(APIStruct, frozen=True, kw_only=True):
-    """A template from which one claim per pod is made."""
+    """A template for one claim per pod."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
@@ -358,14 +358,14 @@ class CapacityRequestPolicy(APIStruct, frozen=True, kw_only=True):
 
 
 class DeviceCapacity(APIStruct, frozen=True, kw_only=True):
-    """An amount that a device has, and how it may be shared out."""
+    """An amount that a device has, and how it may be shared."""
 
     value: Quantity = Quantity.ZERO
     request_policy: CapacityRequestPolicy | None = None
 
 
 class DeviceTaint(APIStruct, frozen=True, kw_only=True):
-    """Why a device should not be used, or not any longer."""
+    """Why a device should not, or no longer, be used."""
 
     key: str = ""
     value: str = ""
@@ -374,7 +374,7 @@ class DeviceTaint(APIStruct, frozen=True, kw_only=True):
 
 
 class NodeAllocatableMapping(APIStruct, frozen=True, kw_only=True):
-    """How much of a node resource an allocation of the device stands for."""
+    """How much of a node resource an allocation of the device represents."""
 
     capacity_key: str | None = None
     capacity_multiplier: Quantity | None = None
@@ -389,7 +389,7 @@ class NodeAllocatableOverhead(APIStruct, frozen=True, kw_only=True):
 
 
 class NodeAllocatableResource(APIStruct, frozen=True, kw_only=True):
-    """A node resource (cpu, memory, hugepages) that the device stands for or costs."""
+    """A node resource (cpu, memory, hugepages) that the device represents or costs."""
 
     mapping: NodeAllocatableMapping | None = None
     overhead: NodeAllocatableOverhead | None = None
@@ -439,7 +439,7 @@ class ResourceSlice(APIStruct, frozen=True, kw_only=True):
 
 
 class DeviceTaintSelector(APIStruct, frozen=True, kw_only=True):
-    """Which devices a rule taints; the members are ANDed, no member means every device."""
+    """Which devices a rule taints; the members are ANDed, without members it matches every device."""
 
     driver: str | None = None
     pool: str | None = None
@@ -447,14 +447,14 @@ class DeviceTaintSelector(APIStruct, frozen=True, kw_only=True):
 
 
 class DeviceTaintRuleSpec(APIStruct, frozen=True, kw_only=True):
-    """A taint and the devices it is put on."""
+    """A taint and the devices it applies to."""
 
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint = DeviceTaint()
 
 
 class DeviceTaintRuleStatus(APIStruct, frozen=True, kw_only=True):
-    """How far the eviction has come."""
+    """The progress of the eviction."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -471,7 +471,7 @@ class DeviceTaintRule(APIStruct, frozen=True, kw_only=True):
 
 
 class ResourcePoolStatusRequestSpec(APIStruct, frozen=True, kw_only=True):
-    """Which pools are asked about."""
+    """Which pools the request covers."""
 
     driver: str = ""
     pool_name: str | None = None
@@ -480,7 +480,7 @@ class ResourcePoolStatusRequestSpec(APIStruct, frozen=True, kw_only=True):
 
 
 class PoolPartitionSummary(APIStruct, frozen=True, kw_only=True):
-    """How many partitions of a type a pool has and could still give."""
+    """How many partitions of a type a pool has in total and available."""
 
     attribute: str = ""
     type: str = ""

@@ -41,7 +41,7 @@ class BasicSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
 
 
 class GangSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
-    """At least so many pods at once, or none."""
+    """Schedules a minimum number of pods at once, or none."""
 
     min_count: Int32 = 0
 
@@ -54,7 +54,7 @@ class PodGroupSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
 
 
 class CompositeGangSchedulingPolicy(APIStruct, frozen=True, kw_only=True):
-    """At least so many groups at once, or none."""
+    """Schedules a minimum number of groups at once, or none."""
 
     min_group_count: Int32 = 0
 
@@ -93,7 +93,7 @@ class DisruptionMode(APIStruct, frozen=True, kw_only=True):
 
 
 class PodGroupResourceClaim(APIStruct, frozen=True, kw_only=True):
-    """One-of: a claim by name, or a template from which the group's own claim is made."""
+    """One-of: a claim by name, or a template for the group's own claim."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -101,7 +101,7 @@ class PodGroupResourceClaim(APIStruct, frozen=True, kw_only=True):
 
 
 class WorkloadReference(APIStruct, frozen=True, kw_only=True):
-    """The template that a group was made from."""
+    """The template that a group was created from."""
 
     workload_name: str = ""
     template_name: str = ""
@@ -129,7 +129,7 @@ class PodGroupResourceClaimStatus(APIStruct, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(APIStruct, frozen=True, kw_only=True):
-    """How far a group has come."""
+    """Observed status of a group."""
 
     conditions: tuple[Condition, ...] = ()
     resource_claim_statuses: tuple[PodGroupResourceClaimStatus, ...] = ()
@@ -160,7 +160,7 @@ class CompositePodGroupSpec(APIStruct, frozen=True, kw_only=True):
 
 
 class CompositePodGroupStatus(APIStruct, frozen=True, kw_only=True):
-    """How far a group of groups has come."""
+    """Observed status of a group of groups."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -177,7 +177,7 @@ class CompositePodGroup(APIStruct, frozen=True, kw_only=True):
 
 
 class TypedLocalObjectReference(APIStruct, frozen=True, kw_only=True):
-    """The object that a workload was made for."""
+    """The object that a workload was created for."""
 
     api_group: str = ""
     kind: str = ""

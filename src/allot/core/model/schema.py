@@ -1,7 +1,7 @@
 """What the codec knows about a type: its fields, their wire names and shapes, and which are written even when empty.
 
-Derived once per type from the annotations in `core_v1`, `resource_v1` and `scheduling_v1`. The one thing that annotations
-cannot say is in `_WRITTEN_WHEN_EMPTY`: Kubernetes leaves most empty fields out, but not these.
+Derived once per type from the annotations in `core_v1`, `resource_v1` and `scheduling_v1`. The only thing that annotations
+cannot express is in `_WRITTEN_WHEN_EMPTY`: Kubernetes omits most empty fields, but not these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allot.core.quantity import Quantity
 
 
 class Shape(Enum):
-    """Forms that a value has on the wire."""
+    """Forms of a value on the wire."""
 
     TEXT = "string"
     TIME = "time in RFC 3339 format"
@@ -36,7 +36,7 @@ class Shape(Enum):
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A shape with what it is made of: the items of a list or map, the type of a struct."""
+    """A shape with its parts: the items of a list or map, the type of a struct."""
 
     shape: Shape
     item: Value | None = None
@@ -62,7 +62,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_field(self) -> str | None:
-        """Wire name of the field that tells the items of a list of this type apart, where there is one."""
+        """Wire name of the field that identifies items in a list of this type, if any."""
         names = {field.wire_name for field in self.fields}
         return next((name for name in ("name", "type") if name in names), None)
 

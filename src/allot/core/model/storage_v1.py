@@ -23,7 +23,7 @@ class TopologySelectorTerm(APIStruct, frozen=True, kw_only=True):
 
 
 class StorageClass(PartialStruct, frozen=True, kw_only=True):
-    """How storage is made, and whether that waits for a pod."""
+    """How storage is provisioned, and whether that waits for a pod."""
 
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
@@ -32,7 +32,7 @@ class StorageClass(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeResources(APIStruct, frozen=True, kw_only=True):
-    """How many volumes of a driver a node can have."""
+    """How many volumes of a driver a node can attach."""
 
     count: Int32 | None = None
 
@@ -51,7 +51,7 @@ class CSINodeSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class CSINode(PartialStruct, frozen=True, kw_only=True):
-    """What storage drivers say of a node; it has the node's name."""
+    """What storage drivers report about a node; has the node's name."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()

@@ -1,5 +1,5 @@
-"""Queues of teams as other schedulers' APIs have them: KAI's Queue (scheduling.run.ai/v2) and Volcano's
-(scheduling.volcano.sh/v1beta1), as far as decisions read them."""
+"""Team queues of other schedulers: KAI's Queue (scheduling.run.ai/v2) and Volcano's
+(scheduling.volcano.sh/v1beta1), as far as scheduling reads them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ BATCH_VOLCANO = "batch.volcano.sh"
 
 
 class VolcanoPolicy(PartialStruct, frozen=True, kw_only=True):
-    """What is done when something happens to a pod."""
+    """The action on a pod event."""
 
     action: str = ""
     event: str = ""
@@ -20,14 +20,14 @@ class VolcanoPolicy(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoDependsOn(PartialStruct, frozen=True, kw_only=True):
-    """The tasks after which a task starts. iteration: `any`: one of them will do."""
+    """The tasks after which a task starts. iteration: `any`: one of them is enough."""
 
     name: tuple[str, ...] = ()
     iteration: str = ""
 
 
 class VolcanoTask(PartialStruct, frozen=True, kw_only=True):
-    """Pods that are equal."""
+    """Identical pods."""
 
     name: str = ""
     replicas: Int32 = 1
@@ -53,7 +53,7 @@ class VolcanoJobSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoJobState(PartialStruct, frozen=True, kw_only=True):
-    """The phase of a job, and why it is in it."""
+    """The phase of a job, and the reason."""
 
     phase: str = ""
     reason: str = ""
@@ -62,7 +62,7 @@ class VolcanoJobState(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoJobStatus(PartialStruct, frozen=True, kw_only=True):
-    """How far a job has come. version: goes up with each restart, and is what its pods are of."""
+    """Observed status of a job. version: increases with each restart; its pods carry it."""
 
     state: VolcanoJobState = VolcanoJobState()
     min_available: Int32 = 0

@@ -1,4 +1,4 @@
-"""Volumes that the agent of a node can make by itself, beyond what `core_v1.Volume` names."""
+"""Volumes that a node's agent can create by itself, beyond what `core_v1.Volume` names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyToPath(PartialStruct, frozen=True, kw_only=True):
 
 
 class EmptyDirVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
-    """A folder that lives as long as the pod."""
+    """A directory that lives as long as the pod."""
 
     size_limit: Quantity | None = None
 
@@ -33,7 +33,7 @@ class PulledImageVolumeSource(ImageVolumeSource, frozen=True, kw_only=True):
 
 
 class HostPathVolumeSource(NodeLocalSource, frozen=True, kw_only=True):
-    """A file or folder of the node."""
+    """A file or directory of the node."""
 
     path: str = ""
     type: str = ""
@@ -83,7 +83,7 @@ class ServiceAccountTokenProjection(PartialStruct, frozen=True, kw_only=True):
 
 
 class ClusterTrustBundleProjection(PartialStruct, frozen=True, kw_only=True):
-    """A file with certificates that are trusted: those of one bundle, or of all bundles of a signer that a selector takes."""
+    """A file with certificates that are trusted: those of one bundle, or of a signer's bundles that match a selector."""
 
     name: str | None = None
     signer_name: str | None = None
@@ -93,7 +93,7 @@ class ClusterTrustBundleProjection(PartialStruct, frozen=True, kw_only=True):
 
 
 class PodCertificateProjection(PartialStruct, frozen=True, kw_only=True):
-    """Files with a key that the agent makes, and a certificate that a signer gives for it."""
+    """Files with a key that the agent generates, and a certificate that a signer issues for it."""
 
     signer_name: str = ""
     key_type: str = ""
@@ -116,14 +116,14 @@ class VolumeProjection(PartialStruct, frozen=True, kw_only=True):
 
 
 class ProjectedVolumeSource(PartialStruct, frozen=True, kw_only=True):
-    """Files from several sources in one folder."""
+    """Files from several sources in one directory."""
 
     sources: tuple[VolumeProjection, ...] = ()
     default_mode: Int32 | None = None
 
 
 class RunnableVolume(Volume, frozen=True, kw_only=True):
-    """A volume with everything that its node needs to make it, if it is of a kind that an agent can make by itself."""
+    """A volume with everything that its node needs to create it, if an agent can create that kind by itself."""
 
     empty_dir: EmptyDirVolumeSource | None = None
     image: PulledImageVolumeSource | None = None

@@ -1,8 +1,8 @@
 """IP addresses and networks as fields of the API spell them, with the texts of Kubernetes.
 
-Fields from before 1.33 are *legacy*: any spelling of an address passes but those that programs read differently, which are
-octets with leading zeros and IPv4 addresses mapped into IPv6. Newer fields take the canonical spelling alone. An address that
-is mapped counts as the IPv4 address that it is, as in Go.
+Fields from before 1.33 are *legacy*: any spelling of an address passes except those that programs read differently:
+octets with leading zeros and IPv4 addresses mapped into IPv6. Newer fields accept only the canonical spelling. A mapped
+address counts as its IPv4 address, as in Go.
 
 The rules are those of Go's older parser (net.ParseIP). Where an address is dialled it is read strictly (`core.access.addresses`);
 CEL has the newer parser (netip), which keeps mapped addresses and zones apart and whose messages are part of its answers
@@ -27,7 +27,7 @@ _CIDR_TEXT = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def parse_address(value: str) -> Address | None:
-    """The address; None for what is none. Leading zeros are decimal; a mapped IPv4 address is one of IPv4."""
+    """The address; None if invalid. Leading zeros are decimal; a mapped IPv4 address becomes IPv4."""
     address = _parse(value)
     return unmapped(address) if address is not None else None
 
@@ -60,7 +60,7 @@ def _without_zeros(digits: str) -> str:
 
 
 def _has_leading_zeros(value: str) -> bool:
-    """Whether an address that can be read is spelled with zeros that strict programs refuse."""
+    """Whether a valid address is spelled with leading zeros, which strict parsers refuse."""
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -92,7 +92,7 @@ def strict_ip(value: str) -> Messages:
 
 
 def endpoint_ip(value: str) -> Messages:
-    """An address that traffic can be sent to: not of this machine or its link, nor of any machine."""
+    """An address that can receive traffic: not unspecified, loopback or link-local."""
     address = parse_address(value)
     if address is None:
         return ["must be a valid IP address"]
@@ -114,13 +114,13 @@ def _is_link_local_multicast(address: Address) -> bool:
 
 
 def family(value: str) -> int:
-    """4 or 6; 0 for what is no address."""
+    """4 or 6; 0 if it is not an address."""
     address = parse_address(value)
     return address.version if address is not None else 0
 
 
 def are_dual_stack(values: Sequence[str]) -> bool:
-    """Whether there are addresses or networks of both families."""
+    """Whether both families are present among addresses or networks."""
     return {4, 6} <= {family(value.partition("/")[0]) for value in values}
 
 
@@ -141,13 +141,13 @@ class Network:
         self.prefix = int(length)
         network = ipaddress.ip_network((address, self.prefix), strict=False)
         self.has_host_bits = network.network_address != address
-        # How Go prints it, with a mapped network as the IPv4 network that it is if its prefix reaches that far.
+        # As Go prints it; a mapped network prints as IPv4 if its prefix is long enough.
         first = unmapped(network.network_address)
         self.canonical = str(network) if first is network.network_address else f"{first}/{self.prefix - 96}"
 
 
 def parse_network(value: str) -> Network | None:
-    """The network; None for what is none."""
+    """The network; None if invalid."""
     try:
         return Network(value)
     except ValueError:
@@ -176,7 +176,7 @@ def strict_cidr(value: str) -> Messages:
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Whether a network is a strict part of another; both can be read."""
+    """Whether a network is a proper subset of another; both are valid."""
     one, other = parse_network(outer), parse_network(inner)
     if one is None or other is None or one.address.version != other.address.version or one.prefix >= other.prefix:
         return False
@@ -184,11 +184,11 @@ def contains(outer: str, inner: str) -> bool:
     return int(one.address) >> kept == int(other.address) >> kept
 
 
-# --- warnings about spellings that pass ---
+# --- warnings about accepted spellings ---
 
 
 def ip_warnings(path: str, value: str) -> tuple[str, ...]:
-    """What is to be said about an address in a legacy field."""
+    """Warnings about an address in a legacy field."""
     address = parse_address(value)
     if address is None:
         return ()
@@ -201,7 +201,7 @@ def ip_warnings(path: str, value: str) -> tuple[str, ...]:
 
 
 def cidr_warnings(path: str, value: str) -> tuple[str, ...]:
-    """What is to be said about a network in a legacy field."""
+    """Warnings about a network in a legacy field."""
     network = parse_network(value)
     if network is None:
         return ()

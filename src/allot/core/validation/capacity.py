@@ -22,7 +22,7 @@ _ONE_POLICY = 'exactly one policy can be specified, cannot specify "validValues"
 
 
 def check_request_policy(capacity: Quantity, policy: CapacityRequestPolicy, path: str, *, fractional: bool) -> Findings:
-    """A policy of a capacity with that value."""
+    """The request policy of a capacity with that value."""
     if policy.valid_values and policy.valid_range is not None:
         return [forbidden(path, _ONE_POLICY)]
     if policy.valid_values:
@@ -52,7 +52,7 @@ def _check_values(
 
     identity: Callable[[Quantity], str] = _decimal_text if fractional else lambda value: str(value.value())
     found += check_set(values, path, check_value, identity, maximum=VALID_VALUES_MAX)
-    # A list that is too long is not searched, so the default counts as missing then.
+    # A list that is too long is not searched, so the default counts as missing.
     if len(values) > VALID_VALUES_MAX or default not in values:
         found.append(invalid(path, default, "default value is not valid according to the requestPolicy"))
     return found

@@ -1,6 +1,6 @@
 """ResourceClaim and ResourceClaimTemplate: handwritten rules for the spec.
 
-Knows requests, constraints and configuration of a claim, and that a spec never changes. The status is in
+Knows requests, constraints and configuration of a claim, and that a spec is immutable. The status is in
 `claim_status`.
 """
 
@@ -79,7 +79,7 @@ class _ClaimRules(msgspec.Struct, frozen=True):
     expressions: ExpressionRules
     gates: FeatureGates
     names: RequestNames
-    # Attributes used by constraints, by the request or "request/subrequest" they are limited to; "" is all.
+    # Attributes used by constraints, keyed by the request or "request/subrequest" they are limited to; "" is all.
     constrained: Mapping[str, frozenset[str]]
 
 
@@ -124,7 +124,7 @@ def check_admin_access(requests: Sequence[DeviceRequest], namespace_labels: Mapp
 
 
 def admin_access_findings(path: str, namespace_labels: Mapping[str, str]) -> Findings:
-    """Nothing for a namespace labelled for admin access."""
+    """No findings for a namespace labeled for admin access."""
     if namespace_labels.get(ADMIN_ACCESS_LABEL) == "true":
         return []
     detail = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
@@ -271,7 +271,7 @@ def _check_derived(
     attribute: DerivedAttribute, path: str, request: str, rules: _ClaimRules, costs: list[int]
 ) -> Findings:
     found: Findings = []
-    # That both are set is a declarative rule.
+    # A declarative rule checks that both are set.
     if attribute.name and not _is_constrained(attribute.name, request, rules.constrained):
         found.append(invalid(child(path, "name"), GoValue(go_json(attribute.name)), _UNUSED_ATTRIBUTE))
     if attribute.expression:

@@ -124,7 +124,7 @@ def _check_allocation(
         return []
     if old.allocation is None:
         return _check_new_allocation(status.allocation, path, names)
-    # An allocation is never changed and, since rules for new ones got tighter over time, never checked again.
+    # An allocation never changes and, since rules became stricter over time, is never checked again.
     if status.allocation == old.allocation:
         return []
     text = GoValue(go_json(item_text(status.allocation)))

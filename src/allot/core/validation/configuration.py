@@ -9,7 +9,7 @@ from allot.core.validation.names import check_driver_name
 
 
 def check_configuration(opaque: OpaqueDeviceConfiguration | None, path: str, *, stored: bool = False) -> Findings:
-    """The one-of of a configuration entry; `opaque` is its only member. `stored` parameters may have any size."""
+    """The one-of of a configuration entry; `opaque` is its only member. `stored` parameters may be of any size."""
     where = child(path, "opaque")
     if opaque is None:
         return [required(where)]

@@ -1,8 +1,8 @@
 """Declarative validation: an engine that applies rule tables to typed objects.
 
 Upstream generates this half of validation from tags on the Go types; here the tags are data (`rules_resource`,
-`rules_scheduling`) and this module interprets them. Knows the checks, their order, where one stops the others, and
-ratcheting: on update a value that did not change is not checked again. Does not know any kind.
+`rules_scheduling`) and this module interprets them. Knows the checks, their order, which of them stop the others, and
+ratcheting: an update does not recheck unchanged values. Does not know any kind.
 
 Rules at stage alpha have no effect upstream and are not in the tables.
 """
@@ -40,12 +40,12 @@ NO_MODIFY = "NoModify"
 NO_ADD_ITEM = "NoAddItem"
 NO_REMOVE_ITEM = "NoRemoveItem"
 
-# Nothing in the API nests deeper; a table that recursed forever would be our bug.
+# Nothing in the API nests deeper; a table that recursed forever would be a bug.
 _DEPTH_MAX = 64
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one field. A field that is not required is optional: unset, nothing else is checked."""
+    """The rules of one field. A field that is not required is optional: if unset, nothing else is checked."""
 
     required: bool = False
     # The field must be unset while this gate is off.
@@ -53,7 +53,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     immutable: bool = False
     update: tuple[str, ...] = ()
     max_items: int | None = None
-    # Attributes that identify a list item; () means the item itself. None: the list may repeat itself.
+    # Attributes that identify a list item; () means the item itself. None: the list may contain duplicates.
     unique: tuple[str, ...] | None = None
     format: Format | None = None
     key_format: Format | None = None
@@ -69,7 +69,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one type: rules by attribute, and a one-of over some attributes."""
+    """The rules of one type: by attribute, and a one-of over some attributes."""
 
     fields: Mapping[str, Rule]
     union: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of an API group as one of its versions spells the fields."""
+    """The rules of an API group with the field names of one of its versions."""
 
     rules: Mapping[type, Rules]
     # Path segments of a field where they differ from its JSON name: () for a field whose members are inlined.
@@ -180,7 +180,7 @@ def _check_field(
 
 
 def _stopping(run: _Run, path: str, rule: Rule, value: Any, previous: Any, is_set: bool, was_set: bool) -> Findings:
-    """The checks that, failing, spare the field all others."""
+    """The checks whose failure skips all others of the field."""
     found: Findings = []
     if rule.gate and rule.gate not in run.gates and is_set:
         found.append(forbidden(path, beta=rule.beta))

@@ -1,6 +1,6 @@
 """String formats of declarative validation: the texts and origins behind `+k8s:format=...` tags.
 
-Knows how each format reports a bad value. Does not know which field has which format (the `rules_*` tables say that).
+Knows how each format reports a bad value. The `rules_*` tables assign formats to fields.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def resource_pool_name(path: str, value: str, beta: bool) -> Findings:
     found = []
     if byte_length(value) > formats.POOL_NAME_LENGTH_MAX:
         found.append(too_long(path, formats.POOL_NAME_LENGTH_MAX, origin=origin, beta=beta))
-    # A name that is not too long has fewer segments; of the others the first ones say enough.
+    # A name of valid length has fewer segments; for longer names, the first ones are enough.
     for position, segment in enumerate(value.split("/", formats.POOL_NAME_LENGTH_MAX)[: formats.POOL_NAME_LENGTH_MAX]):
         if not segment:
             detail = f"segment {position}: must not be empty"
@@ -71,7 +71,7 @@ def _domain(path: str, domain: str, origin: str, beta: bool) -> Findings:
 
 
 def fully_qualified_name(path: str, value: str, beta: bool) -> Findings:
-    """A domain and a C identifier with a slash between; more slashes are not checked, as upstream."""
+    """A domain and a C identifier separated by a slash; further slashes are not checked, as upstream."""
     origin = "format=k8s-resource-fully-qualified-name"
     found: Findings = []
     match value.split("/"):
@@ -89,7 +89,7 @@ def fully_qualified_name(path: str, value: str, beta: bool) -> Findings:
 
 
 def extended_resource_name(path: str, value: str, beta: bool) -> Findings:
-    """A name that a DeviceClass may lend to pods' resource requests."""
+    """The extended resource name of a DeviceClass, for use in pods' resource requests."""
     details = []
     if "/" not in value:
         details.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")

@@ -1,7 +1,7 @@
 """Defaults: what the API server fills in when it reads an object, in the version it was written in.
 
-Works on JSON values and never changes its input; what is not of the expected shape is left alone, decoding reports it
-afterwards. The time is an argument: without it, times stay unset.
+Works on JSON values and never changes its input; values of an unexpected shape are left alone; decoding reports them
+afterwards. The time is an argument; without it, times stay unset.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _counted(value: JSONObject) -> JSONObject:
 
 
 def _counted_with_class(value: JSONObject) -> JSONObject:
-    """In the flat requests of v1beta1 a request without class is one with subrequests and gets no defaults."""
+    """In v1beta1's flat requests, a request without a class has subrequests and gets no defaults."""
     return _counted(value) if value.get("deviceClassName") else value
 
 

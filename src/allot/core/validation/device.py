@@ -42,7 +42,7 @@ from allot.core.validation.node_allocatable import check_node_allocatable
 from allot.core.validation.node_selectors import check_node_selector
 from allot.core.validation.taints import check_taint
 
-# Longest key that can be valid: domain, slash, identifier.
+# Longest valid key: domain, slash, identifier.
 _QUALIFIED_NAME_LENGTH_MAX = formats.DRIVER_NAME_LENGTH_MAX + 1 + formats.IDENTIFIER_LENGTH_MAX
 
 _ONE_SELECTION = (
@@ -65,7 +65,7 @@ class DeviceRules(msgspec.Struct, frozen=True):
 
 
 def has_list_attribute(device: Device) -> bool:
-    """Whether some attribute has a list as value."""
+    """Whether any attribute has a list value."""
     return any(
         attribute.ints is not None
         or attribute.bools is not None
@@ -76,7 +76,7 @@ def has_list_attribute(device: Device) -> bool:
 
 
 def check_device(device: Device, old: Device | None, path: str, rules: DeviceRules) -> Findings:
-    """One device; capacity and taints that did not change are not checked again."""
+    """One device; unchanged capacity and taints are not checked again."""
     found = check_label(device.name, child(path, "name"))
     found += _check_sizes(device, path)
     found += check_map(
@@ -173,7 +173,7 @@ def _check_consumption(consumption: DeviceCounterConsumption, path: str) -> Find
 
 
 def check_counters(counters: Mapping[str, Counter], path: str, maximum: int) -> Findings:
-    """Named counters of a set or of a device; any amount is fine."""
+    """Named counters of a set or of a device; any amount is valid."""
     if not counters:
         return [required(path, covered=True)]
 

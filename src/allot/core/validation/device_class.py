@@ -25,7 +25,7 @@ def check_create(device_class: DeviceClass, gates: FeatureGates) -> Findings:
 
 
 def check_update(new: DeviceClass, old: DeviceClass, gates: FeatureGates) -> Findings:
-    """A changed class; selectors and config are only checked again if their whole list changed."""
+    """A changed class; selectors and config are checked again only if their list changed."""
     found = check_object_meta(new.metadata, namespaced=False, name_format=_name_format)
     found += check_object_meta_update(new.metadata, old.metadata)
     return found + _check_spec(new.spec, old.spec, gates)

@@ -1,6 +1,6 @@
 """CEL expressions in selectors and derived attributes: length, compilation, worst-case cost.
 
-The only place of validation that knows CEL.
+The only validation module that knows CEL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ExpressionRules(msgspec.Struct, frozen=True):
     """Which CEL environment new expressions are compiled in."""
 
     options: EnvironmentOptions
-    # Expressions that were stored before were valid then and are not checked again.
+    # Stored expressions were valid when written and are not checked again.
     stored: bool = False
 
 
@@ -60,7 +60,7 @@ def _check_selector(expression: str, path: str, rules: ExpressionRules) -> Findi
 
 
 def check_derived_attribute(expression: str, path: str, rules: ExpressionRules) -> tuple[Findings, int]:
-    """What is wrong with a derived attribute's expression, and its worst-case cost as far as known."""
+    """What is wrong with a derived attribute's expression, and its worst-case cost, if known."""
     if rules.stored:
         return [], 0
     if byte_length(expression) > CEL_EXPRESSION_LENGTH_MAX:

@@ -1,9 +1,9 @@
 """The fast path of validation.
 
 Most writes in a busy cluster look alike: a claim gets an allocation of plain devices, a pod gets the names of its claims, an
-object gets a finalizer. The functions here accept these as JSON, in a tenth of the time that decoding and validating takes. They
-accept only known members of the right types, in the form in which they are stored, that would pass validation. A "no" only
-means that full validation has to decide. What they accept is a subset of what validation accepts
+object gets a finalizer. The functions here accept these as JSON, in a tenth of the time of decoding and validating. They
+accept only known fields of the right types, in stored form, that would pass validation. A "no" only
+means that full validation decides. They accept a subset of what validation accepts
 (law in `tests/apiserver/kinds/test_fast_path.py`).
 """
 
@@ -40,14 +40,14 @@ _time = re.compile(r"[12]\d{3}-(?:0[1-9]|1[012])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d
 
 _GIVEN_BY_SERVER = frozenset(("uid", "creationTimestamp", "resourceVersion"))
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "generation")
-# What has more is checked the long way, which compares none with all others.
+# Metadata with more goes to full validation, which avoids comparing each with all others.
 _FINALIZERS_MAX = 16
 _CONDITIONS_MAX = 32
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def accepts_metadata(metadata: Object, name_format: NameFormat = formats.dns_subdomain) -> bool:
-    """Whether metadata of a new object in a namespace is in order."""
+    """Whether the metadata of a new namespaced object is valid."""
     if not _is_label(metadata.get("namespace")):
         return False
     for member, value in metadata.items():
@@ -69,9 +69,9 @@ def accepts_metadata(metadata: Object, name_format: NameFormat = formats.dns_sub
 
 
 def accepts_metadata_change(metadata: Object, old: Object, *, may_end: bool = False) -> bool:
-    """Whether metadata that takes the place of another, stored one is in order. managedFields are the server's own.
+    """Whether metadata that replaces stored metadata is valid. The server itself sets managedFields.
 
-    may_end: also of an object that is being deleted and gets no finalizer that it had not.
+    may_end: also accept an object that is being deleted and gets no new finalizer.
     """
     version = metadata.get("resourceVersion")
     if type(version) is not str or not version:
@@ -93,7 +93,7 @@ def accepts_metadata_change(metadata: Object, old: Object, *, may_end: bool = Fa
 
 
 def _accepts_end(metadata: Object, old: Object, may_end: bool) -> bool:
-    """Whether an object is not being deleted, or is as before, and nothing more holds it back."""
+    """Whether the deletion fields are unchanged and an object that is being deleted gets no new finalizers."""
     is_ending = False
     for member in _DELETION:
         value, before = metadata.get(member), old.get(member)
@@ -103,7 +103,7 @@ def _accepts_end(metadata: Object, old: Object, may_end: bool) -> bool:
     if not is_ending:
         return True
     finalizers, held = metadata.get("finalizers", []), old.get("finalizers", [])
-    # FastPath objects have a few: with many this would be a long look.
+    # Objects on the fast path have few; a long list would take long to search.
     if not may_end or type(finalizers) is not list or len(held) > _FINALIZERS_MAX:
         return False
     return all(finalizer in held for finalizer in finalizers)
@@ -131,7 +131,7 @@ _valid_managers: Memo[tuple[str, str], bool] = Memo(_KNOWN_MAX)
 
 
 def _is_valid(known: Memo[bytes, bool], value: Any, judged: Any) -> bool:
-    """Whether a map of strings is valid; equal ones are validated once."""
+    """Whether a map of strings is valid; equal maps are validated once."""
     if type(value) is not dict:
         return False
     try:
@@ -150,7 +150,7 @@ def _is_valid(known: Memo[bytes, bool], value: Any, judged: Any) -> bool:
 def _accepts_finalizers(value: Any) -> bool:
     if type(value) is not list or any(type(each) is not str for each in value):
         return False
-    # A client could fill the memory with long lists if they were remembered.
+    # Caching long lists would let a client fill the memory.
     return len(value) <= _FINALIZERS_MAX and _are_valid_finalizers(tuple(value))
 
 
@@ -185,11 +185,11 @@ def _accepts_owners(value: Any) -> bool:
 
 
 def accepts_managers(value: Any) -> bool:
-    """Whether managedFields, as the server has worked them out, name their managers as they should be named."""
+    """Whether managedFields, as computed by the server, have valid manager names."""
     if type(value) is not list:
         return False
     for entry in value:
-        # Entries with anything wrong in their fields do not come out of the server's own bookkeeping.
+        # The server never produces entries with invalid fields.
         if type(entry) is not dict or entry.get("operation") not in ("Apply", "Update"):
             return False
         if entry.get("fieldsType") != "FieldsV1":
@@ -233,7 +233,7 @@ _CONSUMER = frozenset(("resource", "name", "uid"))
 
 
 def accepts_claim_status(status: Any, old: Any, spec: Any) -> bool:
-    """Whether a claim's status says no more than which plain devices it got and who uses it, and may follow the old one."""
+    """Whether a claim's status holds only plain devices and consumers, and is a valid successor of the old one."""
     if type(status) is not dict or not status or not status.keys() <= _STATUS or type(old) is not dict:
         return False
     if not old.keys() <= _STATUS:
@@ -241,7 +241,7 @@ def accepts_claim_status(status: Any, old: Any, spec: Any) -> bool:
     allocation = status.get("allocation")
     before = old.get("allocation")
     if before is not None:
-        # Users come and go; that the allocation stays the same to the letter needs no understanding of it.
+        # Consumers come and go; an identical allocation need not be understood.
         if not _is_same(allocation, before):
             return False
     elif not _accepts_allocation(allocation, spec):
@@ -273,7 +273,7 @@ def _accepts_allocation(allocation: Any, spec: Any) -> bool:
 
 
 def _request_names(spec: Any) -> list[str]:
-    """What results may call the requests of a stored claim."""
+    """The request names that results of a stored claim may use."""
     names = []
     for request in (spec.get("devices") or {}).get("requests") or ():
         if "exactly" in request:
@@ -324,8 +324,8 @@ _STATUS_TEXTS = frozenset(("message", "reason", "nominatedNodeName"))
 
 
 def accepts_pod_status(status: Any, old: Any, spec: Any) -> bool:
-    """Whether the status of a pod differs from the old one in nothing but the names of its claims, conditions and a few
-    texts, which are in order."""
+    """Whether a pod's status differs from the old one only in the names of its claims, conditions and a few
+    valid texts."""
     if type(status) is not dict or type(old) is not dict or not status.get("qosClass"):
         return False
     for name, value in status.items():
@@ -335,7 +335,7 @@ def accepts_pod_status(status: Any, old: Any, spec: Any) -> bool:
             if "nodeAllocatableResourceClaimStatuses" in status or not _accepts_claims(value, spec):
                 return False
         elif name == "extendedResourceClaimStatus":
-            # Containers may say how the devices are that these claims brought.
+            # Containers may report the health of devices from these claims.
             if name in old or not status.keys().isdisjoint(_CONTAINER_STATUSES) or not _accepts_extended(value, spec):
                 return False
         elif name == "conditions":
@@ -343,7 +343,7 @@ def accepts_pod_status(status: Any, old: Any, spec: Any) -> bool:
                 return False
         elif name not in _STATUS_TEXTS or type(value) is not str or not value:
             return False
-    # What is gone without a replacement has its own rules.
+    # Removals without a replacement have their own rules.
     return all(name in status or name in _STATUS_TEXTS for name in old)
 
 
@@ -361,7 +361,7 @@ def _accepts_claims(statuses: Any, spec: Any) -> bool:
 
 
 def _accepts_extended(value: Any, spec: Any) -> bool:
-    """Whether a claim for extended resources is named that is for containers which ask for them."""
+    """Whether the extended resource claim is valid for containers that request such resources."""
     if type(value) is not dict or value.keys() != _EXTENDED or not _is_subdomain(value["resourceClaimName"]):
         return False
     mappings = value["requestMappings"]

@@ -1,4 +1,4 @@
-"""Field errors: what is wrong with which field, in the words of the Kubernetes API.
+"""Field errors: what is wrong with which field, in the Kubernetes API's wording.
 
 Knows field paths, the error types of `Status.details.causes` and how Go prints the offending value. Does not know any
 kind or rule.
@@ -38,10 +38,10 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A field error together with what is needed to merge the two validators (see `outcome`)."""
+    """A field error with the data needed to merge the two validators (see `outcome`)."""
 
     error: FieldError
-    # Which rule it was, in upstream's terms, e.g. "format=k8s-long-name"; empty where upstream has none.
+    # The rule, in upstream's terms, e.g. "format=k8s-long-name"; empty where upstream has none.
     origin: str = ""
     # Handwritten findings: a declarative rule checks the same thing.
     covered: bool = False
@@ -72,13 +72,13 @@ def key(path: str, name: str) -> str:
 
 # --- how Go prints values ---
 
-# Longer than the longest valid expression in quotes. Upstream prints everything, but an object that is wrong in a
-# hundred thousand places must not make an answer of gigabytes.
+# Longer than the longest valid expression in quotes. Upstream prints everything, but an object with errors in a
+# hundred thousand places must not produce gigabytes of output.
 VALUE_TEXT_LENGTH_MAX = 32 * 1024
 
 
 class GoValue(msgspec.Struct, frozen=True):
-    """A value whose printed form is already known, e.g. a Go struct rendered as JSON."""
+    """A value that is already in printed form, e.g. a Go struct rendered as JSON."""
 
     text: str
 
@@ -109,7 +109,7 @@ def _encodable(value: Any) -> Any:
 
 
 def render(value: Any) -> str:
-    """A bad value as it appears in an error message; what no one would read to the end is cut."""
+    """A bad value as it appears in an error message; long ones are truncated."""
     text = _rendered(value)
     return text if len(text) <= VALUE_TEXT_LENGTH_MAX else text[:VALUE_TEXT_LENGTH_MAX] + "..."
 
@@ -143,7 +143,7 @@ def invalid(
 
 
 def invalid_whole(path: str, detail: str) -> Finding:
-    """A value breaks a rule and is not repeated."""
+    """A value breaks a rule; the message does not repeat the value."""
     return Finding(FieldError(path, INVALID, f"Invalid value: {detail}"))
 
 

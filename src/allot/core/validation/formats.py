@@ -1,6 +1,6 @@
 """Name formats of the Kubernetes API and the texts that explain a violation.
 
-Each function takes a value and returns what is wrong with it, nothing when it is fine. Upstream has two sets of texts
+Each function takes a value and returns what is wrong with it, nothing if it is valid. Upstream has two sets of texts
 for the length of a name, "characters" in handwritten and "bytes" in declarative validation (both count bytes); `unit`
 selects one. Does not know fields or kinds.
 """
@@ -168,12 +168,12 @@ def lower_case_uuid(value: str) -> Messages:
 
 
 def semver(value: str) -> Messages:
-    """A version by semver.org 2.0.0, without a leading v."""
+    """A semver.org 2.0.0 version, without a leading v."""
     return [] if _semver(value) else [SEMVER_TEXT]
 
 
 def interface_address(value: str) -> Messages:
-    """An address with the length of its network's prefix, in canonical form."""
+    """An address with its network's prefix length, in canonical form."""
     canonical = _canonical_address(value)
     if canonical is None:
         return ["must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"]
@@ -185,6 +185,6 @@ def _canonical_address(value: str) -> str | None:
     network = parse_network(value)
     if network is None:
         return None
-    # Go prints a mapped address as IPv4; its prefix is that of the IPv4 part when it reaches into it.
+    # Go prints a mapped address as IPv4; its prefix is that of the IPv4 part if it extends into it.
     prefix = network.prefix - 96 if network.is_mapped and network.prefix > 32 else network.prefix
     return f"{unmapped(network.address)}/{prefix}"

@@ -1,6 +1,6 @@
 """Fields that belong to feature gates: dropped from writes while the gate is off, unless the old object uses them.
 
-Knows which field belongs to which gate, per kind. "Uses" is about the whole old object: one tainted device keeps the
+Knows which field belongs to which gate, per kind. "Uses" refers to the whole old object: one tainted device keeps the
 taints of all devices.
 """
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class FieldsAt(msgspec.Struct, frozen=True):
-    """Fields of the structs at a path of attributes; lists and maps on the way stand for their items."""
+    """Fields of the structs at a path of attributes; lists and maps on the path stand for their items."""
 
     path: tuple[str, ...]
     fields: tuple[str, ...]
 
 
 class GatedFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gate owns in a kind."""
+    """The fields of a kind that one gate owns."""
 
     gate: str
     places: tuple[FieldsAt, ...]
@@ -154,14 +154,14 @@ KindStruct = TypeVar("KindStruct", bound=APIStruct)
 
 
 def owned_by(type_: type) -> tuple[GatedFields, ...]:
-    """What gates own in a kind, apart from the templates of workloads."""
+    """The gated fields of a kind, except in the templates of workloads."""
     return (*_SPEC_FIELDS.get(type_, ()), *_STATUS_FIELDS.get(type_, ()))
 
 
 def drop_spec_fields(new: KindStruct, old: KindStruct | None, gates: FeatureGates) -> KindStruct:
     """The object without the spec fields of gates that are off."""
     if isinstance(new, scheduling_v1.Workload):
-        # Templates nest, so that no path reaches them all.
+        # Templates nest, so no single path reaches them all.
         old_spec = old.spec if isinstance(old, scheduling_v1.Workload) else scheduling_v1.WorkloadSpec()
         return msgspec.structs.replace(new, spec=_drop_templates(new.spec, old_spec, gates))
     return _drop(new, old, _SPEC_FIELDS.get(type(new), ()), gates)
@@ -189,7 +189,7 @@ def _is_set(struct: Any, field: str) -> bool:
 
 
 def _uses(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> bool:
-    # On the way of every write: loops instead of generators, exact types instead of instance checks.
+    # Runs on every write: loops instead of generators, exact types instead of instance checks.
     for position in range(len(path) + 1):
         if value is None or value is EMPTY:
             return False
@@ -209,7 +209,7 @@ def _uses(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> bool:
 
 
 def _cleared(value: Any, path: tuple[str, ...], fields: tuple[str, ...]) -> Any:
-    """The value with those fields unset; the very same value when none was set."""
+    """The value with those fields unset; the same instance if none was set."""
     if not _uses(value, path, fields):
         return value
     if isinstance(value, tuple):
@@ -229,7 +229,7 @@ _TEMPLATE = tuple(
     GatedFields(gate=fields.gate, places=(_place("", *fields.places[0].fields),)) for fields in _POD_GROUP[:3]
 )
 _COMPOSITE_TEMPLATE = (_TEMPLATE[2],)
-# The same with the names that they have in JSON.
+# The same with their JSON names.
 TEMPLATE_FIELDS = (
     ("TopologyAwareWorkloadScheduling", "schedulingConstraints"),
     ("DRAWorkloadResourceClaims", "resourceClaims"),
@@ -242,7 +242,7 @@ TemplatesT = TypeVar("TemplatesT", scheduling_v1.WorkloadSpec, scheduling_v1.Com
 
 
 def _drop_templates(new: TemplatesT, old: _Templates, gates: FeatureGates) -> TemplatesT:
-    """Both template lists of a workload or of a composite template, and those below."""
+    """Both template lists of a workload or composite template, and nested ones."""
     before = dict(enumerate(old.pod_group_templates))
     templates = tuple(
         _drop(template, before.get(position), _TEMPLATE, gates)

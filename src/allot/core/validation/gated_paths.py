@@ -1,7 +1,7 @@
-"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON, and the warning to the writer.
+"""Gated fields as paths in JSON: what is dropped from kinds that stay JSON, and the warning to the client.
 
-The typed kinds drop theirs by `gated_fields`, from which their paths are taken. A gate that `core.features` does not have is one
-of Kubernetes 1.37 that is off by default and that nothing in allot acts by: its fields are dropped as upstream drops them.
+Typed kinds drop their fields through `gated_fields`, which also provides the paths. A gate that `core.features` lacks is one
+of Kubernetes 1.37 that is off by default and that allot does not use: its fields are dropped as upstream.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from allot.core.validation import gated_fields
 
 Object = dict[str, Any]
 
-# Stands for the items of a map. Lists on the way stand for their items without a sign.
+# Stands for the items of a map. Lists on the path stand for their items without a marker.
 EACH = "*"
-# How deep the templates of a workload nest in the paths that are told of.
+# How deep the templates of a workload nest in the reported paths.
 _LEVELS = 4
 
 
 class GatedPath(msgspec.Struct, frozen=True):
-    """A field that belongs to a gate: its place and its name."""
+    """A gated field: its path and its gate."""
 
     gate: str
     path: tuple[str, ...]
 
     @property
     def is_status(self) -> bool:
-        """Whether it is written with the status."""
+        """Whether it belongs to the status."""
         return self.path[0] == "status"
 
 
 def gated_paths(group: str, version: str, kind: str) -> tuple[GatedPath, ...]:
-    """All gated fields of a kind, in the version in which it is stored."""
+    """All gated fields of a kind, in its storage version."""
     found = _JSON_KINDS.get((group, kind))
     if found is not None:
         return found
@@ -50,12 +50,12 @@ def gated_paths(group: str, version: str, kind: str) -> tuple[GatedPath, ...]:
 
 
 def turned_off(paths: Iterable[GatedPath], gates: FeatureGates) -> tuple[GatedPath, ...]:
-    """Those whose gate is off."""
+    """The fields whose gate is off."""
     return tuple(each for each in paths if each.gate not in GATES or each.gate not in gates)
 
 
 def without_gated(value: Object, old: Object | None, off: Iterable[GatedPath]) -> Object:
-    """An object without the fields of gates that are off, unless the stored one uses them. The very same object if it has none."""
+    """An object without the fields of gates that are off, unless the stored one uses them. The same instance if it has none."""
     for each in off:
         if first_use(value, each.path) and (old is None or not first_use(old, each.path)):
             value = _without(value, each.path)
@@ -63,7 +63,7 @@ def without_gated(value: Object, old: Object | None, off: Iterable[GatedPath]) -
 
 
 def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str, ...]:
-    """What to say about fields of an object that were not kept."""
+    """Warnings about dropped fields of an object."""
     told = []
     for each in off:
         place = first_use(given, each.path)
@@ -74,8 +74,8 @@ def dropped(given: Object, kept: Object, off: Iterable[GatedPath]) -> tuple[str,
 
 
 def first_use(value: Any, path: tuple[str, ...]) -> str:
-    """Where a field is set for the first time, in words for display; empty if it is not."""
-    # On the way of writes: nothing is built unless the field is there.
+    """The path of a field's first use, for display; empty if it is unset."""
+    # Runs on writes: builds nothing unless the field is set.
     for position, name in enumerate(path):
         kind = type(value)
         if kind is list:
@@ -98,7 +98,7 @@ def _first_item(items: Iterable[tuple[Any, Any]], before: tuple[str, ...], rest:
 
 
 def _without(value: Any, path: tuple[str, ...]) -> Any:
-    """A value without the member at a path, wherever it is."""
+    """A value without the field at a path, wherever it occurs."""
     if isinstance(value, list):
         return [_without(item, path) for item in value]
     if not isinstance(value, dict):
@@ -135,12 +135,12 @@ def _json_path(type_: Any, names: tuple[str, ...]) -> Iterator[str]:
 
 @cache
 def _fields(type_: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """By name. Reading annotations takes long, and every path begins at the same few types."""
+    """Fields by name. Reading annotations is slow, and every path begins at the same few types."""
     return {each.name: each for each in msgspec.structs.fields(type_)}
 
 
 def _struct_in(type_: Any) -> tuple[Any, bool]:
-    """The struct that a field holds, one or many of, and whether they are in a map."""
+    """The struct type that a field holds, singly or repeated, and whether in a map."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_, False
     is_map = (

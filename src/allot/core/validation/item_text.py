@@ -1,4 +1,4 @@
-"""Values as error messages print them: JSON with the fields in the order of the type and map keys sorted, as Go does."""
+"""Values as error messages print them: JSON with fields in type order and sorted map keys, as in Go."""
 
 from __future__ import annotations
 

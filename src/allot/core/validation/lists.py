@@ -1,6 +1,6 @@
 """Lists and maps in handwritten validation: size first, then items, then uniqueness.
 
-A list that is too long gets one error and its items none, so that an absurd object costs little.
+A list that is too long gets a single error and its items are not checked, so oversized objects cost little.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_set(
     items: Sequence[T], path: str, check_item: Callable[[T, str], Findings], identity: Callable[[T], Hashable], *,
     maximum: int | None = None, covered: bool = False,
 ) -> Findings:  # fmt: skip
-    """A list of at most `maximum` valid items, none twice; `covered`: size and uniqueness are declarative too."""
+    """A list of at most `maximum` unique, valid items; `covered`: size and uniqueness are declarative too."""
     if maximum is not None and len(items) > maximum:
         return [too_many(path, len(items), maximum, covered=covered)]
     found = check_list(items, path, check_item)
@@ -47,7 +47,7 @@ def check_map(
     entries: Mapping[str, T], path: str, check_key: Callable[[str, str], Findings],
     check_entry: Callable[[T, str], Findings], *, key_length_max: int, maximum: int | None = None,
 ) -> Findings:  # fmt: skip
-    """A map of at most `maximum` entries; problems of a key are reported on the map."""
+    """A map of at most `maximum` entries; key errors are reported on the map."""
     if maximum is not None and len(entries) > maximum:
         return [too_many(path, len(entries), maximum)]
     found: Findings = []

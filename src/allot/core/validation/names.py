@@ -1,6 +1,6 @@
 """Names that device allocation uses, checked the handwritten way: drivers, pools, devices, attributes.
 
-Knows how these names look and report. The same rules in declarative form, with other texts, are in
+Knows the format of these names and its errors. The same rules in declarative form, with other texts, are in
 `declarative_formats`; `covered` marks fields that have both.
 """
 
@@ -73,7 +73,7 @@ def _check_identifier(value: str, path: str, origin: str, covered: bool) -> Find
 
 
 def check_qualified_name(value: str, path: str, *, origin: str = "", covered: bool = False) -> Findings:
-    """A C identifier with an optional domain; upstream lets anything with two slashes or more pass, and so do we."""
+    """A C identifier with an optional domain; like upstream, accepts anything with two or more slashes."""
     match value.split("/"):
         case [name]:
             return _check_identifier(name, path, origin, covered)

@@ -1,4 +1,4 @@
-"""Node resources (cpu, memory, hugepages) that a device stands for or costs."""
+"""Node resources (cpu, memory, hugepages) that a device represents or costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_OVERHEAD = "at least one of perPod or perContainer must be set"
 
 
 def is_node_allocatable(name: str) -> bool:
-    """Whether the kubelet hands out this resource itself."""
+    """Whether the kubelet itself allocates this resource."""
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 

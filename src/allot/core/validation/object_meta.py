@@ -1,7 +1,7 @@
 """Metadata rules that hold for every kind: names, labels, annotations, owners, finalizers, conditions.
 
-Knows create and update of ObjectMeta and the rules of metav1.Condition. Does not know kinds: how a name may look and
-whether it needs a namespace are arguments.
+Knows create and update of ObjectMeta and the rules of metav1.Condition. Does not know kinds: the name format and
+whether a namespace is needed are arguments.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_object_meta(
     path: str = "metadata",
     free_finalizers: bool = False,
 ) -> Findings:
-    """Metadata of a new object. free_finalizers: a finalizer may have any name, without a domain."""
+    """Metadata of a new object. free_finalizers: finalizer names need no domain."""
     found: Findings = []
     if meta.generate_name:
         for message in name_format(masked_prefix(meta.generate_name)):
@@ -82,7 +82,7 @@ def check_object_meta(
 def check_object_meta_update(
     new: ObjectMeta, old: ObjectMeta, path: str = "metadata", *, free_finalizers: bool = False
 ) -> Findings:
-    """What an update may not do to metadata. free_finalizers: a finalizer may have any name, without a domain."""
+    """Forbidden changes to metadata. free_finalizers: finalizer names need no domain."""
     found: Findings = []
     if old.deletion_timestamp is not None:
         added = sorted(set(new.finalizers) - set(old.finalizers))
@@ -117,7 +117,7 @@ _IMMUTABLE_META = {
 
 
 def check_template_meta(meta: ObjectMeta, path: str) -> Findings:
-    """Metadata in a template: labels and annotations, nothing else."""
+    """Metadata in a template: labels and annotations only."""
     found = check_annotations(meta.annotations, child(path, "annotations"))
     found += check_labels(meta.labels, child(path, "labels"))
     defaults = defaults_of(ObjectMeta)
@@ -153,7 +153,7 @@ def check_labels(labels: Mapping[str, str], path: str) -> Findings:
 
 
 def check_annotations(annotations: Mapping[str, str], path: str) -> Findings:
-    """Keys of annotations and their size in all."""
+    """Keys of annotations and their total size."""
     found: Findings = []
     size = 0
     for name, value in annotations.items():
@@ -201,7 +201,7 @@ def _check_owner(owner: OwnerReference, path: str) -> Findings:
 
 
 def check_finalizers(finalizers: Sequence[str], path: str) -> Findings:
-    """Names of finalizers, and the two that exclude each other."""
+    """Names of finalizers, and the two mutually exclusive ones."""
     found = [invalid(path, name, message) for name in finalizers for message in formats.label_key(name)]
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         detail = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
@@ -210,7 +210,7 @@ def check_finalizers(finalizers: Sequence[str], path: str) -> Findings:
 
 
 def check_qualified(finalizers: Sequence[str], path: str) -> Findings:
-    """Finalizers of Kubernetes' own kinds: a few are known, others have a domain (validateKubeFinalizerName in
+    """Finalizers of built-in kinds: a few known names, others with a domain (validateKubeFinalizerName in
     pkg/apis/core/validation, 1.37)."""
     places = enumerate(finalizers)
     return [found for position, name in places for found in check_qualified_name(name, index(path, position))]
@@ -283,7 +283,7 @@ def _check_condition(condition: Condition, path: str) -> Findings:
 
 
 def check_label_key(value: str, path: str, *, covered: bool = False) -> Findings:
-    """A label key in a field of its own."""
+    """A label key in a separate field."""
     return [
         invalid(path, value, message, origin="format=k8s-label-key", covered=covered)
         for message in formats.label_key(value)

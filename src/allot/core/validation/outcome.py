@@ -1,7 +1,7 @@
-"""Merging what the two validators found into what the API server reports.
+"""Merges the findings of the two validators into what the API server reports.
 
 A declarative finding at stage beta counts only while DeclarativeValidationBeta is on, and then replaces the handwritten
-findings about the same thing: same type, same rule, same field (v1beta1's paths are compared as those of v1).
+findings for the same problem: same type, same rule, same field (v1beta1's paths are compared as those of v1).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def _identity(found: Finding, path: str) -> tuple[str, str, str]:
 
 
 def merge(handwritten: Findings, declarative: Findings, gates: FeatureGates) -> tuple[FieldError, ...]:
-    """The errors to report: handwritten ones in code order, then declarative ones, none twice."""
+    """The errors to report: handwritten ones in code order, then declarative ones, without duplicates."""
     enforced = [found for found in declarative if not found.beta or "DeclarativeValidationBeta" in gates]
     replaced = set()
     for found in enforced:
-        # Without a named rule an invalid value cannot be told from another problem of the same field.
+        # Without a named rule, an invalid value cannot be distinguished from another problem of the same field.
         if found.beta and (found.origin or found.error.type != INVALID):
             replaced.add(_identity(found, found.error.field))
             replaced.add(_identity(found, _as_in_v1(found.error.field)))

@@ -71,7 +71,7 @@ def check_update(new: Pod, old: Pod, new_spec: Mapping[str, Any], old_spec: Mapp
 
 
 def _frozen_part(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without what an update may change."""
+    """The spec without mutable fields."""
     frozen = {
         name: value
         for name, value in spec.items()
@@ -192,7 +192,7 @@ def _check_pod_resources(resources: ResourceRequirements, claims: frozenset[str]
 def _check_claim_references(
     references: Sequence[ContainerResourceClaim], claims: frozenset[str], path: str
 ) -> Findings:
-    """Claims that a container uses: as a whole once, or several of its requests, but not both."""
+    """Claims that a container uses: each either once as a whole, or by request, but not both."""
     found: Findings = []
     whole: set[str] = set()
     requests: dict[str, set[str]] = {}

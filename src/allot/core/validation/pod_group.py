@@ -1,4 +1,4 @@
-"""PodGroup, CompositePodGroup and Workload: handwritten rules; most of these kinds is declarative."""
+"""PodGroup, CompositePodGroup and Workload: handwritten rules; most rules of these kinds are declarative."""
 
 from __future__ import annotations
 

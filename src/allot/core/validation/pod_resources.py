@@ -15,7 +15,7 @@ from allot.core.validation.object_meta import NEGATIVE_TEXT
 
 _POD_LEVEL_RESOURCES = ("cpu", "memory")
 _STANDARD_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-# What may be named without a domain in a quota; containers may use only the ones above.
+# Names without a domain that quotas may use; containers may use only those above.
 _STANDARD_RESOURCES = frozenset(
     (
         *_STANDARD_CONTAINER_RESOURCES,

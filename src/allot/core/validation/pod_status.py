@@ -113,7 +113,7 @@ def _check_extended(status: PodExtendedResourceClaimStatus, spec: PodSpec, path:
             found.append(invalid(child(where, "containerName"), mapping.container_name, _MUST_MATCH_CONTAINER))
         elif mapping.resource_name not in container.resources.requests:
             found.append(invalid(child(where, "resourceName"), mapping.resource_name, _MUST_MATCH_RESOURCE))
-        # The path lacks the mapping's index upstream, too.
+        # Upstream's path lacks the mapping's index, too.
         found += check_label(mapping.request_name, child(path, "requestName"))
         if mapping in seen:
             found.append(duplicate(child(where, "containerName"), mapping.container_name))
@@ -169,7 +169,7 @@ def _check_health(
 
 
 def _resource_names(container: Container, extended: PodExtendedResourceClaimStatus | None) -> frozenset[str]:
-    """What a container's devices may be reported as: by claim, by extended resource claim, by requested resource."""
+    """The names under which a container's devices may be reported: by claim, by extended resource claim, by requested resource."""
     names = {name for name in container.resources.requests if not name.startswith(_CLAIM_PREFIX)}
     for claim in container.resources.claims:
         names.add(f"{_CLAIM_PREFIX}{claim.name}" + (f"/{claim.request}" if claim.request else ""))

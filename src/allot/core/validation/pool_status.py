@@ -19,12 +19,12 @@ def check_create(request: ResourcePoolStatusRequest) -> Findings:
 
 
 def check_update(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Findings:
-    """A changed request; that the spec stays is declarative."""
+    """A changed request; a declarative rule keeps the spec immutable."""
     return check_object_meta_update(new.metadata, old.metadata)
 
 
 def check_status_update(new: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest) -> Findings:
-    """The status is written once and then stays, even against being cleared."""
+    """The status is written once; then it cannot be changed or cleared."""
     found = check_object_meta_update(new.metadata, old.metadata)
     if old.status is not None:
         if new.status != old.status:

@@ -21,7 +21,7 @@ Group = PodGroup | CompositePodGroup
 
 
 class PriorityRefused(ValueError):
-    """A priority that does not fit the classes; answered with 403 and this message."""
+    """A priority or class that does not match the known classes; rejected with 403 and this message."""
 
 
 def with_priority(group: Group, classes: Mapping[str, PriorityClass]) -> Group:
@@ -46,6 +46,6 @@ def with_priority(group: Group, classes: Mapping[str, PriorityClass]) -> Group:
 
 
 def _global_default(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
-    """The default with the lowest value; several are possible, as upstream."""
+    """The default class with the lowest value; as upstream, there may be several."""
     defaults = [candidate for candidate in classes.values() if candidate.global_default]
     return min(defaults, key=lambda candidate: (candidate.value, candidate.metadata.name), default=None)

@@ -1,7 +1,7 @@
 """Declarative rules of resource.k8s.io, as tagged on the types of Kubernetes 1.37.
 
 One table for all versions: the versions differ only in paths, and only v1beta1 (requests are flat, devices have a
-`basic` member). Rules at stage alpha are left out: upstream computes them and throws the result away.
+`basic` member). Rules at stage alpha are left out: upstream evaluates them and discards the result.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ _RULES: dict[type, Rules] = {
 
 
 def _flat_request(item: Any) -> Any:
-    """A list item as v1beta1 prints it: a request carries the members of `exactly` itself."""
+    """A list item as v1beta1 prints it: a request has the fields of `exactly` inlined."""
     text = item_text(item)
     if isinstance(item, r.DeviceRequest):
         exactly = text.pop("exactly", {})

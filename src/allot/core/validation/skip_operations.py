@@ -1,4 +1,4 @@
-"""Which node operations a driver does without: the same rule for slices and allocation results."""
+"""Node operations that a driver skips: the same rule for slices and allocation results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TEXT = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is
 
 
 def check_skip_node_operations(operations: Sequence[str], path: str) -> Findings:
-    """Preparing may only be skipped together with unpreparing; values and repetitions are declarative rules."""
+    """Prepare may only be skipped together with unprepare; values and duplicates are declarative rules."""
     skipped = frozenset(operations)
     if "NodePrepareResources" in skipped and not skipped & {"NodeUnprepareResources", "*"}:
         return [invalid(path, list(operations), _TEXT)]

@@ -41,7 +41,7 @@ def check_create(slice_: ResourceSlice, gates: FeatureGates) -> Findings:
 
 
 def check_update(new: ResourceSlice, old: ResourceSlice, gates: FeatureGates) -> Findings:
-    """A changed slice: it stays with its driver, pool and node."""
+    """A changed slice: driver, pool and node are immutable."""
     found = check_object_meta_update(new.metadata, old.metadata)
     return found + _check_spec(new.spec, old.spec, gates)
 
@@ -89,7 +89,7 @@ def _check_pool(pool: ResourcePool, path: str) -> Findings:
 
 
 def _check_node_selection(spec: ResourceSliceSpec, path: str) -> Findings:
-    """The slice belongs to a node, to selected nodes, to all, or each device says it itself."""
+    """The slice belongs to a node, to selected nodes, to all nodes, or each device selects its own."""
     found: Findings = []
     chosen = []
     if spec.node_name == "":
@@ -159,7 +159,7 @@ def _check_partition_type(spec: ResourceSliceSpec, name: str, path: str) -> Find
         detail = "may only be set on a slice which declares devices that consume counters"
         return [invalid(child(path, "partitionTypeAttribute"), name, detail)]
     if check_fully_qualified_name(name, path):
-        # A declarative rule reports the malformed name; no device can have it, so one error is enough.
+        # A declarative rule reports the malformed name, which no device can have; one error is enough.
         return []
     found: Findings = []
     bare = name.removeprefix(f"{spec.driver}/")

@@ -1,7 +1,7 @@
 """Strategies: what happens to an object between reading and validating it, per kind and operation.
 
-Knows who owns status and generation, what an update carries over from the stored object, which stale device reports go
-and when a taint's time is renewed. Does not refuse anything; that is validation.
+Knows who owns status and generation, what an update keeps from the stored object, which stale device reports are dropped
+and when a taint's time is renewed. Refuses nothing; that is left to validation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allot.core.validation.struct_defaults import defaults_of
 
 KindT = TypeVar("KindT", bound=APIStruct)
 
-# Kinds whose metadata.generation counts the changes of the spec.
+# Kinds whose metadata.generation counts spec changes.
 _GENERATED = (resource_v1.DeviceClass, resource_v1.ResourceSlice, resource_v1.DeviceTaintRule, core_v1.Pod)
 
 _UNCONDITIONAL = (
@@ -36,14 +36,14 @@ _UNCONDITIONAL = (
 
 
 def allows_unconditional_update(type_: type[APIStruct], api_version: str) -> bool:
-    """Whether an update may leave out metadata.resourceVersion."""
+    """Whether an update may omit metadata.resourceVersion."""
     if type_ is resource_v1.DeviceTaintRule:
         return api_version != f"{resource_v1.GROUP}/v1"
     return type_ in _UNCONDITIONAL
 
 
 def prepare_create(new: KindT, gates: FeatureGates) -> KindT:
-    """A new object as it is going to be validated and stored."""
+    """A new object as it will be validated and stored."""
     new = _with_empty_status(new)
     if isinstance(new, _GENERATED):
         new = _with_meta(new, generation=1)
@@ -51,7 +51,7 @@ def prepare_create(new: KindT, gates: FeatureGates) -> KindT:
 
 
 def _with_empty_status(new: KindT) -> KindT:
-    """Users cannot bring a status along."""
+    """Users cannot set the status on create."""
     if isinstance(new, core_v1.Pod):
         return _replaced(new, status=core_v1.PodStatus(phase="Pending"))
     kind = kind_of_type(type(new))
@@ -61,7 +61,7 @@ def _with_empty_status(new: KindT) -> KindT:
 
 
 def prepare_update(new: KindT, old: KindT, gates: FeatureGates, now: str | None) -> KindT:
-    """A changed object with what it keeps from the stored one."""
+    """A changed object with what it inherits from the stored one."""
     meta, old_meta = _meta(new), _meta(old)
     new = _with_meta(
         new,
@@ -76,7 +76,7 @@ def prepare_update(new: KindT, old: KindT, gates: FeatureGates, now: str | None)
     if kind_of_type(type(new)).has_status:
         new = _replaced(new, status=_member(old, "status"))
     new = _with_taint_time(new, old, now)
-    # A slice's spec is compared before gated fields are dropped, that of other kinds after: as upstream.
+    # A slice's spec is compared before gated fields are dropped, other kinds' after, as upstream.
     dropped = drop_spec_fields(new, old, gates)
     compared = new if isinstance(new, resource_v1.ResourceSlice) else dropped
     new = dropped
@@ -97,7 +97,7 @@ def _without_empty_lists(spec: resource_v1.ResourceSliceSpec) -> resource_v1.Res
 
 
 def _with_taint_time(new: KindT, old: KindT, now: str | None) -> KindT:
-    """In a taint rule a changed effect starts again, unless the writer gave another time."""
+    """A changed effect resets a taint rule's time, unless the client set another one."""
     if not isinstance(new, resource_v1.DeviceTaintRule) or not isinstance(old, resource_v1.DeviceTaintRule):
         return new
     taint, before = new.spec.taint, old.spec.taint
@@ -108,9 +108,9 @@ def _with_taint_time(new: KindT, old: KindT, now: str | None) -> KindT:
 
 
 def prepare_status_update(new: KindT, old: KindT, gates: FeatureGates) -> KindT:
-    """A status write with everything but the status as stored."""
+    """A status write; everything except the status stays as stored."""
     meta, old_meta = _meta(new), _meta(old)
-    # Who wrote what (managedFields) and which version is meant come from the request, the rest is stored.
+    # managedFields and the resource version come from the request, the rest from the stored object.
     kept = msgspec.structs.replace(
         old_meta,
         name=meta.name,
@@ -124,7 +124,7 @@ def prepare_status_update(new: KindT, old: KindT, gates: FeatureGates) -> KindT:
 
 
 def _without_stale_devices(new: KindT, old: KindT) -> KindT:
-    """Reports about devices go when the devices do, so that clients who do not know reports can deallocate."""
+    """Drops device reports together with the devices, so that clients unaware of reports can deallocate."""
     if not isinstance(new, resource_v1.ResourceClaim) or not isinstance(old, resource_v1.ResourceClaim):
         return new
     stale = _allocated(old) - _allocated(new)

@@ -1,4 +1,4 @@
-"""Defaults of struct fields, for telling set fields from unset ones."""
+"""Defaults of struct fields, to distinguish set fields from unset ones."""
 
 from __future__ import annotations
 

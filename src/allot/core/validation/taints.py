@@ -10,7 +10,7 @@ from allot.core.validation.rules_resource import TAINT_EFFECTS, TOLERATION_OPERA
 
 
 def check_taint(taint: DeviceTaint, path: str, old: DeviceTaint | None = None) -> Findings:
-    """A taint; an effect that was stored before stays acceptable."""
+    """A taint; a stored effect remains valid."""
     found = check_label_key(taint.key, child(path, "key"))
     found += _check_label_value(taint.value, child(path, "value"))
     if old is not None and old.effect == taint.effect:
@@ -23,7 +23,7 @@ def check_taint(taint: DeviceTaint, path: str, old: DeviceTaint | None = None) -
 
 
 def check_toleration(toleration: DeviceToleration, path: str) -> Findings:
-    """A toleration; an empty key with Equal is fine upstream although the documentation says otherwise."""
+    """A toleration; upstream accepts an empty key with Equal, despite the documentation."""
     found: Findings = []
     if toleration.key:
         found += check_label_key(toleration.key, child(path, "key"), covered=True)

@@ -1,7 +1,7 @@
 """Entry points of validation: from a JSON value to an object that may be stored, or to all its errors.
 
 An API server calls `prepare_*` and then `validate_*` for a write; `check_object` is the short form for tools. Preparing
-reads, fills in and drops, and raises only for values that cannot be read (DecodeError, UnknownKind) or whose priority
+decodes, defaults and drops fields, and raises only for values that cannot be decoded (DecodeError, UnknownKind) or whose priority
 class is refused (PriorityRefused); validating returns field errors and never raises for what an object
 contains.
 """
@@ -63,7 +63,7 @@ DEFAULT_NAMESPACE = "default"
 
 _REMOVED_SELECTORS = ("deviceClassName", "selectors")
 
-# apiVersion and kind to the releases in which they are deprecated and gone.
+# apiVersion and kind to the releases in which they are deprecated and removed.
 _DEPRECATED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("resource.k8s.io/v1beta1", "DeviceClass"): ("v1.35", "v1.38"),
     ("resource.k8s.io/v1beta1", "ResourceClaim"): ("v1.35", "v1.38"),
@@ -78,7 +78,7 @@ _DEPRECATED: Mapping[tuple[str, str], tuple[str, str]] = {
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that was read, filled in and stripped of what its gates do not allow."""
+    """An object that was decoded, defaulted and stripped of gated fields."""
 
     envelope: Envelope
     warnings: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ def prepare_create(
     value: object, *, gates: FeatureGates, now: str | None, namespace: str | None = None,
     priority_classes: Mapping[str, scheduling_v1.PriorityClass] | None = None,
 ) -> Prepared:  # fmt: skip
-    """A new object. `namespace` is that of the request, for objects that name none; without `priority_classes` the
-    priority of pod groups is left as it is."""
+    """A new object. `namespace` is that of the request, for objects without one; without `priority_classes`, the
+    priority of pod groups is unchanged."""
     envelope = _read(value, gates, now)
     new = _in_namespace(envelope, namespace)
     if priority_classes is not None and isinstance(new, scheduling_v1.PodGroup | scheduling_v1.CompositePodGroup):
@@ -139,8 +139,8 @@ def _read(value: object, gates: FeatureGates, now: str | None) -> Envelope:
 
 
 def _without_removed_fields(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A taint rule of Kubernetes 1.33 without what 1.35 removed, as a 1.37 server reads it: selecting by class is then
-    selecting every device. Conversion refuses such rules; a server only warns."""
+    """A taint rule of Kubernetes 1.33 without the fields removed in 1.35, as a 1.37 server reads it: selecting by class then
+    selects every device. Conversion refuses such rules; a server only warns."""
     spec = value.get("spec")
     selector = spec.get("deviceSelector") if isinstance(spec, dict) else None
     if value.get("kind") != "DeviceTaintRule" or not isinstance(spec, dict) or not isinstance(selector, dict):
@@ -155,7 +155,7 @@ def _read_like(value: object, old: Envelope, gates: FeatureGates, now: str | Non
     if envelope.kind is not old.kind:
         text = f"expected a {old.kind.name} like the stored object, got a {envelope.kind.name}"
         raise DecodeError((Problem("kind", text),))
-    # The namespace may be left to the request's path, which is that of the stored object.
+    # The namespace may come from the request's path, which is that of the stored object.
     return msgspec.structs.replace(envelope, object=_in_namespace(envelope, _meta(old.object).namespace))
 
 
@@ -167,7 +167,7 @@ def _in_namespace(envelope: Envelope, namespace: str | None) -> Any:
 
 
 def _with_resource_version(new: Any, old: Envelope, api_version: str) -> Any:
-    """A write that names no version means the stored one, where its kind permits that."""
+    """A write without a version refers to the stored one, if the kind permits that."""
     meta = _meta(new)
     if meta.resource_version or not strategy.allows_unconditional_update(type(new), api_version):
         return new
@@ -178,7 +178,7 @@ def _with_resource_version(new: Any, old: Envelope, api_version: str) -> Any:
 def _source_with_status(
     source: Mapping[str, Any] | None, status_source: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """What the types do not name, with the status taken from elsewhere, since spec and status have different owners."""
+    """Fields that the types do not name, with the status from another object, since spec and status have different owners."""
     if source is None:
         return None
     status = {"status": status_source["status"]} if status_source is not None and "status" in status_source else {}
@@ -256,7 +256,7 @@ def validate_status_update(
 
 
 def _check_common_update(prepared: Prepared, old: Envelope) -> Findings:
-    """Metadata rules that every update of every kind obeys."""
+    """Metadata rules for updates of every kind."""
     meta = _meta(prepared.object)
     found = check_object_meta(
         meta, namespaced=old.kind.namespaced, name_format=formats.path_segment, free_finalizers=True
@@ -318,7 +318,7 @@ def _pod_specs(prepared: Prepared, old: Envelope) -> tuple[dict[str, Any], dict[
     if source is not None and before is not None and new.spec == stored.spec:
         spec = source.get("spec")
         if isinstance(spec, dict) and spec == before.get("spec"):
-            # What is equal as it was read is equal as stored.
+            # Objects that are equal as read are equal as stored.
             return spec, spec
     return prepared.stored["spec"], encode_envelope(old)["spec"]
 
@@ -365,8 +365,8 @@ def _check_status_update(new: Any, old: Any) -> Findings:
 
 
 def check_object(value: object, *, gates: FeatureGates) -> tuple[FieldError, ...]:
-    """Everything wrong with a manifest, as if it was created now; admin access depends on the cluster and is not
-    looked at. UnknownKind lists the known kinds, DecodeError says what could not be read."""
+    """Everything wrong with a manifest, as if it were created now; admin access depends on the cluster and is not
+    checked. UnknownKind lists the known kinds, DecodeError says what could not be decoded."""
     prepared = prepare_create(value, gates=gates, now=None, namespace=DEFAULT_NAMESPACE)
     return validate_create(prepared, gates=gates)
 

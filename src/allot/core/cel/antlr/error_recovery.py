@@ -1,7 +1,7 @@
 """How the slow parser reads tokens, reports errors and continues: ANTLR's error strategy, as in upstream's parser.
 
-To give upstream's messages one must make upstream's mistakes: drop a token if the next one fits, pretend a missing one
-was there, or skip to something that any unfinished rule can continue with. Each place in the grammar has a name and a set
+Producing upstream's messages means repeating upstream's recovery: drop a token if the next one fits, pretend a missing one
+is present, or skip to something that any unfinished rule can continue with. Each place in the grammar has a name and a set
 of tokens that can come there; the grammar itself is in `grammar`.
 """
 
@@ -44,14 +44,14 @@ TokenSet = frozenset[str]
 
 
 class DecisionPoint(Enum):
-    """What to do when the next token does not fit where the grammar chooses a way."""
+    """What to do when the next token does not fit where the grammar chooses an alternative."""
 
     BLOCK = "drop one token or fail"
     LOOP = "skip until something fits"
 
 
 class Abandoned(Exception):
-    """Parsing stops for good; what is to be said has been said."""
+    """Parsing stops for good; all errors have been reported."""
 
 
 class RuleFailed(Exception):
@@ -63,19 +63,19 @@ class RuleFailed(Exception):
 
 
 class TokenReader:
-    """Tokens on demand, lexical errors reported as they are met."""
+    """Tokens on demand; lexical errors are reported as they occur."""
 
     def __init__(self, source: str, report: Reporter) -> None:
         self._source = source
         self._report = report
         self._tokens: list[Token] = []
         self._position = 0
-        # Spans that belong to no token; they are missing from texts that messages repeat.
+        # Spans that belong to no token; messages that quote source text omit them.
         self._skipped: list[tuple[int, int]] = []
         self.index = 0
 
     def token(self, ahead: int = 1) -> Token:
-        """The token that comes `ahead` tokens from here; 1 is the current one. After the end comes the end."""
+        """The token `ahead` tokens from here; 1 is the current one. After the end, always the end token."""
         wanted = self.index + ahead - 1
         while len(self._tokens) <= wanted and not (self._tokens and self._tokens[-1].kind == END):
             self._read()
@@ -116,7 +116,7 @@ class TokenReader:
 
 
 class Reporter:
-    """Turns complaints into issues, up to upstream's limit."""
+    """Turns errors into issues, up to upstream's limit."""
 
     def __init__(self, issues: Issues) -> None:
         self._issues = issues
@@ -132,7 +132,7 @@ class Reporter:
         self._issues.report(offset, f"Syntax error: {message}")
 
     def give_up(self, message: str) -> Abandoned:
-        """Notes why parsing stops."""
+        """Records why parsing stops."""
         self._issues.report(-1, message)
         return Abandoned()
 
@@ -145,7 +145,7 @@ class Recovery:
         self.report = report
         self.sets = sets
         self.calls: list[str] = []
-        # The place in the grammar that was last reached.
+        # The last place reached in the grammar.
         self.place = ""
         self._recovering = False
         self._error_index = -1
@@ -167,7 +167,7 @@ class Recovery:
         return result
 
     def match(self, place: str, kind: str) -> Token:
-        """Takes a token of that kind, or one that stands for it."""
+        """Takes a token of that kind, or a substitute."""
         self.place = place
         token = self.reader.token()
         if token.kind == kind:
@@ -221,7 +221,7 @@ class Recovery:
         self._count_attempt()
         skipped = 0
         if self._error_index == self.reader.index and self.place in self._error_places:
-            # The same error at the same token again: take the token, or this would never end.
+            # The same error at the same token again: consume the token to avoid an endless loop.
             self.reader.advance()
             skipped = 1
         self._error_index = self.reader.index
@@ -247,7 +247,7 @@ class Recovery:
         raise self.mismatch()
 
     def _drop_token(self) -> Token | None:
-        """If the token after the current one fits, the current one is too much."""
+        """If the token after the current one fits, the current one is extraneous."""
         if self.reader.kind(2) not in self.expected(self.place):
             return None
         self._unwanted()
@@ -274,7 +274,7 @@ class Recovery:
         return result
 
     def _skip_to(self, tokens: set[str], skipped: int = -1) -> None:
-        """Skips to one of the tokens; recovering from a failed rule has a bound on how far."""
+        """Skips to one of the tokens; when recovering from a failed rule, only up to a bound."""
         while (kind := self.reader.kind()) != END and kind not in tokens:
             if skipped >= RECOVERY_LOOKAHEAD_TOKENS_MAX:
                 raise self.report.give_up(

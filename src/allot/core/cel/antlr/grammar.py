@@ -1,8 +1,8 @@
 """CEL's grammar, rule by rule, read the way upstream's generated parser reads it.
 
-Used only for text that the fast parser refuses. Each rule is a generator that yields the rules it calls; `parse_tree`
-runs them with its own stack, so nesting costs no Python frames. Every place where a token is taken, a way is
-chosen or a rule is called has a name, under which `grammar_places` lists the tokens that can come there.
+Used only for text that the fast parser rejects. Each rule is a generator that yields the rules it calls; `parse_tree`
+runs them with its own stack, so nesting costs no Python frames. Every place where a token is taken, an alternative
+chosen or a rule called has a name, under which `grammar_places` lists the tokens that can come there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tree:
         self.parts: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
-        """A part: a token, a tree, a list of those; None if it was not read."""
+        """A part: a token, a tree, or a list of those; None if it was not read."""
         return self.parts.get(name)
 
 
@@ -51,7 +51,7 @@ _Arguments = ParamSpec("_Arguments")
 def _rule(
     body: Callable[Concatenate[_Grammar, Tree, _Arguments], Rule],
 ) -> Callable[Concatenate[_Grammar, str, _Arguments], Rule]:
-    """A rule that reports what stops it and lets its caller continue with what was read so far."""
+    """A rule that reports its failure and lets its caller continue with what was read so far."""
     name = body.__name__
 
     def run(self: _Grammar, call: str, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Rule:
@@ -179,7 +179,7 @@ class _Grammar:
         return tree
 
     def minuses(self, ops: list[Token]) -> None:
-        """One or more minus signs; the last may not belong to a number if it is not the only one."""
+        """One or more minus signs; unless it is the only one, the last may not belong to a number."""
         ops.append(self.match("negate -", "-"))
         while True:
             self.recovery.sync("negate more", DecisionPoint.LOOP)
@@ -244,7 +244,7 @@ class _Grammar:
         return tree
 
     def primary_kind(self) -> str:
-        """Which alternative the coming tokens begin. A name may turn out to be a message's only at its brace."""
+        """Which alternative the next tokens start. A name turns out to be a message's only at its brace."""
         kind = self.reader.kind()
         if kind in _OPENERS:
             return _OPENERS[kind]
@@ -317,7 +317,7 @@ class _Grammar:
         self.close("message", "}")
 
     def close(self, what: str, closer: str) -> None:
-        """The closing bracket, perhaps after a comma."""
+        """The closing bracket, optionally after a comma."""
         self.recovery.sync(f"{what} comma choice")
         if self.reader.kind() == ",":
             self.match(f"{what} ,", ",")
@@ -345,7 +345,7 @@ class _Grammar:
         return tree
 
     def another(self, starts: TokenSet) -> bool:
-        """Whether a comma is followed by something else than the closing bracket."""
+        """Whether a comma is followed by something other than the closing bracket."""
         return self.reader.kind() == "," and self.reader.kind(2) in starts
 
     @_rule
@@ -415,7 +415,7 @@ class _Grammar:
 
 
 def _wrap(tree: Tree, kind: str, part: str) -> None:
-    """What was read so far becomes a part of a larger tree, which takes its place: it stays known if reading fails."""
+    """Makes what was read so far part of a larger tree, which replaces it, so that it is kept if parsing fails."""
     inner = Tree(tree.kind, tree.start)
     inner.parts = tree.parts
     tree.kind = kind
@@ -435,7 +435,7 @@ _PRIMARIES: dict[str, Callable[[_Grammar, Tree], Generator[Rule, Any, None]]] = 
 
 
 def parse_tree(source: str, issues: Issues) -> Tree:
-    """Everything that could be read; syntax errors are reported. Raises Abandoned when it makes no sense to continue."""
+    """Everything that could be parsed; reports syntax errors. Raises Abandoned if it cannot continue."""
     tree: Tree = run(_Grammar(source, issues).start())
     return tree
 

@@ -1,8 +1,8 @@
 """Why an expression cannot be parsed, in upstream's words.
 
 Takes over from the fast parser: reads the text again with `grammar`, which recovers from errors and leaves a parse tree
-with holes, then walks that tree for the errors that only show there: reserved words, literals out of range, macros
-with wrong arguments. If after all nothing is wrong, the tree is returned like the fast parser's.
+with holes, then walks that tree for errors visible only there: reserved words, literals out of range, macros
+with wrong arguments. If nothing is wrong after all, returns the tree like the fast parser.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Visit = Generator[Any, Any, Expr]
 
 
 class _Visitor:
-    """Makes nodes of a parse tree, whose parts may be missing."""
+    """Builds nodes from a parse tree with possibly missing parts."""
 
     def __init__(self, issues: Issues, builder: TreeBuilder, optional_syntax: bool) -> None:
         self.issues = issues
@@ -62,7 +62,7 @@ class _Visitor:
         self.depth = 0
 
     def visit(self, tree: Tree | None) -> Visit:
-        """The node for a tree, whatever it is."""
+        """The node for any tree."""
         tree = _without_wrapping(tree)
         if tree is None or tree.kind not in _VISITS:
             return self.placeholder(-1)
@@ -280,7 +280,7 @@ def _literal_value(token: Token, negative: bool) -> bool | int | float | str | b
 
 
 def _without_wrapping(tree: Tree | None) -> Tree | None:
-    """The first tree that says something: parentheses and rules that only pass on are left out."""
+    """The first significant tree: skips parentheses and pass-through rules."""
     while tree is not None:
         if tree.kind in ("or_", "and_"):
             if tree.get("ops"):
@@ -294,7 +294,7 @@ def _without_wrapping(tree: Tree | None) -> Tree | None:
     return None
 
 
-# The part that a rule without an operator consists of.
+# The only part of a rule without an operator.
 _PASSED_ON = {
     "expr": "condition",
     "relation": "operand",

@@ -1,7 +1,7 @@
 """Which tokens can come at each place of CEL's grammar.
 
-A place is where `grammar` takes a token, chooses a way or calls a rule. "x" is the set of tokens that can come at place
-x, "x>" of those that can come after what is read there; RULE_END among them says that the rule may end.
+A place is where `grammar` takes a token, chooses an alternative or calls a rule. "x" is the set of tokens that can come at place
+x, "x>" of those that can come after what is read there; RULE_END means that the rule may end.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ _LITERAL_TYPES: dict[type, CelType] = {
 
 
 def check(parsed: Parsed, environment: Environment) -> Checked:
-    """Types and references of an expression; raises CelCompileError with everything that is wrong with it."""
+    """Types and references of an expression; raises CelCompileError with all its errors."""
     return _Checker(parsed, environment).run()
 
 
@@ -86,11 +86,11 @@ class _Checker:
         self.bindings = Bindings()
         self.types: dict[int, CelType] = {}
         self.references: dict[int, Reference] = {}
-        # Nodes that stand for something else than they look like.
+        # Nodes that mean something other than their syntax suggests.
         self.replacements: dict[int, Expr] = {}
         # Variables of the comprehensions around the current node, innermost last.
         self.scopes: list[dict[str, CelType]] = []
-        # Steps that are left to do, the next one last.
+        # Pending steps, the next one last.
         self.work: list[tuple[Callable[[_Checker, Any], None], Any]] = []
 
     def run(self) -> Checked:
@@ -183,7 +183,7 @@ class _Checker:
         self.refer(node, *found, self.local(name.removeprefix(".")) is not None)
 
     def refer(self, node: Expr, name: str, found: CelType, shadowed: bool) -> None:
-        """The node stands for a variable or type of the environment. A leading dot says: not the local of that name."""
+        """The node stands for a variable or type of the environment. A leading dot skips a local of that name."""
         name = f".{name}" if shadowed else name
         self.types[node.id] = found
         self.references[node.id] = Reference(name)
@@ -248,7 +248,7 @@ class _Checker:
             if function is None:
                 self.then(_Checker.finish_member_call, node, (*node.args, node.target))
             else:
-                # The target was but the front part of the function's name.
+                # The target was only the first part of the function's name.
                 call = Call(id=node.id, function=function.name, args=node.args)
                 self.replacements[node.id] = call
                 self.then(_Checker.finish_global_call, call, node.args)
@@ -313,7 +313,7 @@ class _Checker:
         self.references[node.id] = Reference(overload_ids=tuple(matching))
 
     def logical(self, node: Call, function: Function, operands: Sequence[Expr], args: Sequence[CelType]) -> None:
-        """&& and || name the operand that is no bool instead of complaining about the call."""
+        """&& and || report the operand that is not a bool instead of the call."""
         failed = False
         for operand, arg in zip(operands, args, strict=True):
             if not self.bindings.assign(arg, BOOL):
@@ -438,7 +438,7 @@ class _Checker:
             case Kind.MAP:
                 return range_type.params[0], range_type.params[1]
             case Kind.DYN | Kind.ERROR | Kind.TYPE_PARAM:
-                # A type that is not known yet must not become something else later.
+                # A type that is still unknown must not be bound to something else later.
                 self.bindings.assign(DYN, range_type)
                 return DYN, DYN
             case _:

@@ -1,7 +1,7 @@
 """The functions of CEL's extension libraries and of Kubernetes' own, with upstream's overload ids.
 
-Tables only: one constant per library, in the notation of `signatures`. What the functions do is written elsewhere, by
-overload id; which libraries are in force is said in `environment`.
+Tables only: one constant per library, in the notation of `signatures`. The functions are implemented elsewhere, by
+overload id; `environment` chooses the libraries.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _STRINGS: Library = {
         "list_join_string": "list(string).(string) -> string",
     },
 }
-# Version 2 is what Kubernetes has; later ones can reverse a string.
+# Kubernetes has version 2; later ones can reverse a string.
 STRINGS_V2 = functions(_STRINGS)
 STRINGS = functions({**_STRINGS, "reverse": {"string_reverse": "string.() -> string"}})
 
@@ -278,7 +278,7 @@ CIDRS = functions(
 # In CEL's own network library, not in Kubernetes'.
 CIDR_MASK = functions({"isMask": {"cidr_is_mask": "CIDR.() -> bool"}})
 
-# In mutations alone.
+# Only in mutations.
 JSON_PATCHES = functions({"jsonpatch.escapeKey": {"string_jsonpatch_escapeKey_string": "string -> string"}})
 
 NAMED_FORMATS = (

@@ -1,8 +1,9 @@
 """What an expression may refer to: variables, functions, macros, types, and the options of the language.
 
-`device_environment` is Kubernetes' environment for device selectors. Upstream knows two variants of it: for new
-expressions only what the feature gates and the compatibility version allow, for stored ones everything that was ever
-allowed. `kubernetes_environment` has the same functions for any other variables. `standard_environment` is plain CEL with every extension library, for the conformance suite.
+`device_environment` is Kubernetes' environment for device selectors. Upstream has two variants: new
+expressions get only what the feature gates and the compatibility version allow, stored ones everything ever
+allowed. `kubernetes_environment` has the same functions for any other variables.
+`standard_environment` is plain CEL with every extension library, for the conformance suite.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     types: Mapping[str, CelType]
     # Fields of object types.
     objects: Mapping[str, Mapping[str, CelType]] = {}
-    # Object types of which expressions may make values; those below them are meant, too: Object and Object.spec.
+    # Object types that expressions may construct, including nested ones: Object and Object.spec.
     made_types: frozenset[str] = frozenset()
     # Names are looked up in this namespace and its parents.
     container: str = ""

@@ -1,8 +1,8 @@
-"""Relations between types while types are still being found out.
+"""Relations between types while inference is in progress.
 
-`Bindings` holds what is known of type variables. Assigning one type to another may bind variables; when it fails,
-everything it bound is undone. The rules are those of cel-go's checker: dyn, any and errors go with everything, null
-goes with objects, durations and timestamps. Types nest no deeper than a fixed bound, so recursion here is bounded.
+`Bindings` holds what is known about type variables. Assigning one type to another may bind variables; when it fails,
+everything it bound is undone. The rules are those of cel-go's checker: dyn, any and errors are compatible with everything, null
+with objects, durations and timestamps. Types nest no deeper than a fixed bound, so recursion here is bounded.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from allot.core.cel.checking.types import DYN, CelType, Kind, Overload
 
-# A type nested deeper than this, or with more parts, is given up on; upstream has no such bounds.
+# Types nested deeper than this, or with more parts, are refused; upstream has no such bounds.
 TYPE_DEPTH_MAX = 60
 TYPE_PARTS_MAX = 1_000
 
 _DYNAMIC = (Kind.DYN, Kind.ANY)
 _WILD = (Kind.DYN, Kind.ANY, Kind.ERROR)
-# Kinds that may go together with another kind.
+# Kinds that are compatible with other kinds.
 _FLEXIBLE = (Kind.TYPE_PARAM, Kind.DYN, Kind.ANY, Kind.ERROR, Kind.NULL)
 _PARAMETERIZED = (Kind.LIST, Kind.MAP, Kind.OPAQUE)
 _NULLABLE = (Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.DURATION, Kind.TIMESTAMP)
@@ -61,7 +61,7 @@ class Bindings:
         return CelType(declared.kind, declared.name, params)
 
     def resolve(self, found: CelType, *, free_as_dyn: bool = False) -> CelType:
-        """A type with variables replaced by what they stand for; those that stand for nothing stay, or become dyn."""
+        """A type with variables replaced by what they stand for; unbound ones stay, or become dyn."""
         if not found.params and found.kind is not Kind.TYPE_PARAM:
             return found
         return self._resolve(found, free_as_dyn, 0)
@@ -171,7 +171,7 @@ class Bindings:
 
 
 def cannot_match(params: Sequence[CelType], args: Sequence[CelType]) -> bool:
-    """Whether it is plain at first sight that arguments of these types do not fit: the common case, made cheap."""
+    """Whether arguments of these types obviously do not match: a cheap check for the common case."""
     for param, arg in zip(params, args, strict=True):
         param_kind, arg_kind = param.kind, arg.kind
         if param_kind is not arg_kind and param_kind not in _FLEXIBLE and arg_kind not in _FLEXIBLE:
@@ -180,12 +180,12 @@ def cannot_match(params: Sequence[CelType], args: Sequence[CelType]) -> bool:
 
 
 def most_general(first: CelType, second: CelType) -> CelType:
-    """Of two assignable types the one that says less."""
+    """The more general of two assignable types."""
     return first if _says_less(first, second) else second
 
 
 def _says_less(first: CelType, second: CelType) -> bool:
-    """Whether the first type says no more than the second."""
+    """Whether the first type is at least as general as the second."""
     if first.kind in _DYNAMIC or first.kind is Kind.TYPE_PARAM:
         return True
     if second.kind in _DYNAMIC or second.kind is Kind.TYPE_PARAM:
@@ -228,7 +228,7 @@ def limit_size(found: CelType) -> None:
     raise TypeTooComplex
 
 
-# How types are written in messages of the checker; those missing are written by their name.
+# Type names in the checker's messages; others use their own name.
 _CHECKER_NAMES = {Kind.ANY: "any", Kind.DURATION: "duration", Kind.TIMESTAMP: "timestamp", Kind.NULL: "null"}
 _NAMED_KINDS = (Kind.OPAQUE, Kind.OBJECT, Kind.TYPE_PARAM)
 

@@ -1,6 +1,6 @@
 """A short notation for function declarations: `"list(A).(int) -> A"` is a member overload, `"string -> int"` a global one.
 
-Only reads the notation; which functions exist is said in the `*_declarations` modules.
+Only parses the notation; the functions are in `declarations` and `standard_declarations`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def functions(library: Library) -> tuple[Function, ...]:
 
 
 def merged(*libraries: Iterable[Function]) -> dict[str, Function]:
-    """All functions by name. A function that several libraries have gets the overloads of each, in their order."""
+    """All functions by name. A function in several libraries gets the overloads of each, in order."""
     result: dict[str, Function] = {}
     for library in libraries:
         for function in library:

@@ -1,7 +1,7 @@
-"""CEL types, declarations and what the checker found out.
+"""CEL types, declarations and the checker's results.
 
-Shared by the checker, the cost estimator, the function library and the code generator; knows no function and no
-environment in particular.
+Shared by the checker, the cost estimator, the function library and the code generator; knows no specific function or
+environment.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def type_param(name: str) -> CelType:
     return CelType(Kind.TYPE_PARAM, name)
 
 
-# Kubernetes declares these as objects, though without fields; messages about a field of one depend on that.
+# Kubernetes declares these as objects, though without fields; messages about their fields depend on that.
 QUANTITY = CelType(Kind.OBJECT, "kubernetes.Quantity")
 SEMVER = CelType(Kind.OBJECT, "kubernetes.Semver")
 URL = CelType(Kind.OBJECT, "kubernetes.URL")
@@ -108,7 +108,7 @@ class Overload(msgspec.Struct, frozen=True):
     params: tuple[CelType, ...]
     result: CelType
     member: bool = False
-    # Whether type parameters occur in it; those without can be matched faster.
+    # Whether it contains type parameters; overloads without them match faster.
     generic: bool = True
 
 

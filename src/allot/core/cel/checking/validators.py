@@ -1,7 +1,7 @@
 """Checks that Kubernetes runs on type-checked expressions, each of which only tightens what the checker allows.
 
 Literal arguments of duration(), timestamp() and matches() must be meaningful, literal format strings must fit their
-arguments, and the elements of a list or map literal must have one and the same type: even dyn may not be mixed in.
+arguments, and the elements of a list or map literal must have the same type, without even dyn mixed in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from allot.core.cel.syntax.ast import Call, Expr, ListExpr, Literal, MapExpr
 from allot.core.cel.syntax.builder import children
 from allot.core.cel.syntax.errors import Issues
 
-# The first argument of these must be readable if it is a literal. For matches that is the pattern when called on a
+# The first argument of these must be valid if it is a literal. For matches that is the pattern when called on a
 # string, but the text when called as a global function; upstream looks at the first argument either way.
 _LITERAL_ARGUMENTS: dict[str, Callable[..., object]] = {
     "duration": to_duration,
@@ -43,7 +43,7 @@ def validate(checked: Checked) -> None:
 
 
 def _nodes(root: Expr) -> Iterator[tuple[Expr, bool]]:
-    """Every node, with whether it is within a call of format()."""
+    """Every node, and whether it is inside a call of format()."""
     stack = [(root, False)]
     while stack:
         node, exempt = stack.pop()
@@ -53,7 +53,7 @@ def _nodes(root: Expr) -> Iterator[tuple[Expr, bool]]:
 
 
 class _Validator:
-    """The checks, with what they all need."""
+    """The checks and their shared state."""
 
     def __init__(self, checked: Checked, issues: Issues) -> None:
         self.types = checked.types
@@ -108,7 +108,7 @@ class _Validator:
         self.report(node.id, f"expected type '{describe(expected)}' but found '{describe(found)}'")
 
     def format_call(self, node: Call, template: str, args: tuple[Expr, ...]) -> None:
-        """A literal format string must fit the arguments that stand beside it."""
+        """A literal format string must match its arguments."""
         used = 0
         for clause in _CLAUSE.finditer(template):
             if clause.group() == "%%":
@@ -143,7 +143,7 @@ class _Validator:
         return None
 
     def formatted_parts(self, arg: Expr) -> Iterator[Expr]:
-        """An argument and, if it is a list or map literal, what is in it."""
+        """An argument and, if it is a list or map literal, its elements."""
         stack = [arg]
         while stack:
             node = stack.pop()
@@ -161,7 +161,7 @@ def _type_name(found: CelType) -> str:
     return "google.protobuf.Any" if found.kind is Kind.ANY else found.name or found.kind.value
 
 
-# A percent sign with the precision and the verb after it, as far as they are there.
+# A percent sign with the precision and verb after it, if present.
 _CLAUSE = re.compile(r"%%|%(?:(\.)([0-9]*))?([\s\S])?")
 
 _INTEGERS = (Kind.INT, Kind.UINT)

@@ -1,4 +1,4 @@
-"""Code for comparisons and calls: plain Python operators where the classes of the operands are known or quickly tested."""
+"""Code for comparisons and calls: plain Python operators where the operands' classes are known or cheap to test."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def membership(emitter: Emitter, node: Membership) -> Code:
 
 
 def call(emitter: Emitter, node: Call) -> Code:
-    """A call: in the quickest form that fits."""
+    """A call, in the fastest applicable form."""
     binding = node.binding
     if binding is None or node.function == "@not_strictly_false":
         raise Untranslatable(f"call of {node.function}")
@@ -122,7 +122,7 @@ def call(emitter: Emitter, node: Call) -> Code:
 
 
 def constant_value(node: Node) -> Value:
-    """The value of a node that is computed from constants only, or MISSING; calls that fail are left for run time."""
+    """The value of a node computed only from constants, or MISSING; failing calls are left to run time."""
     if isinstance(node, Constant):
         return node.value
     if not isinstance(node, Call) or node.binding is None or not node.arguments:
@@ -167,7 +167,7 @@ def _string_test(emitter: Emitter, function: str, codes: list[Code]) -> Code | N
     if part.cls is not str:
         return None
     if part.raises:
-        # The text comes first, and is checked only after both were evaluated.
+        # The text comes first, but is checked only after both are evaluated.
         text = Code(emitter.named(text), text.cls, False)
         part = Code(emitter.named(part), part.cls, False)
     name, test = text.text, ""
@@ -222,5 +222,5 @@ def _compared_with_zero(emitter: Emitter, node: Call) -> Code | None:
 
 
 def _fits(compared: Call, codes: list[Code], cls: type) -> bool:
-    # The guarded call of compareTo gives a number, not an answer: both classes must be known.
+    # The guarded call of compareTo returns a number, not a bool: both classes must be known.
     return codes[0].cls is cls and codes[1].cls is cls and compared.binding is not None

@@ -1,11 +1,11 @@
-"""The code generator: turns a plan into one Python function that answers for a device in some hundred nanoseconds.
+"""The code generator: turns a plan into one Python function that takes a few hundred nanoseconds per device.
 
-What runs is fixed text and names made up here (`k0`, `t1`, `v2`); whatever comes from the user is bound as the value of
+The generated source is fixed text and generated names (`k0`, `t1`, `v2`); user input is bound as the value of
 a parameter and never becomes source text. Costs are not counted, so generated code is for expressions whose worst case
 is known to be affordable. Its outcomes, messages included, are those of `interpret`; test_generate and the fuzz tests
-hold it to that. A plan with something unusual in it is not translated (`Untranslatable`) and left to the interpreter.
+verify that. A plan with unusual constructs is not translated (`Untranslatable`) and left to the interpreter.
 
-Devices are the only variable known: `device` is the parameter, and its maps are read directly.
+The only known variable is `device`: it is the parameter, and its maps are read directly.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from allot.core.quantity import Quantity
 
 __all__ = ["Untranslatable", "generate"]
 
-# Deeper plans would exceed what Python's compiler nests.
+# Deeper plans would exceed the nesting limit of Python's compiler.
 _HEIGHT_MAX: Final = 40
 _SIZE_MAX: Final = 60_000
-# Trying costs a second pass over the operands, which must not double at every level.
+# Each attempt costs a second pass over the operands, which must not double at every level.
 _INLINE_HEIGHT_MAX: Final = 4
 
 # Field of `device` -> attribute of the view and what it holds.
@@ -95,7 +95,7 @@ def _return(emitter: Emitter, node: Node, convert: Callable[[Value], Value] | No
 
 
 def _terms(node: And | Or) -> list[Node]:
-    """The operands of a chain of one operator, in order: nested ones decide alike."""
+    """The operands of a chain of one operator, in order, nested ones flattened."""
     terms: list[Node] = []
     stack: list[Node] = [node]
     while stack:
@@ -160,7 +160,7 @@ def _logical_value(emitter: Emitter, node: And | Or) -> Code:
     emitter.line("while True:")
     with emitter.block():
         _logical(emitter, node, leave)
-    # Whatever can fail has failed by now.
+    # Any failure has already been raised.
     return Code(result, bool, False)
 
 
@@ -220,7 +220,7 @@ def _qualified(emitter: Emitter, code: Code, qualifier: Qualifier) -> Code:
             return direct
     key = emitter.constant(qualifier.key)
     if qualifier.index is not None:
-        # A conditional index would have to be evaluated after the value; keep to what reads in order.
+        # A conditional index must be evaluated after the value, so keep the order.
         value, index = emitter.ordered([lambda: code, lambda: emitter.value(_index(qualifier))])
         code, key = value, index.text
     if qualifier.test:
@@ -288,7 +288,7 @@ def _conditional(emitter: Emitter, source: Conditional, test: bool) -> Code:
 
 
 def _plain(chain: Chain) -> Node:
-    """The node that a branch was before it became a chain."""
+    """The original node of a branch, before it became a chain."""
     if isinstance(chain.source, Operand) and not chain.qualifiers:
         return chain.source.node
     return chain

@@ -1,4 +1,4 @@
-"""The workshop of the code generator: lines, blocks, names and constants of the function being written.
+"""Building blocks of the code generator: lines, blocks, names and constants of the function being written.
 
 Knows Python's syntax, not CEL's meaning. Expressions are pieces of text with what is known about their value; they are
 evaluated where they are placed, so callers that place several must keep them in order (`ordered`, `in_order`).
@@ -21,21 +21,21 @@ _INDENT: Final = "    "
 
 
 class Untranslatable(Exception):
-    """A plan that is left to the interpreter."""
+    """A plan that must be interpreted."""
 
 
 class Code(msgspec.Struct, frozen=True):
-    """An expression: its text, the class of its value if known (list: any list), whether evaluating it may raise."""
+    """An expression: its text, the class of its value if known (list: any list), and whether evaluating it may raise."""
 
     text: str
     cls: type | None
     raises: bool
-    # Set for a device's maps: the field and then the domain.
+    # Set for a device's maps: the field, then the domain.
     path: tuple[str, ...] = ()
 
 
 class Emitter:
-    """One function in the making."""
+    """A function under construction."""
 
     def __init__(self, visitors: dict[type, Callable[[Emitter, Any], Any]]) -> None:
         self._visitors = visitors
@@ -75,12 +75,12 @@ class Emitter:
         self._lines[mark:] = [(depth - 1, text) for depth, text in self._lines[mark + 1 :]]
 
     def catch(self, handle: Callable[[str], None]) -> None:
-        """End a `try:` block: errors of the language are handled, what ends the evaluation is not."""
+        """End a `try:` block: handles CEL errors, but not those that abort the evaluation."""
         caught = self.temporary()
         errors = f"({self.helper(CelError)}, KeyError)"
         self.line(f"except {errors} as e:")
         with self.block():
-            # Python forgets the name of a caught exception at the end of the block.
+            # Python unbinds the name of a caught exception at the end of the block.
             self.line(f"{caught} = e")
             handle(caught)
 
@@ -117,7 +117,7 @@ class Emitter:
         return Code(self.constant(value), list if is_list(value) else value_class, False)
 
     def named(self, code: Code) -> str:
-        """A name for an expression's value, assigned in a line of its own unless it has one."""
+        """A name for an expression's value, assigned on a separate line unless it already has one."""
         if code.text.isidentifier():
             return code.text
         name = self.temporary()
@@ -134,12 +134,12 @@ class Emitter:
         return code
 
     def is_local(self, name: str) -> bool:
-        """Whether a loop or binding around has a variable of that name."""
+        """Whether an enclosing loop or binding has a variable of that name."""
         return name in self._locals
 
     @contextmanager
     def variables(self, **codes: Code) -> Iterator[None]:
-        """Variables of the expression that are visible within."""
+        """Variables of the expression that are visible inside."""
         outer = self._locals
         self._locals = {**outer, **codes}
         yield
@@ -148,7 +148,7 @@ class Emitter:
     # --- expressions ---
 
     def value(self, node: Node) -> Code:
-        """The expression of a node; lines that it needs are added first."""
+        """The expression of a node; adds the lines it needs first."""
         visitor = self._visitors.get(node.__class__)
         if visitor is None:
             raise Untranslatable(f"{node.__class__.__name__} node")
@@ -162,7 +162,7 @@ class Emitter:
         return code if isinstance(code, Code) else None
 
     def inline(self, nodes: Sequence[Node]) -> list[Code] | None:
-        """The expressions of some nodes if none needs lines of its own."""
+        """The expressions of some nodes if none needs extra lines."""
         mark, count, constants = self.mark(), self._count, dict(self._constants)
         codes: list[Code] = []
         for node in nodes:
@@ -191,7 +191,7 @@ class Emitter:
         return codes
 
     def _settled(self, code: Code, mark: int) -> Code:
-        # A constant need not be settled, but a line keeps the offsets of `ordered` simple.
+        # A constant needs no variable, but a line keeps the offsets of `ordered` simple.
         name = self.temporary()
         self.insert(mark, f"{name} = {code.text}")
         return Code(name, code.cls, False, code.path)
@@ -211,5 +211,5 @@ class Emitter:
 
 
 def is_constant(node: Node) -> bool:
-    """Whether the value is known beforehand."""
+    """Whether the value is known at compile time."""
     return isinstance(node, Constant)

@@ -1,6 +1,6 @@
 """Code for comprehensions: the loops that the standard macros expand into, recognised by their shape.
 
-Errors in a loop follow the expansion: `all` and `exists` keep the first and continue, since a later element may decide;
+Errors in a loop behave as in the expansion: `all` and `exists` keep the first and continue, since a later element may decide;
 filters keep the last, since each step starts over from the condition.
 """
 
@@ -65,7 +65,7 @@ def _binding(emitter: Emitter, node: Fold) -> Code:
         emitter.line(f"{name} = {text}")
     read = Code(name, code.cls, False, code.path)
     if raises:
-        # The value is computed when it is first read; its error must not be noticed before.
+        # The value is computed on first read; its error must not surface earlier.
         emitter.line(f"except ({emitter.helper(EvaluationError)}, KeyError) as e:")
         with emitter.block():
             emitter.line(f"{name} = {emitter.helper(runtime.Failed)}({emitter.helper(runtime.as_error)}(e))")
@@ -167,7 +167,7 @@ def _filtered(emitter: Emitter, condition: Node, error: str, add: Callable[[], N
         name = emitter.named(emitter.value(condition))
         emitter.line(f"if {name} is False: continue")
         emitter.line(f"if {name} is not True: {emitter.helper(runtime.no_overload)}()")
-        # What was added after an error would be lost, and its own error with it.
+        # Anything added after an error would be lost, along with its own error.
         emitter.line(f"if {error} is not None: continue")
         add()
     emitter.catch(lambda caught: emitter.line(f"{error} = {caught}"))

@@ -1,4 +1,4 @@
-"""What generated code calls: the same meanings as the interpreter's, in forms that are quick to call.
+"""Helpers for generated code: the interpreter's semantics, in forms that are fast to call.
 
 Errors are raised here instead of returned. A missing key of a device's map reaches generated code as Python's KeyError
 and is turned into CEL's error by `as_error`.
@@ -33,7 +33,7 @@ _KEY_CLASSES = frozenset(("bool", "int", "UInt", "float", "str"))
 
 
 class Failed:
-    """An error that was met while computing a variable and is raised where the variable is read."""
+    """An error from computing a variable, raised where the variable is read."""
 
     __slots__ = ("error",)
 
@@ -124,7 +124,7 @@ def or_other(optional: Value) -> Value:
 
 
 def elements(iter_range: Value) -> Iterable[Value]:
-    """What a loop with one variable walks."""
+    """What a loop with one variable iterates over."""
     if is_list(iter_range):
         return iter_range  # type: ignore[no-any-return]
     if is_map(iter_range):
@@ -133,7 +133,7 @@ def elements(iter_range: Value) -> Iterable[Value]:
 
 
 def entries(iter_range: Value) -> Iterable[tuple[Value, Value]]:
-    """What a loop with two variables walks."""
+    """What a loop with two variables iterates over."""
     if is_list(iter_range):
         return enumerate(iter_range)
     if is_map(iter_range):
@@ -151,7 +151,7 @@ def accumulator(value: Value) -> Value:
 
 
 def frozen(value: Value) -> Value:
-    """A result that is no longer changed."""
+    """A result that no longer changes."""
     if value.__class__ is MutableList:
         return list(value)
     return KeyedMap(value) if value.__class__ is MutableMap else value

@@ -1,6 +1,6 @@
-"""A call as its static price sees it, and the measures that prices are made of.
+"""A call as seen by its static price, and the building blocks of prices.
 
-Shared by `cost_functions` and `cost_kubernetes`, which have the prices. Knows no function.
+Shared by `functions` and `kubernetes`, which have the prices. Knows no function.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Operand(msgspec.Struct, frozen=True):
     expr: Expr
     type: CelType
     path: Path
-    # None when nothing bounds it.
+    # None if unbounded.
     size: SizeEstimate | None
 
 
 class CallEstimate(msgspec.Struct, frozen=True):
-    """The cost of a call and the size of its result when it has one that is known."""
+    """The cost of a call and the size of its result, if known."""
 
     cost: CostEstimate
     result_size: SizeEstimate | None = None
@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True):
     sizes: SizeEstimates
 
     def element_size(self, operand: Operand) -> SizeEstimate:
-        """The size of an element of a list, UNKNOWN in doubt."""
+        """The size of an element of a list, UNKNOWN if unclear."""
         path = operand.path.extended_apart(ITEMS) if operand.path else EMPTY_PATH
         return self.sizes.estimate(path) or UNKNOWN
 
@@ -59,7 +59,7 @@ Price = Callable[[Call], CallEstimate | None]
 
 
 def size_of(operand: Operand) -> SizeEstimate:
-    """The size of an operand, UNKNOWN in doubt."""
+    """The size of an operand, UNKNOWN if unclear."""
     return operand.size or UNKNOWN
 
 
@@ -74,5 +74,5 @@ def two_traversals(size: SizeEstimate) -> CostEstimate:
 
 
 def matching(text: SizeEstimate, pattern: SizeEstimate) -> CostEstimate:
-    """Matching a text with a regular expression. An empty text is not free: the expression is still read."""
+    """Matching a text with a regular expression. An empty text is not free: the expression is still parsed."""
     return traversal(text + ONE) * pattern.scaled(REGEX_LENGTH_FACTOR)

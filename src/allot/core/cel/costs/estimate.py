@@ -1,13 +1,13 @@
 """The static estimate: the least and the most that evaluating an expression may cost.
 
-Admission refuses a selector whose worst case is above the limit, so the numbers have to be upstream's: those of cel-go's
+Admission refuses a selector whose worst case is above the limit, so the numbers must be upstream's: those of cel-go's
 estimator with the options that Kubernetes sets (a presence test itself is free) and the sizes that the API guarantees
 for a device. An expression of unknown cost has the worst case 18446744073709551615.
 
-What the prices are made of: reading a variable or a field costs one, a constant nothing, creating a list, map or message
-10, 30 or 40, a call what `cost_functions` says, a loop its body times the size of what it runs over. Sizes of
-intermediate results are tracked on the way. Nothing here evaluates anything; `runtime_cost` has the prices of what
-really happened.
+Prices: reading a variable or a field costs one, a constant nothing, creating a list, map or message
+10, 30 or 40, a call what `functions` says, a loop its body times the size of its range. Sizes of
+intermediate results are tracked on the way. Nothing here evaluates anything; `runtime` has the prices of actual
+evaluations.
 
 The walk keeps its own stack (every visit is a generator that yields the nodes whose cost it wants), because nested
 macros expand to trees deeper than Python's stack.
@@ -57,11 +57,11 @@ from allot.core.cel.syntax.ast import (
 _Visit = Generator[Expr, CostEstimate, CostEstimate]
 
 _SCALAR_KINDS = (Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT)
-# Selecting from anything else, `dyn` above all, is not charged.
+# Selecting from anything else, notably `dyn`, is free.
 _SELECTABLE_KINDS = (Kind.MAP, Kind.OBJECT, Kind.TYPE_PARAM)
 _ACCUMULATORS = ("__result__", "@result")
 _CONCATENATIONS = ("add_string", "add_bytes", "add_list")
-# Operations whose price does not depend on the size of what they make. (Upstream concatenates lists without copying.)
+# Operations whose price does not depend on the size of their result. (Upstream concatenates lists without copying.)
 _UNPRICED = ("add_list", "string_replace_string_string", "string_replace_string_string_int")
 # The same, but nothing is known about the size.
 _UNBOUNDED = ("string_format", "list_flatten", "list_flatten_int")
@@ -70,7 +70,7 @@ _NOTHING = Range(INFINITE, 0)
 
 
 class _Entries(msgspec.Struct, frozen=True):
-    """The sizes of keys (for a list: 1) and values of a collection that the expression itself makes."""
+    """The sizes of keys (for a list: 1) and values of a collection that the expression creates."""
 
     kind: Kind
     key: SizeEstimate
@@ -86,28 +86,28 @@ class _Local(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """The cost of an expression at least and at most, and how much more work than that it may be."""
+    """The minimum and maximum cost of an expression, and how much uncharged work it may do."""
 
     min: int
     max: int
-    # The largest text or list that one operation may make without being charged for its size.
+    # The largest text or list that one operation may create without being charged for its size.
     growth: int
 
     @property
     def work_max(self) -> int:
-        """A bound on the elements and characters that evaluating may have to write."""
+        """A bound on the elements and characters that evaluation may write."""
         return multiply(self.max, self.growth)
 
 
 def estimate(checked: Checked, sizes: SizeEstimates) -> Estimate:
-    """The cost of evaluating the expression when its variables have the sizes given."""
+    """The cost of evaluating the expression with variables of the given sizes."""
     estimator = _Estimator(checked, sizes)
     cost = estimator.run()
     return Estimate(cost.min, cost.max, estimator.growth)
 
 
 class _Estimator:
-    """One estimate in progress: what was found out about the nodes visited so far."""
+    """One estimate in progress: what is known about the nodes visited so far."""
 
     def __init__(self, checked: Checked, sizes: SizeEstimates) -> None:
         self._checked = checked
@@ -208,7 +208,7 @@ class _Estimator:
         return target_cost + total
 
     def _index(self, node: Call, overload_id: str) -> SizeEstimate | None:
-        """Follow an index; the size of the elements when the expression made them."""
+        """Follow an index; returns the size of the elements if the expression created them."""
         operand = node.args[0]
         entries = self._entry_sizes(operand)
         self._paths[node.id] = self._path(operand).extended(ITEMS if overload_id == "index_list" else VALUES)
@@ -302,11 +302,11 @@ class _Estimator:
         self._push(node.accu_var, _Local(self._path(init), self._size(init), self._entry_sizes(init)))
 
     def _push_iteration_variables(self, node: Comprehension) -> tuple[str, ...]:
-        """Declare the variables of a loop; their names."""
+        """Declare the variables of a loop; returns their names."""
         if node.iter_var2:
             self._push_key(node.iter_var, node.iter_range)
-            # When the first variable has the name of what the loop runs over, upstream takes the range to be that
-            # variable from here on. So does the order of these two lines.
+            # If the first variable has the name of the loop's range, upstream takes the range to be that
+            # variable from here on. The order of these two lines has the same effect.
             self._push_value(node.iter_var2, node.iter_range)
             return node.iter_var, node.iter_var2
         if self._is_list(node.iter_range):
@@ -330,7 +330,7 @@ class _Estimator:
         return (entries.kind if entries else self._type(collection).kind) is Kind.LIST
 
     def _loop_result(self, node: Comprehension, count: SizeEstimate) -> None:
-        """What a loop makes is as large as what it starts from (a constant) or what it runs over (a collection)."""
+        """A loop's result is as large as its initial value (a constant) or its range (a collection)."""
         match node.accu_init:
             case Literal():
                 size = self._size(node.accu_init)
@@ -373,7 +373,7 @@ class _Estimator:
             return known
         declared = self._declared.estimate(self._path(node))
         if declared is not None:
-            # Kept, so that a later change of a shared path does not matter to this node any more.
+            # Kept, so that a later change of a shared path does not affect this node.
             self._sizes[node.id] = declared
             return declared
         if _is_scalar(self._type(node)):
@@ -404,7 +404,7 @@ class _Estimator:
 
 
 def _is_bind(node: Comprehension) -> bool:
-    """Whether this is what cel.bind, optMap and optFlatMap expand to: nothing to run over, the result uses the variable."""
+    """Whether this is the expansion of cel.bind, optMap or optFlatMap: an empty range, and the result uses the variable."""
     return (
         isinstance(node.iter_range, ListExpr)
         and not node.iter_range.elements

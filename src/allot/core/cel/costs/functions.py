@@ -1,8 +1,8 @@
-"""What a call is estimated to cost before it runs, without the cost of its arguments.
+"""The estimated cost of a call, excluding its arguments.
 
-Prices come from three places, asked in this order: cel-go's list and set libraries by overload id, Kubernetes' library by
-function name (`cost_kubernetes`), and the standard library by overload id. Whatever none of them knows costs one. Prices
-that depend on the cost of the arguments (`&&`, `||`, `?:`) or change what is known about elements (`+`) are in `cost`.
+Prices come from three places, in this order: cel-go's list and set libraries by overload id, Kubernetes' library by
+function name (`kubernetes`), and the standard library by overload id. Anything else costs one. Prices
+that depend on the cost of the arguments (`&&`, `||`, `?:`) or change what is known about elements (`+`) are in `estimate`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from allot.core.cel.syntax.ast import Literal
 
 
 def library_estimate(call: Call) -> CallEstimate | None:
-    """The price by cel-go's extension libraries or Kubernetes' library, None when neither knows the function."""
+    """The price by cel-go's extension libraries or Kubernetes' library, None if neither knows the function."""
     price = _BY_OVERLOAD.get(call.overload_id)
     estimate = price(call) if price else None
     return estimate or kubernetes_estimate(call)
 
 
 def standard_estimate(call: Call) -> CallEstimate:
-    """The price by the standard library, one when it has none."""
+    """The price in the standard library, or one."""
     price = _STANDARD.get(call.overload_id)
     estimate = price(call) if price else None
     return estimate or CallEstimate(ONE)
@@ -146,7 +146,7 @@ def _flatten(call: Call) -> CallEstimate | None:
 
 
 def _self_compared(size: SizeEstimate, factor: float) -> CallEstimate:
-    # Upstream takes the number of comparisons for the size of the result, too.
+    # Upstream also uses the number of comparisons as the size of the result.
     return _list_estimate(factor, size * size)
 
 

@@ -22,9 +22,9 @@ from allot.core.cel.costs.calls import (
 from allot.core.cel.costs.ranges import INFINITE, ONE, Range, exactly
 from allot.core.cel.syntax.ast import Literal
 
-# Two authorization checks are meant to fit into one expression.
+# One expression should be able to afford two authorization checks.
 AUTHORIZATION_CHECK_COST = 350_000
-# What reading a selector costs: a list, and for every two characters one requirement.
+# The cost of parsing a selector: a list, plus one requirement per two characters.
 SELECTOR_REQUIREMENTS_PER_CHARACTER = 0.5
 SELECTOR_REQUIREMENT_COST = LIST_CREATE_COST + STRUCT_CREATE_COST
 # The longest expression behind a named format, and the longest name of a format.
@@ -35,7 +35,7 @@ _ADDRESS_SIZE = Range(4, 16)
 
 
 def kubernetes_estimate(call: Call) -> CallEstimate | None:
-    """The price of a call, None when Kubernetes has none for it."""
+    """The price of a call; None if Kubernetes has none."""
     price = _BY_FUNCTION.get(call.function)
     return price(call) if price else None
 
@@ -86,9 +86,9 @@ def _transform(call: Call) -> CallEstimate | None:
 
 
 def _replacements(text: int, replaced: int) -> int:
-    """How often a text of that length contains what is replaced. Computed in floating point, as upstream does."""
+    """How often a text of that length can contain the replaced text. Computed in floating point, as upstream does."""
     count = math.ceil(float(text) / float(replaced))
-    # What the processor makes of a number that does not fit.
+    # The processor's result for a number that does not fit.
     return count if count < WRAP else 2**63
 
 
@@ -200,7 +200,7 @@ def _equals(call: Call) -> CallEstimate | None:
     if compared == types.FORMAT:
         return CallEstimate(traversal(Range(1, FORMAT_LENGTH_MAX)))
     if compared == types.URL:
-        # Upstream asks the right operand only.
+        # Upstream considers only the right operand.
         size = call.args[1].size
         return CallEstimate(traversal(Range(1, size.max if size else 1)))
     return None

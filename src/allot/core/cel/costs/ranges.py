@@ -1,7 +1,7 @@
 """Ranges of sizes and costs, in the unsigned 64-bit arithmetic of upstream's estimator.
 
-A range holds the least and the most that may happen. Sums and products stop at `INFINITE` instead of wrapping around, so
-that "unknown" stays unknown whatever is added to it. The few places where upstream wraps around nevertheless say so.
+A range holds a minimum and a maximum. Sums and products stop at `INFINITE` instead of wrapping around, so
+that "unknown" stays unknown whatever is added to it. Comments mark the few places where upstream does wrap around.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def exactly(value: int) -> Range:
     return Range(value, value)
 
 
-# One class serves for both: upstream multiplies sizes with costs all the time. The names tell the reader which is meant.
+# One class serves both: upstream constantly multiplies sizes by costs. The names tell which is meant.
 SizeEstimate = Range
 CostEstimate = Range
 

@@ -1,4 +1,4 @@
-"""What evaluating really cost: prices of the steps of an evaluation, as cel-go's tracker and Kubernetes' library charge them.
+"""Actual costs: prices of the steps of an evaluation, as cel-go's tracker and Kubernetes' library charge them.
 
 Used by the interpreter, which adds up and stops at the limit. Knows values, not expressions.
 How the steps are charged:
@@ -84,7 +84,7 @@ _FIXED_SIZE: Final = frozenset((Quantity, ComputedQuantity, IP, CIDR, NamedForma
 
 
 def call_price(function: str, overload_id: str) -> Price:
-    """The price of a call; overload_id is empty when several overloads remain after checking."""
+    """The price of a call; overload_id is empty if several overloads remain after checking."""
     return _BY_OVERLOAD.get(overload_id) or _BY_FUNCTION.get(function) or _STANDARD.get(overload_id) or _one
 
 
@@ -119,7 +119,7 @@ def _traversal_cost(value: Value) -> int:
     while rest:
         value = rest.pop()
         steps += 1
-        # Collections that share their elements can be exponentially larger than what was paid for.
+        # Collections that share elements can be exponentially larger than what was charged.
         check_work(steps)
         value_class = value.__class__
         if value_class is str:

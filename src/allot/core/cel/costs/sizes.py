@@ -1,7 +1,7 @@
 """How large the variables of an expression can get, and the paths by which the estimator looks that up.
 
 The static estimate is only as good as the known bounds of the input. Kubernetes bounds a device by its API: names,
-identifiers and values have a greatest length, maps a greatest number of entries. `device_sizes` states those bounds; a
+identifiers and values have a maximum length, maps a maximum number of entries. `device_sizes` states those bounds; a
 `Path` says which part of the input an expression denotes.
 """
 
@@ -31,9 +31,9 @@ VALUES = "@values"
 class Path:
     """The way from a variable to a part of it: the variable's name, then field names and the steps above.
 
-    Extending a path twice may overwrite the first extension: storage is shared as Go shares it between slices, because
+    Extending a path twice may overwrite the first extension: storage is shared as between Go slices, because
     upstream's estimates depend on that. In `device.attributes["x"].all(k, v, ...)` the paths of k and v both end up as
-    that of v, and k is priced as a value (64 characters) instead of an identifier (32). test_cost holds us to it.
+    that of v, and k is priced as a value (64 characters) instead of an identifier (32). test_cost verifies this.
     """
 
     __slots__ = ("_length", "_storage")
@@ -72,7 +72,7 @@ EMPTY_PATH = Path([], 0)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The greatest size of a value, and the bounds of its parts."""
+    """The maximum size of a value, and the bounds of its parts."""
 
     size_max: int = 0
     fields: Mapping[str, Bounds] = {}
@@ -83,7 +83,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False
 
     def at(self, step: str) -> Bounds | None:
-        """The bounds of a part, None when nothing is known."""
+        """The bounds of a part; None if unknown."""
         if step in (ITEMS, VALUES):
             return self.elements
         if step == KEYS:
@@ -99,7 +99,7 @@ class SizeEstimates(msgspec.Struct, frozen=True):
     variables: Mapping[str, Bounds]
 
     def estimate(self, path: Path) -> Range | None:
-        """The size of what is at the path, None when nothing is known about it."""
+        """The size of the value at the path; None if unknown."""
         if not path:
             return None
         first, *rest = path.steps()

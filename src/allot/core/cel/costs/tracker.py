@@ -1,7 +1,7 @@
-"""What an evaluation has cost so far, counted as cel-go's tracker counts.
+"""The cost of an evaluation so far, as cel-go's tracker counts it.
 
-The tracker keeps the values it has seen under the ids of their nodes and looks arguments up when a call is to be
-priced. It is not exact, and costs are what it says: an argument that it does not find makes the call free.
+The tracker keeps the values it has seen under the ids of their nodes and looks arguments up to price a
+call. Its inaccuracies count: a call is free if the tracker does not find an argument.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Tracker:
         self._made = 0
         self._ids: list[int] = []
         self._values: list[Value] = []
-        # Upstream searches the stack from the top. Here: where an id was put last, and which ids were put a second time
-        # while still there; only for those is a search needed.
+        # Upstream searches the stack from the top. Here: where each id was last pushed, and which ids were pushed again
+        # while still present; only those need a search.
         self._last: dict[int, int] = {}
         self._repeated: set[int] = set()
 
@@ -45,7 +45,7 @@ class Tracker:
                 raise cost_exceeded()
 
     def make(self, size: int) -> None:
-        """Count what was made at a price that does not depend on its size; there is an end to that, too."""
+        """Count the size of results priced independently of it; their total is bounded, too."""
         self._made += size
         if self._made > SIZE_MAX:
             raise cost_exceeded()
@@ -58,7 +58,7 @@ class Tracker:
             del self._values[position:]
 
     def take(self, nodes: Sequence[Node]) -> list[Value] | None:
-        """The values of some nodes, forgetting them; None when one is not found."""
+        """The values of some nodes, forgetting them; None if one is not found."""
         found: list[Value] = []
         for node in reversed(nodes):
             position = self._find(node.id)

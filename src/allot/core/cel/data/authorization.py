@@ -1,6 +1,6 @@
 """Values of Kubernetes' authorizer library: `authorizer.group('apps').resource('deployments').check('get').allowed()`.
 
-Who is asked is a function that the caller puts into the `Authorizer`; here questions are only put together.
+The caller provides the function that answers, in the `Authorizer`; this module only builds questions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. service_account: namespace and name of the account to ask for instead of the requester."""
+    """An authorization question. service_account: namespace and name of the account to check instead of the requester."""
 
     verb: str = ""
     path: str = ""

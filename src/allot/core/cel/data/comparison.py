@@ -1,6 +1,6 @@
 """When values are equal and how they order.
 
-Equality follows cel-go to the letter, also where that is odd: comparing a version or a quantity with something else
+Equality follows cel-go exactly, even where that is odd: comparing a version or a quantity with something else
 is an error when it stands on the left and false when it stands on the right.
 """
 
@@ -35,9 +35,9 @@ from allot.core.cel.syntax.ast import UInt
 from allot.core.quantity import Quantity
 from allot.core.semver import Semver
 
-# The price of a comparison is for the elements of the outermost list or map. Those of nested ones are free, and very
-# many when lists contain the same list many times over; a loop can compare a hundred thousand times. So there is a
-# bound that is enough for comparing whole devices, which have at most 176.
+# A comparison charges only the elements of the outermost list or map. Nested ones are free, and there are very
+# many if lists contain the same list many times over; a loop can compare a hundred thousand times. Hence a
+# bound that suffices to compare whole devices, which have at most 176.
 NESTED_MAX: Final = 200
 
 
@@ -45,7 +45,7 @@ NESTED_MAX: Final = 200
 
 
 def _double_int(double: float, integer: int) -> int:
-    """Order of a double and an integer: outside the integer's range by range, inside as doubles, which loses digits."""
+    """Order of a double and an integer: by range outside the integer's range, as doubles inside it, which loses digits."""
     low, high = (0.0, 2.0**64) if integer.__class__ is UInt else (-(2.0**63), 2.0**63)
     if double < low:
         return -1
@@ -85,14 +85,14 @@ class _Work:
 
 
 def equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
-    """Whether two values are equal; None where cel-go answers "no such overload"."""
+    """Whether two values are equal; None where cel-go returns "no such overload"."""
     if left is None or right is None:
         return left is right
     return own_equal(left, right, work)
 
 
 def own_equal(left: Value, right: Value, work: _Work | None = None) -> bool | None:
-    """Equality as the left value's own class defines it, which is what membership tests ask."""
+    """Equality as defined by the left value's class, which membership tests use."""
     left_class, right_class = left.__class__, right.__class__
     if left_class is str or left_class is bool or left_class is bytes:
         return right_class is left_class and bool(left == right)
@@ -148,7 +148,7 @@ def _lists_equal(left: Value, right: Value, work: _Work | None) -> bool | None:
         if same is False:
             return False
         failed = failed or same is None
-    # Only a concatenated list reports elements that cannot be compared; any other takes them for equal.
+    # Only a concatenated list reports elements that cannot be compared; any other treats them as equal.
     return None if failed and left.__class__ is ConcatList else True
 
 

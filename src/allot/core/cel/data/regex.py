@@ -25,12 +25,12 @@ _GO_WORDING: Final = {
 
 
 class PatternError(ValueError):
-    """A pattern that is no regular expression; the message is Go's."""
+    """An invalid regular expression; the message is Go's."""
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
-    """The compiled pattern; PatternError when there is none."""
+    """The compiled pattern; PatternError if invalid."""
     try:
         return re2.compile(pattern, _OPTIONS)
     except re2.error as error:

@@ -70,12 +70,12 @@ def seconds_text(duration: Duration) -> str:
 
 
 def go_text(value: Value) -> str:
-    """Go's %v of a value, as messages show it; very long ones are cut."""
+    """Go's %v of a value, as messages show it; very long ones are truncated."""
     return _text(value, [_PARTS_MAX])
 
 
 def _text(value: Value, parts_left: list[int]) -> str:
-    # A list can contain the same list many times over, so what is written is counted.
+    # A list can contain the same list many times over, so the output is counted.
     parts_left[0] -= 1
     if parts_left[0] < 0:
         return "…"
@@ -127,7 +127,7 @@ def network_text(value: IP | CIDR) -> str:
 
 def _version_6_text(number: int) -> str:
     groups = [number >> shift & 0xFFFF for shift in range(112, -1, -16)]
-    # The longest run of at least two zero groups is written as "::", the first of equals.
+    # The longest run of at least two zero groups is written as "::", the first if several are equally long.
     best_start, best_length, start = -1, 1, 0
     while start < 8:
         end = start

@@ -1,7 +1,7 @@
 """Durations and timestamps: parsing, printing and calendar fields, to the nanosecond and with Go's rules.
 
 Knows the texts Go accepts (`1h30m`, RFC 3339) and prints; knows nothing of expressions. Time zones by name come from
-the system's zone database, the one thing here that is not the same on every machine.
+the system's zone database, the only thing here that may differ between machines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parse_duration(text: str) -> Duration | None:
         position = term.end()
         unit = _UNITS[term[3]]
         fraction = term[2] or ""
-        # Go cuts what is finer than a nanosecond.
+        # Go truncates to nanoseconds.
         total += int(term[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
     total *= sign
     return Duration(total) if INT_MIN <= total <= INT_MAX else None
@@ -137,7 +137,7 @@ def _zone(name: str) -> tzinfo | int:
 
 
 def zone_named(name: str) -> tzinfo | None:
-    """The zone that the system's database has under a name."""
+    """The zone of that name in the system's database."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):

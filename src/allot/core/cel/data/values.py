@@ -24,7 +24,7 @@ UINT_MAX: Final = 2**64 - 1
 NO_SUCH_OVERLOAD: Final = "no such overload"
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
-# What a CEL value may be is open-ended (lists of maps of ...): the functions here look at the class.
+# What a CEL value may be is open-ended (lists of maps of ...): the functions here check the class.
 Value = Any
 
 
@@ -77,7 +77,7 @@ NONE: Final = Optional(None, False)
 
 
 class Message:
-    """A value of a named object type that an expression made: `Object.spec{replicas: 3}`."""
+    """A value of a named object type that an expression constructed: `Object.spec{replicas: 3}`."""
 
     __slots__ = ("fields", "name")
 
@@ -119,13 +119,13 @@ class NamedFormat(msgspec.Struct, frozen=True):
 
 
 class ComputedQuantity(Quantity):
-    """A quantity that add() or sub() made: upstream holds it by reference, and equality can tell."""
+    """A quantity from add() or sub(): upstream holds it by reference, which affects equality."""
 
     __slots__ = ()
 
 
 class ConcatList(list[Value]):
-    """Two lists joined by `+`: unlike others it reports errors met while comparing elements."""
+    """Two lists joined by `+`: unlike others, it reports errors from comparing elements."""
 
     __slots__ = ()
 
@@ -152,7 +152,7 @@ _EMPTY: Final[dict[str, Value]] = {}
 
 
 class DefaultMap(dict[str, Value]):
-    """The outer maps of a device: looking up an unknown domain gives an empty map, `in` tells the truth."""
+    """The outer maps of a device: looking up an unknown domain gives an empty map, but `in` is false."""
 
     __slots__ = ()
 
@@ -247,7 +247,7 @@ def type_name(value: Value) -> str:
 
 
 def no_such_overload(function: str, *arguments: Value) -> CelError:
-    """The error for arguments that no overload of a function takes."""
+    """The error for arguments that match no overload of a function."""
     return CelError(f"no such overload: {function}({', '.join(map(type_name, arguments))})")
 
 
@@ -271,7 +271,7 @@ class _Identity:
 
 
 def map_key(key: Value) -> Any:
-    """The dict key for a CEL map key: `1`, `1u`, `1.0` and `true` are four keys, though Python takes them for one."""
+    """The dict key for a CEL map key: `1`, `1u`, `1.0` and `true` are four keys, though Python treats them as one."""
     key_class = key.__class__
     if key_class is str or key_class is int:
         return key
@@ -311,7 +311,7 @@ def find(mapping: Value, key: Value) -> Value:
 
 
 def has_key(mapping: Value, key: Value) -> bool:
-    """The `in` operator on maps: unlike a lookup it does not invent domains."""
+    """The `in` operator on maps: unlike a lookup, it does not create domains."""
     if mapping.__class__ is DefaultMap:
         return key.__class__ is str and key in mapping
     return find(mapping, key) is not MISSING
@@ -335,7 +335,7 @@ def _find_number(mapping: KeyedMap, key: Any) -> Value:
 
 
 def is_zero(value: Value) -> bool:
-    """Whether optional.ofNonZeroValue takes the value for absent."""
+    """Whether optional.ofNonZeroValue treats the value as absent."""
     value_class = value.__class__
     if value is None:
         return True

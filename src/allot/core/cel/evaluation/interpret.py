@@ -72,15 +72,15 @@ from allot.core.cel.syntax.ast import UInt
 _QUALIFIER_CLASSES: Final[frozenset[type]] = frozenset((str, int, UInt, bool, float))
 _EQUAL_PRICE: Final = call_price("_==_", "equals")
 _NOT_EQUAL_PRICE: Final = call_price("_!=_", "not_equals")
-# Functions whose price does not depend on the size of what they make, and what that may be; a list to which elements
-# are added in place is not recreated.
+# Functions whose price does not depend on the size of their result, and the classes of such results; adding elements to a
+# list in place does not recreate it.
 _MAKERS: Final = frozenset(("_+_", "format", "flatten", "replace"))
 _MADE: Final[frozenset[type]] = frozenset((str, list, ConcatList))
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What an evaluation came to: a value, or an error; and its cost either way."""
+    """The outcome of an evaluation: a value or an error, and the cost."""
 
     value: Any
     cost: int
@@ -397,7 +397,7 @@ class Interpreter:
 
 
 def _unbound(node: Call, values: list[Value]) -> CelError:
-    """The error of a call that nothing implements."""
+    """The error for a call without an implementation."""
     if values and values[0].__class__ in _RECEIVERS:
         return CelError(NO_SUCH_OVERLOAD)
     suffix = f" {node.id}" if len(values) > 2 else ""
@@ -405,7 +405,7 @@ def _unbound(node: Call, values: list[Value]) -> CelError:
 
 
 def qualified(value: Value, key: Value, presence: bool) -> Value:
-    """What a key selects; when asked for presence, MISSING instead of an error for keys that do not exist."""
+    """What a key selects; for presence tests, MISSING instead of an error if the key does not exist."""
     if is_map(value):
         found = find(value, key)
         if found is not MISSING or presence:
@@ -414,7 +414,7 @@ def qualified(value: Value, key: Value, presence: bool) -> Value:
     if is_list(value):
         return _element(value, key, presence)
     if value.__class__ is Message and key.__class__ is str:
-        # A field that was not set is null: the type knows any field.
+        # An unset field is null: the type has every field.
         return value.fields.get(key, MISSING if presence else None)
     return MISSING if presence else CelError(f"no such key: {go_text(key)}")
 
@@ -455,7 +455,7 @@ def _range_error(node: Fold, iter_range: Value) -> Value:
 
 
 def _entries(node: Fold, iter_range: Value) -> Any:
-    """Pairs of iteration variables. The range is copied: an accumulator may change while it is walked."""
+    """Pairs of iteration variables. The range is copied: an accumulator may change during iteration."""
     if is_map(iter_range):
         if node.iter_var2:
             return list(zip(keys(iter_range), iter_range.values(), strict=True))

@@ -53,7 +53,7 @@ from allot.core.cel.library.table import OVERLOADS, OVERLOADS_NEW_STRINGS, Bindi
 from allot.core.cel.syntax import ast
 from allot.core.cel.syntax.ast import UInt
 
-# Nested nodes: each costs the interpreter a frame of Python's stack.
+# Nesting depth: each level costs the interpreter a Python stack frame.
 HEIGHT_MAX: Final = 600
 
 _CONVERSIONS: Final = frozenset(
@@ -102,7 +102,7 @@ class _Planner:
         reverse = environment.functions.get("reverse")
         new_strings = reverse is not None and any(overload.id == "string_reverse" for overload in reverse.overloads)
         self._library = OVERLOADS_NEW_STRINGS if new_strings else OVERLOADS
-        # By identity: copies of a sub-expression that macros make may share ids.
+        # By identity: copies of a sub-expression made by macros may share ids.
         self._planned: dict[int, Node] = {}
 
     def run(self) -> Node:
@@ -230,7 +230,7 @@ class _Planner:
         if not is_list(elements):
             return None
         if not elements:
-            # Nothing is in an empty list: what was asked for is not even evaluated.
+            # Nothing is in an empty list: the left operand is not even evaluated.
             return Constant(node_id, False)
         if any(element.__class__ not in _SET_CLASSES for element in elements):
             return None

@@ -1,4 +1,4 @@
-"""The nodes of an evaluation plan. Data only; `plan` makes them, `interpret` and `generate` give them meaning."""
+"""The nodes of an evaluation plan. Data only; built by `plan`, used by `interpret` and `generate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _height(children: Sequence[Node]) -> int:
 
 
 class Constant(Node):
-    """A value known beforehand."""
+    """A value known at compile time."""
 
     __slots__ = ("value",)
 
@@ -66,7 +66,7 @@ Source = Variable | Operand | Conditional
 
 
 class Qualifier:
-    """One selection or index: by a constant key, or by what a node gives. `test` asks for presence only."""
+    """One selection or index: by a constant key, or by the value of a node. `test` asks for presence only."""
 
     __slots__ = ("id", "index", "key", "optional", "test")
 

@@ -1,7 +1,7 @@
 """Expressions over any variables: compile once, evaluate with different values. For admission policies and custom resources.
 
 The language, its libraries and its prices are those of Kubernetes; the variables and their types come from the caller. Device
-selectors have a faster way of their own (`selector`).
+selectors have a faster path (`selector`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allot.core.cel.syntax.errors import CelCompileError
 
 
 class ProgramError(ValueError):
-    """An expression that cannot be used; the text says why, as Kubernetes would."""
+    """An expression that cannot be used; the text says why, in Kubernetes' words."""
 
 
 class Program:
@@ -53,7 +53,7 @@ class Program:
         return frozenset(_members(self._checked.parsed.root, variable))
 
     def estimate(self, sizes: SizeEstimates) -> Estimate:
-        """What evaluating costs at least and at most, if the variables have these sizes."""
+        """The minimum and maximum cost, with variables of these sizes."""
         return estimate(self._checked, sizes)
 
     def evaluate(self, variables: Mapping[str, Value], limit: int = COST_LIMIT) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Where the interpreter looks names up: the variables given, and the variables of loops and blocks around a node."""
+"""Name lookup for the interpreter: input variables, and variables of the loops and blocks around a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SLOT = "@index"
 
 
 class Evaluator(Protocol):
-    """What evaluates an initial value or a slot when it is first read."""
+    """Evaluates an initial value or a slot on first read."""
 
     scope: Scope
 
@@ -48,7 +48,7 @@ class Scope:
 
 
 class RootScope(Scope):
-    """The variables that an evaluation is given."""
+    """The input variables of an evaluation."""
 
     __slots__ = ("_variables",)
 

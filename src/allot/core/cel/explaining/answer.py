@@ -40,9 +40,9 @@ _KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why an expression did not match a device.
 
-    `expression` is the text of the part that decided, `values` what its operands came to. For the common shapes subject
+    `expression` is the text of the part that decided, `values` what its operands evaluated to. For the common shapes subject
     (a short name), actual, operator and expected say the same in structured form; `path` is the subject's map and
-    domain. `alternatives` are the reasons of a disjunction's operands, none of which would do.
+    domain. `alternatives` are the reasons of a disjunction's operands, all of which failed.
     """
 
     outcome: str
@@ -53,7 +53,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     operator: str = ""
     expected: str = ""
     path: tuple[str, str] = ("", "")
-    # The device does not have the subject; what counts instead is `actual`.
+    # The device lacks the subject; `actual` is used instead.
     absent: bool = False
     error: str = ""
     alternatives: tuple[Explanation, ...] = ()

@@ -1,8 +1,8 @@
 """Why an expression was false for a device, or failed: the part that decided, and what it saw.
 
 Descends through logic, conditionals, cel.bind and loops to the comparison or test that made the difference, evaluating
-parts of the plan on the way. The result is data; `sentence` says it in a few words. Slow compared with an evaluation:
-for display who ask, not for the search.
+parts of the plan on the way. The result is data; `sentence` puts it into a few words. Slow compared with an evaluation:
+for display, not for the search.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TEXT_TESTS: Final = frozenset(("startsWith", "endsWith", "contains", "matches")
 
 
 def explain(plan: Node, checked: Checked, view: DeviceView) -> Explanation:
-    """What the expression comes to for a device, and why."""
+    """What the expression evaluates to for a device, and why."""
     explainer = _Explainer(checked, view)
     text = explainer.text(plan)
     try:
@@ -79,7 +79,7 @@ class _Explainer:
         self._scope: Scope = RootScope(view.variables)
 
     def run(self, node: Node) -> Value:
-        """The value of a part in the current scope; each part has the cost limit to itself."""
+        """The value of a part in the current scope; each part has its own cost limit."""
         return Interpreter(self._scope, Tracker()).run(node)
 
     def text(self, node: Node) -> str:
@@ -90,7 +90,7 @@ class _Explainer:
     # --- descending ---
 
     def decided(self, node: Node, value: Value, negated: bool, depth: int) -> Explanation:
-        """Why a part came to its value, which is not what was needed; negated: false was needed."""
+        """Why a part evaluated to its value, which is not the one needed; negated: false was needed."""
         if depth > _DEPTH_MAX:
             return _bare(value, self.text(node))
         if isinstance(node, And | Or):
@@ -120,7 +120,7 @@ class _Explainer:
         for term, result in seen:
             if result is decisive and value is decisive:
                 return self.decided(term, result, negated, depth + 1)
-        # None of them would do: each has its reason.
+        # None of them holds: each has its reason.
         reasons = tuple(self.decided(term, result, negated, depth + 1) for term, result in seen)
         flat = tuple(part for reason in reasons for part in (reason.alternatives or (reason,)))
         values = tuple(pair for reason in flat for pair in reason.values)[:_VALUES_MAX]

@@ -81,7 +81,7 @@ def lists_range(size: int) -> list[int]:
     if size > _RANGE_MAX:
         raise CelError(f"lists.range: size {size} exceeds maximum allowed ({_RANGE_MAX})")
     if size > _RANGE_AFFORDABLE_MAX:
-        # Upstream builds the list and then finds it too expensive.
+        # Upstream builds the list and only then finds it too expensive.
         raise cost_exceeded()
     return list(range(size))
 
@@ -165,7 +165,7 @@ def _extreme(name: str, replaced_when: int) -> Callable[[Value], Value]:
         for element in elements:
             if element.__class__ not in COMPARABLE:
                 raise CelError(NO_SUCH_OVERLOAD)
-            # An element that cannot be compared does not replace the best so far; upstream says no more.
+            # An incomparable element does not replace the best so far, and upstream reports no error.
             if result is MISSING or _order(result, element) == replaced_when:
                 result = element
         if result is MISSING:

@@ -1,6 +1,6 @@
 """string.format(), in the two editions of cel-go's string library.
 
-Kubernetes stays with the older edition (version 2 of the library), which writes numbers the American way; the newer
+Kubernetes uses the older edition (version 2 of the library), which formats numbers the American way; the newer
 one (version 4 and up) is that of the CEL specification.
 """
 
@@ -108,7 +108,7 @@ class _Edition:
 
 
 class _ArgumentError(Exception):
-    """An argument of a type that its clause does not take."""
+    """An argument of a type that its clause does not accept."""
 
 
 class _Writer:

@@ -98,7 +98,7 @@ def is_semver(text: str, normalize: bool = False) -> bool:
 
 
 def _wrapped(number: int) -> int:
-    """An unsigned number of 64 bits read as signed, as upstream does without looking."""
+    """An unsigned 64-bit number read as signed, as upstream does without checking."""
     return number - 2**64 if number >= 2**63 else number
 
 

@@ -90,7 +90,7 @@ def shift_left(value: Value, offset: int) -> Value:
 
 
 def shift_right(value: Value, offset: int) -> Value:
-    """math.bitShiftRight(): zeros come in, also for negative numbers."""
+    """math.bitShiftRight(): shifts in zeros, even for negative numbers."""
     if offset < 0:
         raise CelError(f"math.bitShiftRight() negative offset: {offset}")
     bits = (int(value) & UINT_MAX) >> offset if offset < 64 else 0
@@ -136,7 +136,7 @@ def base64_encode(data: bytes) -> str:
 
 
 def json_encode(value: Value) -> str:
-    """The value as JSON, as the protobuf mapping has it."""
+    """The value as JSON, by the protobuf mapping."""
     return json.dumps(_json(value), separators=(",", ":"), ensure_ascii=False)
 
 

@@ -153,7 +153,7 @@ def _test(passes: Callable[[str], bool], problem: str) -> Check:
     return lambda text: [] if passes(text) else [problem]
 
 
-# Name -> the format's own name, the size of the expression that prices it, and the check.
+# Name -> the format's own name, the regex size that prices it, and the check.
 _FORMATS: Final[dict[str, tuple[str, int, Check]]] = {
     "dns1123Label": ("DNS1123Label", 30, _label),
     "dns1123Subdomain": ("DNS1123Subdomain", 60, _subdomain),
@@ -184,7 +184,7 @@ def named(name: str) -> Optional:
 
 
 def validate(named_format: NamedFormat, text: str) -> Optional:
-    """The list of what is wrong with a text, absent when nothing is."""
+    """The list of what is wrong with a text; absent if it is valid."""
     problems = _FORMATS[named_format.key][2](text)
     return Optional(problems) if problems else NONE
 

@@ -1,7 +1,7 @@
 """IP addresses and prefixes: Kubernetes' ip and cidr libraries, with the messages of Go's netip package.
 
-A parser of its own, because expressions can see which part of a text it did not like; Python's has other words, and fields of
-objects are read by other rules (`core.validation.addresses`).
+A separate parser, because expressions can see its error messages; Python's differ, and fields of
+objects follow other rules (`core.validation.addresses`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ADDRESS_TEXT_MAX: Final = 256
 
 
 class _AddressError(ValueError):
-    """A text that is no address: the reason and, where Go says so, the rest of the text it stumbled over."""
+    """An invalid address: the reason and, where Go reports it, the rest of the text that failed to parse."""
 
     def __init__(self, reason: str, at: str = "") -> None:
         super().__init__(reason + (f" (at {quoted(at)})" if at else ""))

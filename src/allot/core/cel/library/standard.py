@@ -1,7 +1,7 @@
 """The standard functions: operators, size, membership, conversions between types and tests on strings.
 
-Each function takes checked-enough values and returns a value or raises CelError with cel-go's message. Which
-implementation runs for which arguments is decided in `functions`.
+Each function takes checked-enough values and returns a value or raises CelError with cel-go's message. `table`
+chooses the implementation for the arguments.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _not_convertible(value: Value, target: str) -> CelError:
 
 
 def to_int(value: Value) -> int:
-    """int(): doubles are cut, durations are nanoseconds, timestamps seconds."""
+    """int(): doubles are truncated, durations are nanoseconds, timestamps seconds."""
     value_class = value.__class__
     if value_class is str:
         number = int(value) if _SIGNED.fullmatch(value) else INT_MAX + 1
@@ -317,7 +317,7 @@ def _parsed_double(text: str) -> float | None:
         return None
     if _DOUBLE.fullmatch(text):
         number = float(text)
-        # Infinity is a number when it is spelled out and an error when digits overflow to it.
+        # Infinity is valid if spelled out, and an error if digits overflow to it.
         return None if math.isinf(number) and "n" not in text.lower() else number
     if _HEX_DOUBLE.fullmatch(text):
         try:

@@ -1,4 +1,4 @@
-"""The string extension library: positions count code points. Formatting is in `functions_format`."""
+"""The string extension library: positions count code points. Formatting is in `format`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _check_index(index: int, length: int) -> None:
 
 
 def char_at(text: str, index: int) -> str:
-    """The character at a position, empty just behind the last."""
+    """The character at a position; empty just past the last."""
     _check_index(index, len(text))
     return text[index : index + 1]
 
@@ -38,7 +38,7 @@ def index_of(text: str, part: str, offset: int = 0) -> int:
 
 
 def last_index_of(text: str, part: str, offset: int | None = None) -> int:
-    """Last position of a part that is not behind the offset, or -1."""
+    """Last position of a part at or before the offset, or -1."""
     if offset is None:
         return len(text) if not part else text.rfind(part)
     if offset < 0:

@@ -1,7 +1,7 @@
 """Which implementation a call runs: by overload when checking left one, else by looking at the arguments.
 
-Knows cel-go's rules of dispatch and the errors for arguments that nothing takes. The implementations are in the
-`functions_*` modules, by overload id or, for functions with one implementation for all overloads, by function name.
+Knows cel-go's dispatch rules and the errors for arguments without a matching overload. The implementations are in the
+other modules of this package, by overload id or, for functions with one implementation for all overloads, by function name.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ SINGLETONS: Final[Mapping[str, tuple[Implementation, frozenset[type] | None]]] =
     **functions_collections.SINGLETONS,
 }
 
-# Functions that look at the classes of their arguments themselves.
+# Functions that check the classes of their arguments themselves.
 _UNGUARDED: Final = frozenset(("contains", "startsWith", "endsWith", "flatten"))
-# Classes that upstream asks a second time, in vain, before it gives up; the message is shorter then.
+# Classes that upstream tries a second time before giving up, with a shorter message.
 _RECEIVERS: Final[frozenset[type]] = frozenset((str, Duration, Timestamp))
 
 
@@ -74,12 +74,12 @@ class Binding(msgspec.Struct, frozen=True):
     """What a call runs."""
 
     call: Implementation
-    # Arguments after the first that failed are not evaluated.
+    # Arguments after the first failure are not evaluated.
     stops_at_error: bool = False
 
 
 def bind(function: Function, overload_ids: Sequence[str], argument_count: int, library: Library) -> Binding | None:
-    """The binding of a call; None when nothing implements it."""
+    """The binding of a call; None if it has no implementation."""
     singleton = SINGLETONS.get(function.name)
     if singleton is not None:
         implementation, accepted = singleton
@@ -98,7 +98,7 @@ def bind(function: Function, overload_ids: Sequence[str], argument_count: int, l
 
 
 def bind_pattern(function: str, pattern: str) -> Binding | None:
-    """The binding of a regular expression function whose pattern is a constant; PatternError when it is no pattern."""
+    """The binding of a regular expression function whose pattern is a constant; PatternError if it is invalid."""
     if function not in _PATTERN_FUNCTIONS:
         return None
     compiled = regex.compile_pattern(pattern)

@@ -47,7 +47,7 @@ _FIELDS: Final[dict[str, Callable[..., int]]] = {
 OVERLOADS: Final[dict[str, Callable[..., Value]]] = {
     **{f"timestamp_to_{name}": read for name, read in _FIELDS.items()},
     **{f"timestamp_to_{name}_with_tz": read for name, read in _FIELDS.items() if name != "seconds"},
-    # Upstream named this one unlike its siblings.
+    # Upstream names this one differently from its siblings.
     "timestamp_to_seconds_tz": _FIELDS["seconds"],
     "duration_to_hours": _duration_in(3600 * times.SECOND),
     "duration_to_minutes": _duration_in(60 * times.SECOND),

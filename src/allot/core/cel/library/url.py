@@ -15,13 +15,13 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL | re.ASC
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PORT: Final = re.compile(r"(?::[0-9]*)?", re.ASCII)
 _HOST_BAD: Final = re.compile(r'[ "<>\\^`{|}]')
-# What may stand in a path unescaped (encodePath), and what a path may contain to be kept as it was written.
+# Characters that a path may contain unescaped (encodePath), and those with which it is kept as written.
 _PATH_SAFE: Final = "$&+,/:;=@-_.~"
 _PATH_AS_WRITTEN: Final = re.compile(r"[A-Za-z0-9!$&'()*+,;=:@\[\]/%._~-]*", re.ASCII)
 
 
 class UrlError(ValueError):
-    """A text that is no absolute URL; the message is Go's."""
+    """Not an absolute URL; the message is Go's."""
 
 
 def _check_escapes(text: str) -> None:
@@ -58,7 +58,7 @@ def _authority(text: str) -> tuple[str, str]:
 
 
 def parse_absolute(text: str) -> URL:
-    """The URL; raises UrlError. An absolute path will do, as for a request line."""
+    """The URL; raises UrlError. An absolute path is valid, as in a request line."""
     if _CONTROL.search(text):
         raise UrlError("net/url: invalid control character in URL")
     if not text:

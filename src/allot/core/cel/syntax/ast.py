@@ -45,7 +45,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Literal(Node, frozen=True, kw_only=True):
-    """A constant: None, bool, int, UInt, float, str or bytes. Mind that `True == 1` in Python: ask for the exact class."""
+    """A constant: None, bool, int, UInt, float, str or bytes. Since `True == 1` in Python, check for the exact class."""
 
     value: bool | int | UInt | float | str | bytes | None
 

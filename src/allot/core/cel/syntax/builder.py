@@ -1,7 +1,7 @@
-"""Makes the nodes of an expression: hands out ids, remembers where each node came from, expands macros.
+"""Builds the nodes of an expression: assigns ids, records where each node came from, expands macros.
 
-Used by both parsers (the fast one and the one that explains syntax errors) and by macros. Ids are handed out in the
-order in which cel-go does. Knows no tokens and no grammar.
+Used by both parsers (the fast one and the one that explains syntax errors) and by macros. Ids are assigned in cel-go's
+order. Knows no tokens and no grammar.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from allot.core.cel.syntax.ast import (
     UInt,
 )
 
-# The variable in which a macro's comprehension accumulates; not a name that source text can contain.
+# The accumulator of a macro's comprehension; source text cannot contain this name.
 ACCUMULATOR = "@result"
-# optMap and its like repeat their target, so a chain of them doubles the tree at each link. Upstream has no bound.
+# optMap and similar macros repeat their target, so a chain of them doubles the tree at each link. Upstream has no bound.
 COPIED_NODES_MAX = 10_000
 
 # Name, number of arguments (-1: any number), whether it is called on a target.
@@ -33,7 +33,7 @@ MacroKey = tuple[str, int, bool]
 
 
 class MacroError(ValueError):
-    """A macro was given arguments that it cannot expand; node_id says which."""
+    """Invalid arguments of a macro; node_id says which."""
 
     def __init__(self, node_id: int, message: str) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class TreeBuilder:
         self._copied = 0
 
     def new_id(self, offset: int) -> int:
-        """An id for a node that stands at offset."""
+        """An id for a node at an offset."""
         node_id = self._next_id
         self._next_id = node_id + 1
         self.offsets[node_id] = offset
@@ -85,14 +85,14 @@ class TreeBuilder:
         return expanded
 
     def count_copy(self, node: Expr) -> None:
-        """Note that one more node is repeated; refuses endless repetition."""
+        """Count one more repeated node; refuses excessive repetition."""
         self._copied += 1
         if self._copied > COPIED_NODES_MAX:
             raise MacroError(node.id, f"macro expansion repeats more than {COPIED_NODES_MAX} nodes")
 
 
 class Expansion:
-    """Makes nodes for one macro; all of them stand where the macro was called."""
+    """Builds nodes for one macro; all of them are located at the macro call."""
 
     def __init__(self, builder: TreeBuilder, offset: int) -> None:
         self._builder = builder
@@ -157,7 +157,7 @@ class Expansion:
         )
 
     def copy(self, node: Expr) -> Expr:
-        """The same expression with ids of its own. Walks with its own stack: expressions may nest deeper than Python."""
+        """The same expression with new ids. Uses its own stack: expressions may nest deeper than Python."""
         done: list[Expr] = []
         # A node goes onto the stack twice: to number it and stack its children, and to build it from their copies.
         pending: list[tuple[Expr, int]] = [(node, 0)]
@@ -174,7 +174,7 @@ class Expansion:
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """The direct sub-expressions of a node, in source order as far as it has one."""
+    """The direct sub-expressions of a node, in source order where there is one."""
     match node:
         case Select():
             return (node.operand,)
@@ -265,5 +265,5 @@ def balanced(function: str, terms: list[Expr], ids: list[int]) -> Expr:
     return build(0, len(ids) - 1)
 
 
-# What a macro makes of a call: an expression; None if the call is not meant for it; or it raises MacroError.
+# What a macro makes of a call: an expression; None if it does not apply to the call; or it raises MacroError.
 Macro = Callable[[Expansion, Expr | None, Sequence[Expr]], Expr | None]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-# Upstream shows no more issues than this, then says how many were left out.
+# Upstream shows at most this many issues, then says how many were omitted.
 ISSUES_SHOWN_MAX = 100
 # A longer line is not repeated under the message; counted in UTF-8 bytes.
 SNIPPET_BYTES_MAX = 16_384
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One complaint. Line and column count from 1; without a place they are -1 and 0, as upstream prints them."""
+    """One issue. Line and column count from 1; without a place they are -1 and 0, as upstream prints them."""
 
     message: str
     offset: int = -1
@@ -34,7 +34,7 @@ class CelCompileError(ValueError):
 
 
 class Issues:
-    """Collects issues while an expression is compiled; keeps as many as are ever shown."""
+    """Collects issues while an expression is compiled; keeps only as many as are shown."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class Issues:
         return self._count
 
     def report(self, offset: int, message: str) -> None:
-        """Note an issue at an offset in code points; -1 means nowhere in particular."""
+        """Record an issue at an offset in code points; -1 means no location."""
         self._count += 1
         if self._count > ISSUES_SHOWN_MAX:
             return

@@ -1,6 +1,6 @@
 """Tokens of CEL source text.
 
-One compiled pattern recognises every token, so scanning is linear. `scan` is the fast way for well-formed text and
+One compiled pattern recognizes every token, so scanning is linear. `scan` is the fast way for well-formed text and
 gives up (returns None) at the first character that starts no token; `next_token` continues from any offset and says
 which characters upstream's lexer would complain about. Literals are decoded here too. Knows no grammar.
 """
@@ -46,8 +46,8 @@ _TOKEN = re.compile(
 _KIND_OF_GROUP = ("", STRING, BYTES, IDENTIFIER, FLOAT, UINT, INT, "", ESCAPED_IDENTIFIER, END, "")
 _IDENTIFIER_GROUP, _OPERATOR_GROUP, _END_GROUP, _BAD_GROUP = 3, 7, 9, 10
 
-# The longest start of a token among the characters that complete none; what follows it is the character upstream
-# stumbles over, and which it skips.
+# The longest start of a token among the characters that complete none; the character after it is the one that
+# upstream reports and skips.
 _UNFINISHED = re.compile(
     r'"(?:[^\\"\n\r]|' + _ESCAPE + r")*(?:\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|[0-3][0-7]?)?)?"
     r"|'(?:[^\\'\n\r]|" + _ESCAPE + r")*(?:\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|[0-3][0-7]?)?)?"
@@ -75,7 +75,7 @@ class BadLiteral(ValueError):
 
 
 def scan(source: str) -> tuple[list[str], list[str], list[int]] | None:
-    """Kinds, texts and offsets of all tokens, the end included; None if something is not a token."""
+    """Kinds, texts and offsets of all tokens, the end included; None if the text contains anything else."""
     kinds: list[str] = []
     texts: list[str] = []
     starts: list[int] = []
@@ -145,7 +145,7 @@ def _magnitude(text: str) -> int:
     """The number behind digits; anything beyond 64 bits becomes some number beyond 64 bits."""
     digits, base = (text[2:], 16) if text.startswith("0x") else (text, 10)
     digits = digits.lstrip("0")
-    # More digits than any 64-bit number has; Python refuses to read very long ones.
+    # More digits than any 64-bit number has; Python refuses to parse very long ones.
     return int(digits or "0", base) if len(digits) <= 20 else 2**80
 
 

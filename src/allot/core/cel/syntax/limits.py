@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# In code points. Selectors have a tighter bound of their own.
+# In code points. Selectors have a tighter bound.
 EXPRESSION_SIZE_MAX = 100_000
 # Nested expressions in the source; nested operations in the tree as written.
 NESTING_MAX = 250
@@ -10,7 +10,7 @@ SYNTAX_ERRORS_MAX = 100
 RECOVERY_ATTEMPTS_MAX = 30
 RECOVERY_LOOKAHEAD_TOKENS_MAX = 256
 
-# Not usable as variables or functions, though as field names.
+# Usable as field names, but not as variables or functions.
 RESERVED = frozenset(
     [
         "as",

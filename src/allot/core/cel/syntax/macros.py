@@ -1,7 +1,7 @@
 """The macros of CEL and of the extension libraries: calls that the parser replaces by other expressions.
 
 Each is a function from the call's target and arguments to an expression. `MacroSet`s are plain mappings that an
-environment composes. Knows no types: what the expansions mean is found out by the checker.
+environment composes. Knows no types: the checker interprets the expansions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _range(target: Expr | None) -> Expr:
 def _all(expansion: Expansion, target: Expr | None, args: Sequence[Expr]) -> Expr:
     variables = _quantifier_variables(args)
     init = expansion.literal(True)
-    # The inner node is made first, as upstream evaluates arguments first; so ids agree.
+    # The inner node is made first, as upstream evaluates arguments first; so ids match.
     accumulator = expansion.accumulator()
     condition = expansion.call("@not_strictly_false", accumulator)
     accumulator = expansion.accumulator()
@@ -106,7 +106,7 @@ def _filter(expansion: Expansion, target: Expr | None, args: Sequence[Expr]) -> 
 def _collect(
     expansion: Expansion, target: Expr, variables: tuple[str, str], condition: Expr | None, element: Expr
 ) -> Expr:
-    """The list of an element for each entry of target, of those that meet the condition."""
+    """A list with an element for each entry of target that meets the condition."""
     init = expansion.list()
     forever = expansion.literal(True)
     accumulator = expansion.accumulator()
@@ -141,7 +141,7 @@ def _transform_map_entry(expansion: Expansion, target: Expr | None, args: Sequen
 def _insert(
     expansion: Expansion, target: Expr, variables: tuple[str, str], args: Sequence[Expr], inserted: tuple[Expr, ...]
 ) -> Expr:
-    """A map to which something is added for each entry of target."""
+    """A map with additions for each entry of target."""
     step = expansion.call("cel.@mapInsert", *inserted)
     if len(args) == 4:
         step = expansion.call("_?_:_", args[2], step, expansion.accumulator())

@@ -2,7 +2,7 @@
 
 An operator-precedence parser with its own stack: one pass over the tokens, no recursion, so nesting costs no Python
 frames. It only knows correct expressions; whenever anything is wrong it stops at once and leaves the expression to
-`grammar_errors`, which is slow but finds every syntax error with upstream's words.
+`grammar_errors`, which is slow but reports every syntax error in upstream's words.
 
 Two limits are upstream's: 250 nested expressions, and 250 nested operations in the tree as written.
 """
@@ -64,18 +64,18 @@ def parse(source: str, *, macros: MacroSet = KUBERNETES_MACROS, optional_syntax:
 
 
 def _without_surrogates(source: str) -> str:
-    """Halves of a surrogate pair are no characters; JSON can smuggle them in. Go replaces them too."""
+    """Replaces lone surrogates, which JSON can smuggle in, as Go does."""
     if source.isascii():
         return source
     return source.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _Stuck(Exception):
-    """The fast parser does not continue; not an error message."""
+    """The fast parser gives up; not an error message."""
 
 
 class _Pending:
-    """An operator that waits for its right side, or an opener that waits for being closed."""
+    """An operator that waits for its right side, or an opener that waits for its closer."""
 
     __slots__ = ("entries", "field", "fields", "id", "items", "kind", "level", "marks", "name", "target")
 
@@ -157,7 +157,7 @@ class _Parse:
         self.operand_next = False
 
     def message(self, prefix: str, at: int) -> bool:
-        """Opens `Type.Name{`, if that is what stands here."""
+        """Opens `Type.Name{`, if present here."""
         kinds, start = self.kinds, at
         while kinds[at + 1] == "." and kinds[at + 2] == lexer.IDENTIFIER:
             at += 2
@@ -231,14 +231,14 @@ class _Parse:
             raise _Stuck
 
     def negative(self, kind: str) -> None:
-        """The sign belongs to the literal if it stands alone before it."""
+        """A single sign before a literal belongs to it."""
         text, start = self.texts[self.at + 1], self.starts[self.at]
         value = lexer.int_value(text, True) if kind == lexer.INT else lexer.double_value(text, True)
         self.at += 1
         self.value(Literal(id=self.builder.new_id(start), value=value))
 
     def signs(self, sign: str, function: str) -> None:
-        """A run of equal signs, of which an even number means nothing."""
+        """A run of equal signs; an even number cancels out."""
         start = self.at
         while self.kinds[self.at] == sign:
             self.at += 1
@@ -261,7 +261,7 @@ class _Parse:
             self.open_entry(opener)
 
     def open_entry(self, opener: _Pending) -> None:
-        """The entry's id comes before those of its key; where its colon is shows later."""
+        """The entry's id comes before those of its key; its colon's position is known later."""
         opener.marks = [self.builder.new_id(0), self.question_mark()]
 
     def closes_empty(self, closer: str) -> bool:
@@ -282,7 +282,7 @@ class _Parse:
         return opener
 
     def wait(self, pending: _Pending) -> None:
-        """Upstream counts rules that call themselves; as long as less than that is pending, no count is exceeded."""
+        """Upstream limits recursive rules; while fewer are pending here, no limit is exceeded."""
         self.pending.append(pending)
         if len(self.pending) >= NESTING_MAX - 1:
             raise _Stuck
@@ -299,7 +299,7 @@ class _Parse:
     # Operators.
 
     def dot(self) -> None:
-        """A selection or a call on what stands before."""
+        """A selection or a call on what precedes it."""
         dot = self.starts[self.at]
         self.at += 1
         optional = self.question_mark()
@@ -347,7 +347,7 @@ class _Parse:
 
     def question(self) -> None:
         self.reduce(_OR)
-        # What stands between ? and : is no expression of its own: a second ? there is an error.
+        # The part between ? and : is not a full expression: a second ? there is an error.
         if self.pending and self.pending[-1].kind == "?":
             raise _Stuck
         node_id = self.builder.new_id(self.starts[self.at])
@@ -464,7 +464,7 @@ _COUNTED = frozenset(("_?_:_", "_[_]", "_[?_]", "_?._", *BINARY_FUNCTIONS.values
 
 
 def _height(root: Expr, macro_calls: dict[int, Expr]) -> int:
-    """The number of counted operations on the longest way down the tree as written."""
+    """The number of counted operations on the longest path down the tree as written."""
     deepest = 0
     stack = [(root, 0)]
     while stack:

@@ -91,7 +91,7 @@ class _Unparser:
                 ]
                 return f"{node.type_name}{{{', '.join(fields)}}}", _MEMBER
             case Comprehension():
-                # Only macros make these, and what they were called with is shown instead.
+                # Only macros create these, and the macro call is shown instead.
                 return self.text(node.result, _MEMBER, depth), _MEMBER
 
     def call(self, node: Call, depth: int) -> tuple[str, int]:
@@ -143,7 +143,7 @@ class _Unparser:
 
 
 def _made_up(value: int | float | str | bytes) -> str:
-    """A literal that no source text belongs to."""
+    """A literal without source text."""
     if isinstance(value, bytes):
         return repr(value)
     if isinstance(value, str):

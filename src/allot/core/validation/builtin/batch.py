@@ -52,7 +52,7 @@ _FAILED_INDEXES_MAX = 100_000
 _MANAGED_BY_LENGTH_MAX = 63
 _CRON_NAME_LENGTH_MAX = 52
 
-# From so many completions on, less is allowed of what the status has to name.
+# With this many completions or more, tighter limits apply to what the status lists.
 _COMPLETIONS_HIGH = 100_000
 _HIGH_LIMIT = 10_000
 _PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
@@ -87,7 +87,7 @@ def _job_defaults(job: Object) -> None:
 
 
 def label_job(job: Object) -> None:
-    """A job without labels has those of its pods, also the generated ones: kube-apiserver applies defaults to what it reads back."""
+    """A job without labels gets those of its pods, generated ones included: kube-apiserver applies defaults to what it reads back."""
     labels, metadata = members(job, "spec", "template", "metadata", "labels"), present(job, "metadata")
     if labels and not metadata.get("labels"):
         metadata["labels"] = dict(labels)
@@ -99,18 +99,18 @@ def _cron_job_defaults(cron_job: Object) -> None:
     fill(spec, suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
     template = present(spec, "jobTemplate")
     fill(template, metadata={})
-    # A job template gets the defaults of pods only; those of jobs come when a job is made of it.
+    # A job template gets only the defaults of pods; those of jobs apply when a job is created from it.
     template_defaults(present(present(template, "spec"), "template"))
 
 
 def _generate_selector(job: Object) -> None:
-    """A job selects its pods by its own uid, unless it was told to select by hand."""
+    """A job selects its pods by its uid, unless manualSelector is set."""
     spec, uid, name = members(job, "spec"), text(job, "metadata", "uid"), text(job, "metadata", "name")
     if flag(spec, "manualSelector") or not uid:
         return
     template = present(spec, "template")
     metadata = present(template, "metadata")
-    # Labels that someone else put there stay, and validation reports them.
+    # Labels set by the client stay, and validation reports them.
     labels = {JOB_UID_LABEL: uid, _NAME_LABEL: name, "controller-uid": uid, "job-name": name}
     metadata["labels"] = labels | members(metadata, "labels")
     selector = present(spec, "selector")
@@ -160,7 +160,7 @@ def _check_generated(job: Object, selector: Any, labels: Object) -> Findings:
 def _check_indexed_name(name: str, completions: int | None) -> Findings:
     if not completions or completions < 1:
         return []
-    # The pods of an indexed job get its name with their index as host name.
+    # Pods of an indexed job get its name plus their index as host name.
     messages = formats.dns_label(f"{name}-{completions - 1}")
     return [invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {name}-{completions - 1}")
             ] if messages else []  # fmt: skip
@@ -288,7 +288,7 @@ def _check_job_update(new: Object, old: Object, subresource: str) -> Findings:
 
 
 def _check_template_update(template: Object, old: Object) -> Findings:
-    """A template stays as it is, but for what decides where its pods run and what they may use while the job is suspended
+    """A template is immutable, except for scheduling directives and resources while the job is suspended
     and has no pods."""
     before = copied(members(old, "spec", "template"))
     status = members(old, "status")
@@ -336,7 +336,7 @@ def _check_cron_job(cron_job: Object) -> Findings:
     found = _check_cron_job_spec(members(cron_job, "spec"), None)
     name = text(cron_job, "metadata", "name")
     if len(name) > _CRON_NAME_LENGTH_MAX:
-        # A job made at a certain time has that time behind its name.
+        # A cron job appends the scheduled time to the names of its jobs.
         found.append(invalid("metadata.name", name, f"must be no more than {_CRON_NAME_LENGTH_MAX} characters"))
     return found
 

@@ -1,7 +1,7 @@
 """Certificate signing requests, trust bundles, and pods' certificate requests.
 
 PEM is read here, in one pass over the text; DER is read by `cryptography`, which is as pure as the rest of the core. A request
-has to be signed with the key that it is about, as otherwise anyone could ask for a certificate over someone else's key.
+must be signed with its own key; otherwise anyone could request a certificate for someone else's key.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from allot.core.validation.fields import (
 from allot.core.validation.formats import Messages
 
 TRUST_BUNDLE_SIZE_MAX = 1024 * 1024
-# A bundle has room for tens of thousands of blocks that are wrong; no one reads about all of them.
+# A bundle can hold tens of thousands of invalid blocks; reporting all of them helps no one.
 _BAD_ENTRIES_MAX = 100
 _EXPIRATION_SECONDS_MIN = 600
 _SIGNER_NAME_LENGTH_MAX = 571
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _OMITTED = "<value omitted>"
 _KEYS = (rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey)
-# To verify takes time with the square of it.
+# Verification time grows with the square of the key size.
 _RSA_BITS_MAX = 16384
 
 _USAGES = frozenset(
@@ -79,7 +79,7 @@ def check_signer_name(name: str, path: str) -> Findings:
 
 
 def _check_labels(part: str, path: str, format_: Callable[[str], Messages]) -> Findings:
-    """The first label of a part of a signer's name that is wrong."""
+    """The first invalid label in a part of a signer's name."""
     for label in part.split("."):
         messages = format_(label)
         if messages:
@@ -91,7 +91,7 @@ def _check_labels(part: str, path: str, format_: Callable[[str], Messages]) -> F
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A block of a PEM text."""
+    """A PEM block."""
 
     type: str
     has_headers: bool
@@ -105,13 +105,13 @@ _SPACE = " \t\r\n"
 
 
 def pem_blocks(text_: str) -> Iterator[Block]:
-    """The blocks of a text, in which anything may stand between blocks; what is not well-formed is passed over."""
+    """The PEM blocks of a text, which may contain anything between them; malformed blocks are skipped."""
     type_: str | None = None
     body: list[str] = []
     for each in text_.split("\n"):
         line = each.strip(_SPACE)
         if line.startswith(_BEGIN) and line.endswith(_DASHES):
-            # A block cannot hold the beginning of another: the one before has no end.
+            # A block cannot contain the start of another: the previous one is unterminated.
             type_, body = line[len(_BEGIN) : -len(_DASHES)], []
         elif type_ is not None and line.startswith(_END):
             block = _block(type_, body) if line == f"{_END}{type_}{_DASHES}" else None
@@ -133,7 +133,7 @@ def _block(type_: str, lines: list[str]) -> Block | None:
 
 
 def _decoded(value: str) -> str:
-    """The text in a field of bytes; bytes that are no text cannot be PEM, but may stand around it."""
+    """The text in a bytes field; non-text bytes cannot be PEM, but may surround it."""
     try:
         return b64decode(value).decode("latin-1")
     except (binascii.Error, ValueError):
@@ -144,7 +144,7 @@ def _decoded(value: str) -> str:
 
 
 def signing_request_problem(pem: str) -> str:
-    """What is wrong with a PKCS#10 request in PEM; nothing when it is signed with its own key."""
+    """What is wrong with a PEM-encoded PKCS#10 request; nothing if it is signed with its own key."""
     block = next(pem_blocks(pem), None)
     if block is None or block.type != "CERTIFICATE REQUEST":
         return "PEM block type must be CERTIFICATE REQUEST"
@@ -162,7 +162,7 @@ def signing_request_problem(pem: str) -> str:
 
 
 def certificate_problem(pem: str) -> str:
-    """What is wrong with a chain of certificates in PEM."""
+    """What is wrong with a PEM-encoded certificate chain."""
     blocks = 0
     for block in pem_blocks(pem):
         if block.type != "CERTIFICATE":
@@ -274,7 +274,7 @@ def _conditions_of(request: Object, type_: str) -> list[Object]:
 
 
 def with_times(request: Object, old: Object, now: str) -> Object:
-    """The request with conditions that say since when; who writes them may leave that to the server."""
+    """The request with the times of its conditions filled in where the client omits them."""
     before = items(old, "status", "conditions")
     since = {(text(each, "type"), text(each, "status")): text(each, "lastTransitionTime") for each in reversed(before)}
     status = members(request, "status")
@@ -305,7 +305,7 @@ def _changed_request(new: Object, old: Object, subresource: str) -> None:
 
 
 def _keep_conditions(status: Object, before: Object, type_: str) -> None:
-    """Conditions as they were, unless there are more or fewer of them, which is refused later."""
+    """Keeps conditions as stored, unless their number changed, which is refused later."""
     kept = [condition for condition in items(before, "conditions") if text(condition, "type") == type_]
     conditions = status.get("conditions")
     places = [
@@ -332,13 +332,13 @@ SIGNING_REQUEST = Rules(
 
 
 def _bundle_name_format(bundle: Object) -> Callable[[str], Messages]:
-    """Bundles of a signer have names that say whose they are."""
+    """The name of a signer's bundle starts with the signer's name."""
     signer = text(bundle, "spec", "signerName")
     return lambda name: bundle_name_problems(name, signer)
 
 
 def bundle_name_problems(name: str, signer: str) -> Messages:
-    """What is wrong with the name of a bundle of a signer, which may be empty."""
+    """What is wrong with the name of a bundle; the signer may be empty."""
     prefix = signer.replace("/", ":") + ":"
     if not signer:
         if ":" in name:
@@ -350,7 +350,7 @@ def bundle_name_problems(name: str, signer: str) -> Messages:
 
 
 def check_trust_bundle(pem: str, path: str) -> Findings:
-    """Certificates of authorities, each once, and nothing else."""
+    """Unique CA certificates, and nothing else."""
     if byte_length(pem) > TRUST_BUNDLE_SIZE_MAX:
         return [too_long(path, TRUST_BUNDLE_SIZE_MAX)]
     found: Findings = []

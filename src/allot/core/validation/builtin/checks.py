@@ -1,4 +1,4 @@
-"""Checks that many kinds share: names, numbers, addresses, selectors, amounts, with the texts of Kubernetes."""
+"""Checks that many kinds share: names, numbers, addresses, selectors, amounts, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def told(path: str, value: Any, messages: Iterable[str]) -> Findings:
 
 
 def named(value: str, path: str, format_: Callable[[str], Messages]) -> Findings:
-    """A text that has to be there and look right."""
+    """A required text with the right format."""
     return told(path, value, format_(value)) if value else [required(path)]
 
 
 def one_of(object_: Object, name: str, supported: Iterable[str], path: str, *, needed: bool = False) -> Findings:
-    """A member that has to be one of a few texts when it is there."""
+    """A field that, if set, must be one of a few texts."""
     value, where = object_.get(name), child(path, name)
     if value is None or value == "":
         return [required(where)] if needed else []
@@ -117,7 +117,7 @@ def one_of(object_: Object, name: str, supported: Iterable[str], path: str, *, n
 
 
 def not_negative(object_: Object, path: str, *names: str) -> Findings:
-    """Numbers that must be 0 or more when they are there."""
+    """Numbers that, if set, must be 0 or more."""
     found: Findings = []
     for name in names:
         value = number(object_, name)
@@ -127,12 +127,12 @@ def not_negative(object_: Object, path: str, *names: str) -> Findings:
 
 
 def immutable(new: Any, old: Any, path: str) -> Findings:
-    """A value that stays as it was."""
+    """An immutable value."""
     return [] if same(new, old) else [invalid(path, new, IMMUTABLE_TEXT)]
 
 
 def frozen(new: Any, old: Any, path: str) -> Findings:
-    """A value that stays as it was, by a declarative rule, which does not repeat it."""
+    """A value that is immutable by a declarative rule, which does not print it."""
     return [] if same(new, old) else [invalid(path, None, IMMUTABLE_TEXT)]
 
 
@@ -143,7 +143,7 @@ def duplicate_of(path: str, shown: Any, detail: str = "") -> Finding:
 
 
 def port_number_or_name(value: Any, path: str) -> Findings:
-    """A port as a number or as the name of one."""
+    """A port number or port name."""
     if isinstance(value, int) and not isinstance(value, bool):
         return told(path, value, port_number(value))
     if isinstance(value, str):
@@ -152,12 +152,12 @@ def port_number_or_name(value: Any, path: str) -> Findings:
 
 
 def is_percent(value: Any) -> bool:
-    """Whether it is a text such as 25%."""
+    """Whether it is a percentage such as 25%."""
     return isinstance(value, str) and _percent(value) is not None
 
 
 def int_or_percent(value: Any, path: str) -> Findings:
-    """A number that is not negative, or a percentage."""
+    """A non-negative number, or a percentage."""
     if isinstance(value, bool) or value is None:
         return []
     if isinstance(value, int):
@@ -172,14 +172,14 @@ def int_or_percent(value: Any, path: str) -> Findings:
 
 
 def at_most_all(value: Any, path: str) -> Findings:
-    """A percentage that is no more than everything."""
+    """A percentage of at most 100%."""
     if is_percent(value) and (len(value) > 9 or int(value[:-1]) > 100):
         return [invalid(path, value, "must not be greater than 100%")]
     return []
 
 
 def quantity(amount: Any) -> Quantity | None:
-    """An amount; None for what is none."""
+    """An amount; None if invalid."""
     if isinstance(amount, bool) or not isinstance(amount, str | int | float):
         return None
     try:
@@ -246,7 +246,7 @@ def _requirement(requirement: Object, path: str) -> Findings:
 
 
 def selector_matches(selector: Any, labels: dict[str, Any]) -> bool:
-    """Whether a selector, which may be wrong, selects labels."""
+    """Whether a selector, which may be invalid, matches labels."""
     if any(labels.get(name) != value for name, value in members(selector, "matchLabels").items()):
         return False
     for requirement in items(selector, "matchExpressions"):
@@ -263,5 +263,5 @@ def selector_matches(selector: Any, labels: dict[str, Any]) -> bool:
 
 
 def is_empty_selector(selector: Any) -> bool:
-    """Whether a selector selects everything."""
+    """Whether a selector matches everything."""
     return not members(selector, "matchLabels") and not items(selector, "matchExpressions")

@@ -42,12 +42,12 @@ _ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _ID_MAX = 2**31 - 1
-# What an ephemeral container may have; everything else is for containers that were planned.
+# Fields that an ephemeral container may not set.
 EPHEMERAL_FORBIDDEN = ("ports", "lifecycle", *_PROBES)
 
 
 def check_container(container: Object, volumes: dict[str, Object], grace_seconds: int | None, path: str) -> Findings:
-    """What containers of every kind have in common."""
+    """Rules common to all containers."""
     found = one_of(container, "terminationMessagePolicy", _MESSAGE_POLICIES, path, needed=True)
     found += _check_ports(items(container, "ports"), child(path, "ports"))
     found += _check_env(items(container, "env"), child(path, "env"))
@@ -65,7 +65,7 @@ def check_container(container: Object, volumes: dict[str, Object], grace_seconds
 
 
 def check_probes(container: Object, grace_seconds: int | None, path: str) -> Findings:
-    """Probes of a container that runs along with the others."""
+    """Probes of a container that runs alongside the others."""
     found: Findings = []
     for name in _PROBES:
         if given(container, name):
@@ -95,7 +95,7 @@ def _check_ports(ports: list[Object], path: str) -> Findings:
 
 
 def check_host_ports(containers: list[Object], path: str) -> Findings:
-    """Ports of the node that two containers of one pod want."""
+    """Host ports that two containers of a pod both request."""
     found: Findings = []
     used = set()
     for position, container in enumerate(containers):
@@ -195,7 +195,7 @@ def _check_mounts(container: Object, volumes: dict[str, Object], path: str) -> F
         if place in device_paths:
             detail = "must not already exist as a path in volumeDevices"
             found.append(invalid(child(where, "mountPath"), place, detail))
-        # Upstream leaves the index out of the paths of these.
+        # Upstream omits the index from these paths.
         found += _check_sub_paths(mount, where, mounts_path)
         found += _check_propagation(mount, container, mounts_path)
     return found + _check_devices(container, volumes, mounted, path)
@@ -328,7 +328,7 @@ def _check_resize(policies: list[Object], path: str) -> Findings:
 
 
 def check_ids(context: Object, path: str, *names: str) -> Findings:
-    """User and group numbers."""
+    """User and group IDs."""
     found: Findings = []
     for name in names:
         value = number(context, name)

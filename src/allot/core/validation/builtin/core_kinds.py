@@ -123,7 +123,7 @@ def _node_defaults(node: Object) -> None:
     spec = members(node, "spec")
     networks, network = texts(spec, "podCIDRs"), text(spec, "podCIDR")
     if network and networks[:1] != [network]:
-        # The older field wins where both are given.
+        # The older field wins if both are set.
         spec["podCIDRs"] = [network]
     elif networks:
         spec["podCIDR"] = networks[0]
@@ -177,7 +177,7 @@ def check_taints(taints: list[Object], path: str) -> Findings:
 
 
 def _check_node(node: Object) -> Findings:
-    # Upstream reports taints below metadata, although they are in the spec.
+    # Upstream reports taints under metadata, although they are in the spec.
     found = check_taints(items(node, "spec", "taints"), "metadata.taints")
     found += _check_node_resources(node)
     networks = texts(node, "spec", "podCIDRs")
@@ -268,7 +268,7 @@ def _secret_defaults(secret: Object) -> None:
 
 
 def _encode_string_data(secret: Object) -> None:
-    """stringData is for writing only: it ends up in data."""
+    """stringData is write-only: it is merged into data."""
     given_ = secret.pop("stringData", None)
     if not isinstance(given_, dict) or not given_:
         return
@@ -281,7 +281,7 @@ def _encode_string_data(secret: Object) -> None:
     secret["data"] = {**(data if isinstance(data, dict) else {}), **encoded}
 
 
-# Type of a secret -> keys of which all must be there.
+# Type of a secret -> required keys.
 _NEEDED_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -365,7 +365,7 @@ def _check_event(event: Object) -> Findings:
             found.append(required(name))
     for name, limit in _EVENT_LIMITS.items():
         value = event.get(name)
-        # Four bytes are the most that a character has.
+        # A character has at most four bytes.
         if isinstance(value, str) and len(value) * 4 > limit and byte_length(value) > limit:
             found.append(invalid(name, "", f"can have at most {limit} characters"))
     return found

@@ -1,4 +1,4 @@
-"""Sources of projected volumes that bring certificates into pods: trust anchors (clusterTrustBundle) and a key with its certificate
+"""Projected volume sources that provide pods with certificates: trust anchors (clusterTrustBundle) and a key with its certificate
 (podCertificate); and requests for the latter."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UID_LENGTH_MAX = 128
 
 
 def check_trust_bundle_source(source: Object, path: str) -> Findings:
-    """Which trust anchors are meant: those of one bundle by name, or of all bundles of a signer."""
+    """Which trust anchors to project: those of one bundle by name, or of all bundles of a signer."""
     found: Findings = []
     if given(source, "name") and given(source, "signerName"):
         found.append(invalid(path, source, "only one of name and signerName may be used"))
@@ -63,7 +63,7 @@ def _signer_in(bundle_name: str) -> str:
 
 
 def check_pod_certificate_source(source: Object, path: str) -> Findings:
-    """What certificate is asked for, and where its files are."""
+    """Which certificate is requested, and where its files go."""
     signer = text(source, "signerName")
     found = check_signer_name(signer, child(path, "signerName"))
     found += _check_user_annotations(members(source, "userAnnotations"), child(path, "userAnnotations"))
@@ -82,13 +82,13 @@ def check_pod_certificate_source(source: Object, path: str) -> Findings:
 
 
 def paths_of(kind: str, source: Object) -> list[tuple[str, str]]:
-    """The fields of such a source that name files, with the files."""
+    """The path fields of such a source, with their values."""
     names = {"clusterTrustBundle": ("path",), "podCertificate": _CERTIFICATE_PATHS}.get(kind, ())
     return [(name, text(source, name)) for name in names if text(source, name)]
 
 
 def _longest(signer: str) -> int:
-    """Signers of Kubernetes itself sign for a day."""
+    """Kubernetes' own signers issue certificates for at most a day."""
     domain = signer.partition("/")[0]
     is_kubernetes = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
     return _KUBERNETES_EXPIRATION_SECONDS_MAX if is_kubernetes else _EXPIRATION_SECONDS_MAX
@@ -112,7 +112,7 @@ def _check_user_annotations(annotations: Mapping[str, str], path: str) -> Findin
 
 
 def check_certificate_request(request: Object) -> Findings:
-    """A PodCertificateRequest: who asks, of whom, for how long. The proof itself is the signer's to verify."""
+    """A PodCertificateRequest: requester, signer, lifetime. The signer verifies the proof itself."""
     spec = members(request, "spec")
     signer = text(spec, "signerName")
     found = check_signer_name(signer, "spec.signerName")

@@ -1,6 +1,6 @@
 """Endpoints and EndpointSlices: where the traffic of a service goes.
 
-An address of the machine itself or of its link is none that traffic of others may be sent to, however it is spelled.
+Loopback and link-local addresses are refused, however they are spelled.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _check_port(port: Object, needs_name: bool, path: str) -> Findings:
 
 
 def _recheck_endpoints(new: Object, old: Object) -> Findings:
-    """What is stored was fine when it was written."""
+    """Stored values were valid when written."""
     return [] if same(new.get("subsets"), old.get("subsets")) else _check_endpoints(new)
 
 
@@ -117,7 +117,7 @@ def _slice_defaults(slice_: Object) -> None:
 
 
 def _prepare_slice(slice_: Object) -> None:
-    """What v1beta1 called topology is not written through v1."""
+    """The topology of v1beta1 cannot be written through v1."""
     for endpoint in items(slice_, "endpoints"):
         endpoint.pop("deprecatedTopology", None)
 
@@ -135,7 +135,7 @@ def _check_slice(slice_: Object) -> Findings:
 
 
 def _recheck_slice(new: Object, old: Object) -> Findings:
-    """Endpoints that are stored were fine when they were written."""
+    """Stored endpoints were valid when written."""
     found = _check_slice_head(new)
     return found if same(new.get("endpoints"), old.get("endpoints")) else found + _check_slice_endpoints(new)
 
@@ -198,7 +198,7 @@ def _check_slice_address(address: str, type_: str, path: str, position: int) -> 
 
 
 def _check_domain(name: str, path: str) -> Findings:
-    """A domain name of at least two parts; the final dot may be there."""
+    """A domain name of at least two parts; a trailing dot is allowed."""
     if not name:
         return [required(path)]
     name = name.removesuffix(".")

@@ -1,6 +1,6 @@
 """Priority and fairness: flow schemas and priority levels.
 
-Two of each have a fixed spec, as a server has to have some way to continue: `exempt` and `catch-all`.
+Two of each, `exempt` and `catch-all`, have a fixed spec, so that a server can always make progress.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _QUEUES_MAX = 10_000_000
 _HASH_BITS_MAX = 60
 _DISTINGUISHERS = ("ByNamespace", "ByUser")
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
-# What a subject of a kind has, and what it has not.
+# The field that a subject of each kind must set; it must not set the others.
 _SUBJECTS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
 _SUBJECT_ORDER = ("serviceAccount", "user", "group")
 _ROUND_TRIP = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
@@ -278,7 +278,7 @@ def _check_fixed_level(name: str, spec: Object) -> Findings:
 
 
 def _check_union(object_: Object, path: str, named: dict[str, str], needed: tuple[str, ...]) -> Findings:
-    """A type, and of the members that types have the one that it names."""
+    """A union: the type, and only the field that belongs to it."""
     type_, where = text(object_, "type"), child(path, "type")
     found: Findings = []
     if type_ and type_ not in _UNION_TYPES[path]:

@@ -159,7 +159,7 @@ def _check_success_rule(rule: Object, completions: int, path: str) -> Findings:
 
 
 def indexes_problem(indexes: str, completions: int) -> tuple[int, str]:
-    """How many indexes a text names, and what is wrong with it; empty when nothing is."""
+    """How many indexes a text names, and what is wrong with it; empty if valid."""
     total, last = 0, -1
     for first, end, problem in _intervals(indexes, completions):
         if problem:
@@ -172,7 +172,7 @@ def indexes_problem(indexes: str, completions: int) -> tuple[int, str]:
 
 
 def overlap(completed: str, failed: str, completions: int) -> int | None:
-    """The first index that two texts both name; what cannot be read is left out."""
+    """The first index that both texts name; invalid parts are ignored."""
     theirs = [(first, end) for first, end, problem in _intervals(failed, completions) if not problem]
     place = 0
     for first, end, problem in _intervals(completed, completions):

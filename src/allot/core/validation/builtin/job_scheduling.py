@@ -1,4 +1,4 @@
-"""spec.scheduling of a job: what becomes of its Workload and PodGroup. Only the number of a gang may change later."""
+"""spec.scheduling of a job: configures its Workload and PodGroup. Only the size of a gang may change later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allot.core.validation.rules_scheduling import SCHEMA
 
 
 def check_scheduling(spec: Object, before: Object | None, path: str, gates: FeatureGates) -> Findings:
-    """The part of a job's spec. before: the spec that it replaces."""
+    """spec.scheduling of a job. before: the spec that it replaces."""
     found: Findings = []
     new, old = _read(spec), None if before is None else _read(before)
     where = child(path, "scheduling")
@@ -47,7 +47,7 @@ def _check_count(spec: Object, path: str) -> Findings:
 
 
 def _read(spec: Object) -> JobSchedulingConfiguration | None:
-    """The part in its type; None when there is none, or it cannot be read, which its schema has reported."""
+    """The typed value; None if it is absent or invalid; the schema reports the latter."""
     if not given(spec, "scheduling"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""The status of a job, as its controller writes it, which may be one of someone else's (spec.managedBy).
+"""The status of a job as its controller writes it, possibly an external one (spec.managedBy).
 
-Counters do not fall, a job that is over stays so, and it is over only when nothing is left of it. What a change of the spec
-may have made wrong is checked only when it is written.
+Counters never decrease, a finished job stays finished, and a job finishes only once nothing of it remains. Values that a spec change
+may have invalidated are checked only when written.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class _Change:
         return any(not same(self._status.get(name), self._before.get(name)) for name in names)
 
     def _turned(self, *types: str) -> bool:
-        """Whether one of the conditions holds now and did not before, or the other way round."""
+        """Whether any of the conditions changed."""
         return any(has(self._status, type_) != has(self._before, type_) for type_ in types)
 
     def _ended(self) -> bool:
-        """Whether the job is over as of now."""
+        """Whether this update finishes the job."""
         return self._is_finished and not (has(self._before, _COMPLETE) or has(self._before, _FAILED))
 
     def _check_numbers(self) -> Findings:
@@ -185,7 +185,7 @@ class _Change:
         )
         if self._fell("failed"):
             found.append(invalid("status.failed", self._count("failed"), "cannot decrease the failed counter"))
-        # An indexed job whose parallelism is its completions may be made smaller.
+        # An indexed job may shrink if its parallelism equals its completions.
         is_elastic = self._is_indexed and self._spec.get("completions") == self._spec.get("parallelism")
         if self._fell("succeeded") and not is_elastic:
             found.append(invalid("status.succeeded", self._count("succeeded"), "cannot decrease the succeeded counter"))

@@ -59,7 +59,7 @@ _NOT_AN_IP = "must be a DNS name, not an IP address"
 
 
 def named_segment(value: str, path: str, *, needed: bool = True) -> Findings:
-    """A name that can be part of a URL's path."""
+    """A name that is valid as a URL path segment."""
     if not value:
         return [required(path)] if needed else []
     return told(path, value, formats.path_segment(value))
@@ -79,14 +79,14 @@ def _policy_defaults(policy: Object) -> None:
 
 
 def _rules_of(policy: Object) -> Iterator[tuple[Object, str, str]]:
-    """Rules of a policy with their place and the name of their peers."""
+    """Rules of a policy with their path and the field name of their peers."""
     for name, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(items(policy, "spec", name)):
             yield rule, index(child("spec", name), position), peers
 
 
 def _networks_of(policy: Object) -> Iterator[tuple[str, str]]:
-    """Networks in a policy with their place."""
+    """Networks in a policy with their path."""
     for rule, path, name in _rules_of(policy):
         for position, peer in enumerate(items(rule, name)):
             block, where = members(peer, "ipBlock"), child(index(child(path, name), position), "ipBlock")
@@ -101,7 +101,7 @@ def _check_policy(policy: Object) -> Findings:
 
 
 def _recheck_policy(policy: Object, old: Object) -> Findings:
-    """Networks that are stored may stay as they are spelled."""
+    """Stored networks may keep their spelling."""
     known = frozenset(network for network, _ in _networks_of(old))
     found = label_selector(members(policy, "spec", "podSelector"), "spec.podSelector")
     for rule, path, name in _rules_of(policy):
@@ -215,7 +215,7 @@ def _check_ingress(ingress: Object) -> Findings:
 
 
 def _recheck_ingress(ingress: Object, old: Object) -> Findings:
-    """Names of secrets and rules for wildcards that were stored in days when they were not checked may stay."""
+    """Secret names and wildcard rules stored before they were checked may stay."""
     spec, before = members(ingress, "spec"), members(old, "spec")
     rules, default = items(spec, "rules"), members(spec, "defaultBackend")
     found: Findings = []
@@ -425,7 +425,7 @@ def _check_networks(object_: Object) -> Findings:
 
 
 def _check_networks_update(new: Object, old: Object, subresource: str) -> Findings:
-    """Networks stay; one of the other family may be added."""
+    """Networks are immutable; one of the other family may be added."""
     if subresource:
         return []
     networks, before, path = texts(new, "spec", "cidrs"), texts(old, "spec", "cidrs"), "spec.cidrs"

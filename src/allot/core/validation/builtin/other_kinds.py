@@ -1,6 +1,6 @@
 """Kinds with defaults but few rules: CSI, admission registration, runtime classes, API services, migrations.
 
-Their validation is what their schema says; upstream checks more.
+Only their schema is checked; upstream checks more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from allot.core.validation.fields import Findings, duplicate, invalid, required,
 
 
 def _fixed(*paths: str) -> Callable[[Object, Object, str], Findings]:
-    """Fields, as dotted paths, that are what they were when the object was made."""
+    """Immutable fields, as dotted paths."""
 
     def check(new: Object, old: Object, subresource: str) -> Findings:
         found: Findings = []

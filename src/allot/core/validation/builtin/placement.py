@@ -69,7 +69,7 @@ def _check_node_selector(selector: Object, path: str) -> Findings:
 
 
 def _check_term(term: Object, path: str) -> Findings:
-    """A single term has the findings of a selector with one, elsewhere."""
+    """A single term is checked as a selector with one term, and the paths are adjusted."""
     found = _check_node_selector({"nodeSelectorTerms": [term]}, "?")
     moved = []
     for finding in found:
@@ -102,7 +102,7 @@ def _check_pod_term(term: Object, path: str) -> Findings:
 
 
 def check_tolerations(tolerations: list[Object], path: str) -> Findings:
-    """Taints that a pod puts up with."""
+    """Tolerations of a pod."""
     found: Findings = []
     for position, toleration in enumerate(tolerations):
         where = index(path, position)
@@ -129,7 +129,7 @@ def check_tolerations(tolerations: list[Object], path: str) -> Findings:
 
 
 def check_tolerations_update(new: list[Object], old: list[Object], path: str) -> Findings:
-    """Tolerations may be added, and how long they hold may change."""
+    """Tolerations may be added, and their duration may change."""
 
     def without_seconds(toleration: Object) -> str:
         kept = {name: value for name, value in toleration.items() if name != "tolerationSeconds" and value is not None}
@@ -212,7 +212,7 @@ def check_dns(spec: Object, path: str) -> Findings:
 
 
 def check_host_aliases(aliases: list[Object], path: str) -> Findings:
-    """Lines for the hosts file."""
+    """Entries for the hosts file."""
     found: Findings = []
     for position, alias in enumerate(aliases):
         where = index(path, position)

@@ -1,7 +1,7 @@
 """Defaults of pods and of the pod templates in workloads.
 
 A pod gets more than a template: limits become requests, service links are on, ports of the host network are published.
-Not covered: defaults of volume types that only old clusters have (rbd, iscsi, scaleIO, azureDisk, ...).
+Not covered: defaults of volume types found only in old clusters (rbd, iscsi, scaleIO, azureDisk, ...).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def template_defaults(template: Any) -> None:
 
 
 def pod_spec_defaults(spec: Object) -> None:
-    """What pods and templates have in common."""
+    """Defaults shared by pods and templates."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -63,7 +63,7 @@ def pod_spec_defaults(spec: Object) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Images that move are pulled always."""
+    """Images whose tag may move are always pulled."""
     name = image.partition("@")[0].rpartition("/")[2]
     tagged, digest = ":" in name, "@" in image
     return "Always" if name.endswith(":latest") or (not tagged and not digest) else "IfNotPresent"
@@ -119,7 +119,7 @@ def _field_reference(source: Object) -> None:
 
 
 def volume_defaults(volume: Object) -> None:
-    """A volume without source is an empty directory; files are readable by all unless the volume says otherwise."""
+    """A volume without a source is an emptyDir; files are readable by all unless the volume says otherwise."""
     if not any(value is not None for name, value in volume.items() if name != "name"):
         volume["emptyDir"] = {}
     for name in _MODE_SOURCES:
@@ -149,7 +149,7 @@ def _requests_from_limits(container: Object) -> None:
 
 
 def canonical_quantities(amounts: Any) -> None:
-    """Amounts in the one form that Kubernetes writes: 1000m is 1."""
+    """Amounts in Kubernetes' canonical form: 1000m is 1."""
     if not isinstance(amounts, dict):
         return
     for name, amount in amounts.items():
@@ -159,7 +159,7 @@ def canonical_quantities(amounts: Any) -> None:
 
 
 def canonical_quantity(amount: Any) -> str | None:
-    """The form that Kubernetes writes; None for what is no quantity."""
+    """Kubernetes' canonical form; None if not a quantity."""
     if isinstance(amount, bool) or not isinstance(amount, str | int | float):
         return None
     return _canonical(str(amount))

@@ -168,7 +168,7 @@ def _check_names(spec: Object, path: str) -> Findings:
 
 
 def check_pod_only(spec: Object, path: str) -> Findings:
-    """What holds for pods but, for the sake of old objects, not for templates."""
+    """Rules for pods that, for the sake of old objects, do not apply to templates."""
     found: Findings = []
     if not text(spec, "serviceAccountName"):
         for position, volume in enumerate(items(spec, "volumes")):

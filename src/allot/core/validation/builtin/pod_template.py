@@ -1,4 +1,4 @@
-"""Pod templates: the spec by both validators, and labels and annotations."""
+"""Pod templates: labels and annotations, and the spec by both validators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _texts(template: Object, name: str) -> dict[str, str]:
 
 
 def typed_spec(spec: Object) -> PodSpec | None:
-    """The spec in its type; None when it cannot be read, which its schema has reported."""
+    """The typed spec; None if invalid, which the schema reports."""
     try:
         return msgspec.convert(spec, PodSpec, dec_hook=_custom)
     except (msgspec.ValidationError, QuantityError):

@@ -1,6 +1,6 @@
 """Pods: what happens to them on the way in, and what may change.
 
-The rules that `core.validation.pod` has (names, images, resources, claims, which fields of a spec are frozen) are not repeated
+The rules in `core.validation.pod` (names, images, resources, claims, immutable spec fields) are not repeated
 here; a server runs both.
 """
 
@@ -43,7 +43,7 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
 
 
 def _linked_addresses(status: Object) -> None:
-    """podIP and the first of podIPs are one, and podIP decides; clients write either."""
+    """podIP and the first of podIPs are the same; podIP wins. Clients write either."""
     address, addresses = text(status, "podIP"), items(status, "podIPs")
     if address and (not addresses or text(addresses[0], "ip") != address):
         status["podIPs"] = [{"ip": address}]
@@ -52,7 +52,7 @@ def _linked_addresses(status: Object) -> None:
 
 
 def _resized(spec: Object, before: Object) -> Object:
-    """The old spec with the resources of the new one. What adds, removes, renames or reorders containers stays, to be refused
+    """The old spec with the resources of the new one. Added, removed, renamed or reordered containers stay, to be refused
     (dropNonResizeUpdates in pkg/registry/core/pod, 1.37)."""
     lists = [(name, items(spec, name), items(before, name)) for name in _RESIZED]
     if any(len(new) != len(old) for _, new, old in lists):
@@ -88,12 +88,12 @@ def _check_update(new: Object, old: Object, subresource: str) -> Findings:
 
 
 def _check_addresses(new: Object, old: Object, whose: str) -> Findings:
-    """podIPs or hostIPs: at most one of each family, spelled so that all programs read the same; what is stored may stay."""
+    """podIPs or hostIPs: at most one of each family, spelled unambiguously; stored ones may stay."""
     status, name = members(new, "status"), f"{whose}IPs"
     path, address = f"status.{name}", text(status, f"{whose}IP")
     addresses = [text(entry, "ip") for entry in items(status, name)]
     found: Findings = []
-    # Upstream's types have no names for JSON.
+    # Upstream's types lack JSON names.
     shown = [{"IP": each} for each in addresses]
     differs = bool(addresses) and addresses[0] != address
     if differs and whose == "host":
@@ -118,7 +118,7 @@ _SPEC_ADDRESSES = ("dnsConfig", "hostAliases")
 def _warnings(pod: Object) -> tuple[str, ...]:
     status, spec = members(pod, "status"), members(pod, "spec")
     if not (status.keys() & _STATUS_ADDRESSES or spec.keys() & _SPEC_ADDRESSES):
-        # As nearly all pods until they run: every write of one comes by.
+        # The case for nearly all pods until they run, on every write.
         return ()
     found: list[str] = []
     for name in _STATUS_ADDRESSES:

@@ -108,7 +108,7 @@ def _check_autoscaler(autoscaler: Object, *, is_target_new: bool = True) -> Find
 
 
 def _recheck_autoscaler(new: Object, old: Object) -> Findings:
-    """What is scaled may keep a version that a new one may not have."""
+    """The scale target may keep a version that a new one may not use."""
     before, after = (members(each, "spec", "scaleTargetRef") for each in (old, new))
     is_same = all(text(before, name) == text(after, name) for name in ("apiVersion", "kind"))
     return _check_autoscaler(new, is_target_new=not is_same)

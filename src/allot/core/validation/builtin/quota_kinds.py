@@ -1,6 +1,6 @@
 """ResourceQuota and LimitRange.
 
-Not covered: the comparison of a limit range's ratio with what its bounds allow.
+Not covered: comparing a limit range's ratio with its bounds.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _fits(scope: str, resource: str) -> bool:
 
 
 def _has_misfit(scopes: Iterable[str], resources: list[str]) -> bool:
-    """Whether a scope says nothing about one of the resources."""
+    """Whether a scope does not apply to one of the resources."""
     limiting = [scope for scope in scopes if scope in _SCOPES]
     return any(not _fits(scope, name) for scope in limiting for name in resources)
 
@@ -94,7 +94,7 @@ def _check_quota(quota: Object) -> Findings:
     found = _check_amounts(spec.get("hard"), "spec.hard")
     hard = sorted(name for name in members(spec, "hard") if _is_quota_resource(name))
     scopes = texts(spec, "scopes")
-    # All scopes are shown in every error: it is told once, not for each scope and resource that it holds for.
+    # Every error lists all scopes, so it is reported once rather than per scope and resource.
     if any(scope not in _SCOPES for scope in scopes):
         found.append(invalid("spec.scopes", scopes, "unsupported scope"))
     if _has_misfit(dict.fromkeys(scopes), hard):
@@ -205,7 +205,7 @@ def _check_limit(limit: Object, type_: str, path: str) -> Findings:
     return found + _check_order(limit, path)
 
 
-# Of two sides, the first may not be greater: sides, the one that is reported with which value, and what they are called.
+# The first side may not exceed the second: both sides, the side reported, the value reported, and both names in messages.
 _ORDER = (
     ("min", "max", "min", "min", "min value", "max value"),
     ("min", "defaultRequest", "defaultRequest", "defaultRequest", "min value", "default request value"),

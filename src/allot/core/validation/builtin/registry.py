@@ -82,5 +82,5 @@ _RULES: Mapping[tuple[str, str], Rules] = {
 
 
 def rules_for(group: str, kind: str) -> Rules:
-    """The rules of a kind, in the group in which it is stored; those of its schema only when it has no more."""
+    """The rules of a kind in its storage group; generic ones if it has nothing beyond its schema."""
     return _RULES.get((group, kind), _GENERIC)

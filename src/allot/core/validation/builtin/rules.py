@@ -35,24 +35,24 @@ def _silent(_: Object) -> tuple[str, ...]:
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of one kind, on objects in the storage version. What changes an object gets one of its own to change.
-    Checks leave out metadata, which is the same for all kinds."""
+    """The rules of one kind, on objects in the storage version. Functions that change an object get their own copy.
+    Checks skip metadata, which has the same rules for all kinds."""
 
     name_format: Callable[[str], Messages] = formats.dns_subdomain
-    # The format of the name where it depends on the object.
+    # The name format, if it depends on the object.
     name_format_of: Callable[[Object], Callable[[str], Messages]] | None = None
-    # What reading fills in.
+    # Defaults applied on decoding.
     defaults: Callable[[Object], None] = _nothing
-    # A fresh status, when a new object may not bring one along.
+    # The initial status, if clients may not set it on create.
     initial_status: Callable[[Object], Object] | None = None
-    # Members whose change counts in metadata.generation; none when the kind has no generation.
+    # Fields whose changes increment metadata.generation; empty if the kind has no generation.
     generation_of: tuple[str, ...] = ()
-    # What is done besides status and generation.
+    # Preparation beyond status and generation.
     prepare_create: Callable[[Object], None] = _nothing
     prepare_update: Callable[[Object, Object, str], None] = _nothing_on_update
-    # Rules of the object itself, and rules about a change; the former hold on updates of the main resource, too.
+    # Rules for the object itself, and rules for changes; the former also apply to updates of the main resource.
     check: Callable[[Object], Findings] = _fine
-    # Takes the place of `check` on such updates where the stored object may keep what a new one may not have.
+    # Replaces `check` on such updates if a stored object may keep values that a new one may not have.
     recheck: Callable[[Object, Object], Findings] | None = None
     check_update: Callable[[Object, Object, str], Findings] = _fine_update
     warnings: Callable[[Object], tuple[str, ...]] = _silent

@@ -1,7 +1,7 @@
 """Services.
 
-Cluster addresses and node ports are given out by the server; the rules check what a client asked for. Not covered: dual stack
-(a second address is checked, not given out).
+The server allocates cluster IPs and node ports; the rules check what a client requested. Not covered: dual stack
+(a second address is checked, not allocated).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _defaults(service: Object) -> None:
 
 
 def _linked_addresses(service: Object) -> None:
-    """clusterIP and the first of clusterIPs are one; clients write either."""
+    """clusterIP and the first of clusterIPs are the same; clients write either."""
     spec = members(service, "spec")
     address, addresses = text(spec, "clusterIP"), texts(spec, "clusterIPs")
     if address and not addresses:
@@ -101,13 +101,13 @@ def _prepare_update(new: Object, old: Object, subresource: str) -> None:
     spec, before = members(new, "spec"), members(old, "spec")
     kept = text(spec, "type") != "ExternalName" and text(before, "type") != "ExternalName"
     if kept:
-        # What was given out stays when a client leaves it out.
+        # Allocated values stay if a client omits them.
         if not text(spec, "clusterIP") and not texts(spec, "clusterIPs") and text(before, "clusterIP"):
             spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], copied(before.get("clusterIPs"))
         elif text(spec, "clusterIP") == text(before, "clusterIP") and not texts(spec, "clusterIPs"):
             spec["clusterIPs"] = copied(before.get("clusterIPs"))
         elif text(spec, "clusterIP") and texts(spec, "clusterIPs") == texts(before, "clusterIPs"):
-            # Written by someone who knows clusterIP only.
+            # Written by a client that knows only clusterIP.
             spec["clusterIPs"] = [spec["clusterIP"], *texts(spec, "clusterIPs")[1:]]
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if not spec.get(name) and before.get(name):
@@ -148,7 +148,7 @@ def _check(service: Object) -> Findings:
 
 
 def _recheck(service: Object, old: Object) -> Findings:
-    """All rules but those about changes; addresses that are stored may stay as they are spelled."""
+    """All rules except those for changes; stored addresses may keep their spelling."""
     spec, before = members(service, "spec"), members(old, "spec")
     type_, addresses, ports = text(spec, "type"), texts(spec, "clusterIPs"), items(spec, "ports")
     headless = addresses == [NONE]

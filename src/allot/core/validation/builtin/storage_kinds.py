@@ -1,7 +1,7 @@
 """Persistent volumes, their claims, storage classes.
 
 Not covered: the members of the many volume sources besides hostPath, local, nfs and csi, annotations from before storage
-classes were fields, the difference that upstream prints behind the text about immutable specs.
+classes were fields, the diff that upstream appends to the message about immutable specs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _check_capacity(capacity: Object) -> Findings:
 
 
 def check_source(name: str, source: Object, path: str) -> Findings:
-    """Members of a volume source that pods and persistent volumes share."""
+    """Fields of a volume source that pods and persistent volumes share."""
     found: Findings = []
     match name:
         case "hostPath":
@@ -224,7 +224,7 @@ def _claim_defaults(claim: Object) -> None:
 
 
 def check_claim_spec(spec: Object, path: str) -> Findings:
-    """What a claim asks for."""
+    """What a claim requests."""
     found: Findings = []
     if not texts(spec, "accessModes"):
         found.append(required(child(path, "accessModes"), "at least 1 access mode is required"))

@@ -1,4 +1,4 @@
-"""Reading and filling in JSON values without tripping over what has an unexpected type."""
+"""Reads and fills in JSON values, tolerating unexpected types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def copied(value: Any) -> Any:
 
 
 def members(value: Any, *names: str) -> Object:
-    """The object at a path; an empty one when there is none."""
+    """The object at a path; an empty one if there is none."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -30,7 +30,7 @@ def items(value: Any, *names: str) -> list[Object]:
 
 
 def text(value: Any, *names: str) -> str:
-    """The text at a path; empty when there is none."""
+    """The text at a path; empty if there is none."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else ""
@@ -51,21 +51,21 @@ def number(value: Any, *names: str) -> int | None:
 
 
 def flag(value: Any, *names: str) -> bool:
-    """Whether there is a true at a path."""
+    """Whether the value at a path is true."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value is True
 
 
 def given(value: Any, *names: str) -> bool:
-    """Whether there is anything but null at a path."""
+    """Whether there is a non-null value at a path."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value is not None
 
 
 def fill(object_: Object, **defaults: Any) -> None:
-    """Adds members that are absent or null."""
+    """Adds fields that are absent or null."""
     for name, default in defaults.items():
         if object_.get(name) is None:
             object_[name] = default
@@ -79,7 +79,7 @@ def fill_text(object_: Object, **defaults: str) -> None:
 
 
 def present(object_: Object, name: str) -> Object:
-    """The object in a member, made when it is not there. A member of another type is replaced for the caller only."""
+    """The object in a field, created if absent. A value of another type is replaced only for the caller."""
     member = object_.get(name)
     if member is None:
         member = object_[name] = {}

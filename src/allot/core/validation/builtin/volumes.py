@@ -1,6 +1,6 @@
-"""Volumes of pods: one source each, with the members that sources cannot do without.
+"""Volumes of pods: one source each, with its required fields.
 
-Not covered: the members of sources that were removed from Kubernetes (flocker, quobyte, glusterfs, ...).
+Not covered: the fields of sources that were removed from Kubernetes (flocker, quobyte, glusterfs, ...).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _check_key_to_path(item: Object, path: str) -> Findings:
 
 
 def check_local_path(value: str, path: str) -> Findings:
-    """A path below a volume that does not hide what the kubelet needs there."""
+    """A path below a volume that does not hide files the kubelet needs there."""
     found: Findings = []
     if value.startswith("/"):
         found.append(invalid(path, value, "must be a relative path"))

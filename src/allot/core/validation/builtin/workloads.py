@@ -108,7 +108,7 @@ def _count_first_template(daemon_set: Object) -> None:
 
 
 def _count_template(daemon_set: Object, old: Object, _subresource: str) -> None:
-    """The count is the server's: a client's value is ignored."""
+    """The server sets the count: a client's value is ignored."""
     is_same = same(members(daemon_set, "spec").get("template"), members(old, "spec").get("template"))
     _count_templates(daemon_set, _template_generation(old) + (not is_same))
 
@@ -123,11 +123,11 @@ def _count_templates(daemon_set: Object, generation: int) -> None:
     annotations[_TEMPLATE_GENERATION] = str(generation)
 
 
-# --- what they have in common ---
+# --- shared rules ---
 
 
 def selector_shown(selector: Any) -> Any:
-    """A selector as Go prints it in errors."""
+    """A selector as Go prints it in error messages."""
     if not isinstance(selector, dict):
         return None
     shown: Object = {}
@@ -149,7 +149,7 @@ def _check_selector(spec: Object, empty_text: str, *, required_: bool = True) ->
 
 
 def _check_template(spec: Object, who: str) -> Findings:
-    """The template: selected by the selector, and running forever."""
+    """The template: matched by the selector, with restart policy Always and no deadline."""
     template = members(spec, "template")
     labels = members(template, "metadata", "labels")
     found: Findings = []
