@@ -1,6 +1,7 @@
 """The phases of a PodGroup of scheduling.x-k8s.io, by the rules of scheduler-plugins' controller.
 
-Pending until there are enough pods, then Scheduling, Running, Finished or Failed, the last two for good. Only pods of the group's own namespace count.
+Pending until there are enough pods, then Scheduling, Running, Finished or Failed; the last two are final. Only pods in the
+group's own namespace count.
 """
 
 from __future__ import annotations
