@@ -23,7 +23,7 @@ _RELEASE_S = 5.0
 
 
 class Announcement:
-    """What runs in this process. part: the component that the lease is named after."""
+    """What runs in this process. part: a component name, used in the name of the lease."""
 
     def __init__(self, client: Client, clock: Clock, part: str, running: Iterable[str], identity: str) -> None:
         self._leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
