@@ -263,7 +263,7 @@ def announcement(name: str, running: Iterable[str], holder: str, duration_s: int
 
 
 def announced(lease: Object, now_s: float) -> tuple[frozenset[str], int]:
-    """The components that a Lease announces, and for how many seconds that is valid. None if it is not held, or has expired."""
+    """The components that a Lease announces, and for how many seconds that is valid. Empty if it is not held, or has expired."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
     said = (metadata.get("annotations") or {}).get(ANNOTATION)
     names = frozenset(said.split(",")) if isinstance(said, str) and said else _HOLDERS.get(metadata.get("name", ""))

@@ -61,7 +61,7 @@ def _same_ports(one: JSON, other: JSON) -> bool:
 
 
 def _wanted(endpoints: JSON) -> tuple[list[Object], int, int]:
-    """The slices, and how many addresses are invalid or beyond the limit."""
+    """The slices, how many addresses are invalid, and how many exceed the limit."""
     groups: dict[tuple[str, str], Object] = {}
     invalid = skipped = 0
     for subset in endpoints.get("subsets") or ():

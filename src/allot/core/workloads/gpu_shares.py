@@ -108,7 +108,7 @@ def with_claim(pod: Object, share: Share) -> dict[str, Any]:
 def reconcile_template(
     pod: Pod, known: ResourceClaimTemplate | None, classes: Iterable[DeviceClass], slices: Iterable[ResourceSlice]
 ) -> tuple[Action, ...]:
-    """Keep the template for a pod with a share, matching the existing devices. known: the template of that name."""
+    """Ensure that a template for the pod's share exists and matches the devices. known: the template of that name."""
     reference = next((each for each in pod.spec.resource_claims if each.name == CLAIM), None)
     try:
         share = share_in(pod.metadata.annotations, ())
