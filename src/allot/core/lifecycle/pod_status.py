@@ -337,7 +337,7 @@ def is_same(status: JSON, written: Mapping[str, Any]) -> bool:
 
 
 def _pruned(value: Any) -> Any:
-    """Without empty values."""
+    """Without nulls."""
     if isinstance(value, dict):
         return {name: _pruned(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
