@@ -23,7 +23,7 @@ _RELEASE_S = 5.0
 
 
 class Announcement:
-    """What runs in this process. part: what it is part of, for the name of the lease."""
+    """What runs in this process. part: a component name, used in the name of the lease."""
 
     def __init__(self, client: Client, clock: Clock, part: str, running: Iterable[str], identity: str) -> None:
         self._leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
@@ -34,7 +34,7 @@ class Announcement:
         self.name = f"allot-{part}-{digest}"
 
     async def run(self) -> None:
-        """Until cancelled; then the lease is given back."""
+        """Run until cancelled; then release the lease."""
         is_refused = False
         try:
             while True:

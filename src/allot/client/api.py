@@ -61,7 +61,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """An API server. on_warning is given what the server wants its user to know."""
+    """An API server. on_warning receives the server's warnings."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Client:
         return ResourceClient(self, group, version, plural, namespaced)
 
     def typed(self, type_: type[T], *, version: str = "") -> TypedResource[T]:
-        """Access by type, in the version that the type describes or another one that is converted to and from it."""
+        """Access by type, in the type's version or another one that is converted to and from it."""
         kind = kind_of_type(type_)
         version = version or kind.hub_version
         return TypedResource(self.resource(kind.group, version, kind.plural, namespaced=kind.namespaced), type_, kind)
@@ -100,14 +100,14 @@ class Client:
         group, _, version = api_version.rpartition("/")
         found = (await self.discovery()).find_kind(group, version, kind)
         if found is None:
-            # It may be new: a CustomResourceDefinition created a moment ago.
+            # It may be new: a CustomResourceDefinition may just have been created.
             found = (await self.discovery(refresh=True)).find_kind(group, version, kind)
         if found is None:
             raise UnknownResource(f"the server does not serve kind {kind!r} in apiVersion {api_version!r}")
         return self.discovered(found)
 
     async def of_name(self, name: str) -> ResourceClient:
-        """Dynamic access to what a user calls it: plural, singular, short name or kind, `.group` appended if need be."""
+        """Dynamic access by a user's name for it: plural, singular, short name or kind, with `.group` appended if necessary."""
         found = (await self.discovery()).find_name(name) or (await self.discovery(refresh=True)).find_name(name)
         if found is None:
             raise UnknownResource(f"the server does not have a resource {name!r}")
@@ -118,7 +118,7 @@ class Client:
         return self.resource(found.group, found.version, found.plural, namespaced=found.namespaced)
 
     async def discovery(self, *, refresh: bool = False) -> Discovery:
-        """What the server serves; read once, and again on request."""
+        """The server's discovery; read once, and again on request."""
         if self._discovery is None or refresh:
             self._discovery = await discover(self)
         return self._discovery
@@ -133,7 +133,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Response:
-        """Any request; the answer if it is a success, else an error."""
+        """Any request; the answer if successful, else an error."""
         timeout = self._timeout if timeout is None else timeout
         response = await self.transport.request(method, path, query, body, content_type, headers, timeout)
         if self._on_warning is not None:
@@ -193,7 +193,7 @@ class ResourceClient:
         items: list[Object] = []
         page = await self._page(namespace, query, page_size)
         items.extend(page.items)
-        # The first page has settled the version; the token carries it.
+        # The first page determines the version; the token carries it.
         for consumed in ("resourceVersion", "resourceVersionMatch"):
             query.pop(consumed, None)
         try:
@@ -256,7 +256,7 @@ class ResourceClient:
         field_manager: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """A new object; with a subresource (binding, eviction, token), about the object of that name."""
+        """Create an object; with a subresource (binding, eviction, token), for the object of that name."""
         path = self.path(namespace or _namespace_of(object_), name, subresource, needs_namespace=True)
         return await self._object("POST", path, _write_query(field_manager, dry_run), object_)
 
@@ -269,7 +269,7 @@ class ResourceClient:
         field_manager: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Replace an object. Conflict if it carries a resourceVersion that is not the present one."""
+        """Replace an object. Conflict if it has a resourceVersion that is not the current one."""
         path = self.path(namespace or _namespace_of(object_), _name_of(object_), subresource)
         return await self._object("PUT", path, _write_query(field_manager, dry_run), object_)
 
@@ -347,7 +347,7 @@ class ResourceClient:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete all objects that match, in a namespace if the resource has them."""
+        """Delete all objects that match, in a namespace if the resource is namespaced."""
         query = _query(labelSelector=label_selector, fieldSelector=field_selector)
         options = _delete_options(propagation_policy, grace_period_seconds, dry_run)
         return await self._object("DELETE", self.path(namespace, needs_namespace=True), query, options)
@@ -369,7 +369,7 @@ class ResourceClient:
                 self._paths.clear()
             path = self._paths[namespace] = f"{self._root}/{below}{quote(self.plural, safe='')}"
         if name:
-            # Nearly all names are plain, and seeing that is quicker than quoting.
+            # Nearly all names are plain, and checking that is faster than quoting.
             path = f"{path}/{name if _PLAIN(name) else quote(name, safe='')}"
         if not subresource:
             return path

@@ -74,7 +74,7 @@ class Cache(Generic[T]):
         return before
 
     def remove(self, key: str) -> T | None:
-        """Forget a key; the object of before."""
+        """Remove a key; returns the previous object."""
         before = self._objects.pop(key, None)
         if before is not None:
             for name, function in self._functions.items():

@@ -64,7 +64,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     client_key_data: bytes = b""
     client_key_file: Path | None = None
     token: str = ""
-    # Read again when it gets old: service-account tokens are renewed on disk.
+    # Re-read when it gets old: service account tokens are renewed on disk.
     token_file: Path | None = None
     exec: ExecPlugin | None = None
     impersonation: Impersonation | None = None
@@ -79,7 +79,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _escape_header_key(key: str) -> str:
-    """A key of user-extra as part of a header's name: other than token characters are percent-encoded, as upstream."""
+    """A key of user-extra as part of a header name: all but token characters are percent-encoded, as upstream does."""
     legal = frozenset("!#$&'*+-.^_`|~")
     return "".join(
         chr(byte) if (chr(byte).isascii() and chr(byte).isalnum()) or chr(byte) in legal else f"%{byte:02X}"

@@ -34,7 +34,7 @@ class CredentialError(Exception):
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What is shown to the server."""
+    """The credentials for a request."""
 
     token: str = ""
     certificate: bytes = b""
@@ -60,7 +60,7 @@ class Credentials:
         self._running: asyncio.Future[CredentialError | None] | None = None
 
     async def current(self) -> Credential:
-        """What to show now. A static token wins over a plugin's, as in client-go."""
+        """The current credentials. A static token wins over a plugin's, as in client-go."""
         if self._connection.token_file is not None:
             return Credential(self._token_from_file())
         if self._connection.token:
@@ -70,7 +70,7 @@ class Credentials:
         return Credential()
 
     def refused(self, credential: Credential) -> bool:
-        """The server refused the credentials. Returns whether a retry may yield others."""
+        """Report that the server refused the credentials. Returns whether a retry may yield others."""
         if self._connection.token_file is not None:
             self._file_read_at = None
             return self._token_from_file() != credential.token
@@ -93,7 +93,7 @@ class Credentials:
             problem = "" if token else "is empty"
         except (OSError, UnicodeDecodeError) as error:
             token, problem = "", f"cannot be read: {error}"
-        # While a file is being replaced the token of before is the best there is.
+        # While a file is being replaced, the previous token is the best available.
         token = token or self._file_token or self._connection.token
         if not token:
             raise CredentialError(f"{self._connection.source}: token file {path} {problem}")
@@ -167,7 +167,7 @@ class Credentials:
 
 
 def _scratch_file() -> IO[bytes]:
-    """A file without a name for a plugin's output; in memory where that exists, since tokens go there.
+    """An unnamed file for a plugin's output; in memory if possible, since it contains tokens.
 
     Not a pipe: a grandchild that keeps one open would block us after the plugin has ended or was killed.
     """
@@ -185,7 +185,7 @@ async def _wait(process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a plugin that still runs, with everything that it has started."""
+    """Kill a running plugin and everything that it has started."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -210,7 +210,7 @@ def _exec_info(plugin: ExecPlugin, connection: Connection) -> dict[str, Any]:
 
 
 def _parse_exec_credential(data: bytes, plugin: ExecPlugin, name: str) -> tuple[Credential, float | None]:
-    """The credential and when it expires, in seconds since 1970. Messages never quote the output: it has secrets."""
+    """The credential and its expiry, in seconds since 1970. Messages never quote the output: it contains secrets."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:

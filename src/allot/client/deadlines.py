@@ -1,7 +1,7 @@
 """Timeouts of many short requests, with one timer for all of them.
 
-A timer for each costs as much as a tenth of an in-process request, and hardly any ever fires. So long timeouts are
-checked once a second and fire up to a second late; short ones have their own timer.
+A timer for each would cost a tenth of an in-process request, and hardly any ever fires. So long timeouts are checked once a
+second and fire up to a second late; short ones have their own timer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def within(self, seconds: float) -> Deadline:
-        """For a block of a task that is cancelled, and then raises TimeoutError, if it takes longer."""
+        """A context manager that cancels its block and raises TimeoutError if it takes longer."""
         return Deadline(self, seconds)
 
     def begin(self, wait: Deadline, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,7 +35,7 @@ class Deadlines:
             self._timer = loop.call_later(LOOK_EVERY_S, self._look)
 
     def end(self, wait: Deadline) -> None:
-        """A block has ended."""
+        """Leave a block."""
         self._waits.discard(wait)
 
     def _look(self) -> None:
@@ -85,7 +85,7 @@ class Deadline:
             raise TimeoutError from error
 
     def expire(self) -> None:
-        """Cancel the block: its time is over."""
+        """Cancel the block because its time is over."""
         if not self._expired:
             self._expired = True
             self._task.cancel()

@@ -1,7 +1,7 @@
-"""Discovery: the groups, versions and resources of an API server, and the resource behind a kind or a user's word.
+"""Discovery: the groups, versions and resources of an API server, and the resource for a kind or a user's name for it.
 
-Requests the aggregated form (two requests for everything) and falls back to the classic one, group by group. A group whose
-server is away is left out, as kubectl does.
+Requests the aggregated form (two requests for everything) and falls back to the classic one, group by group. A group whose server
+is unavailable is left out, as in kubectl.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """group/version as objects carry it."""
+        """group/version as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -63,7 +63,7 @@ class Discovery:
         return next((found for found in self.resources if (found.group, found.kind) == (group, kind)), None)
 
     def find_name(self, name: str) -> ApiResource | None:
-        """What a user means: `pods`, `pod`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`."""
+        """The resource for a user's name: `pods`, `pod`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`."""
         plain, _, rest = name.lower().partition(".")
         for matches in (_is_called, _is_abbreviated):
             for found in self.resources:
@@ -82,7 +82,7 @@ def _is_abbreviated(found: ApiResource, name: str) -> bool:
 
 
 class Asking(Protocol):
-    """What discovery needs of a client."""
+    """What discovery needs from a client."""
 
     async def request(
         self,
@@ -105,7 +105,7 @@ async def discover(client: Asking) -> Discovery:
         try:
             body = (await client.request("GET", path, headers={"Accept": _AGGREGATED})).body
         except NotFound:
-            # A server of custom groups only has no /api.
+            # A server with only custom groups has no /api.
             continue
         if not isinstance(body, dict):
             raise UnexpectedAnswer("expected discovery in JSON", request=f"GET {path}")
@@ -167,7 +167,7 @@ def _classic_versions(body: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 async def _ask_classic(client: Asking, group: str, version: str) -> list[ApiResource] | None:
-    """The resources of a version; None if its server is away."""
+    """The resources of a version; None if its server is unavailable."""
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     try:
         body = (await client.request("GET", path)).body

@@ -1,4 +1,4 @@
-"""Errors of API servers, and of the way to them.
+"""Errors of API servers, and of reaching them.
 
 ApiError                    any unsuccessful answer; carries code, reason, details and the request
 ├── BadRequest              400
@@ -54,7 +54,7 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> tuple[Mapping[str, Any], ...]:
-        """What exactly was wrong: field, reason and message of each."""
+        """The individual errors: field, reason and message of each."""
         causes = self.details.get("causes")
         return tuple(cause for cause in causes if isinstance(cause, dict)) if isinstance(causes, list) else ()
 
@@ -64,7 +64,7 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know the client."""
+    """401: the server does not accept the client's credentials."""
 
 
 class Forbidden(ApiError):
@@ -76,11 +76,11 @@ class NotFound(ApiError):
 
 
 class MethodNotAllowed(ApiError):
-    """405: the resource does not have that verb."""
+    """405: the resource does not support that verb."""
 
 
 class Conflict(ApiError):
-    """409: the object is not as the writer believed."""
+    """409: the object has changed since it was read."""
 
 
 class AlreadyExists(ApiError):
@@ -104,7 +104,7 @@ class TooManyRequests(ApiError):
 
 
 class ServerFault(ApiError):
-    """500 and above: the server's own trouble."""
+    """500 and above: a fault of the server."""
 
 
 class ResourceVersionTooLarge(ServerFault):
@@ -116,7 +116,7 @@ class UnexpectedAnswer(ApiError):
 
 
 class Unreachable(ApiError):
-    """No answer: the network, TLS, or the server is away. A write may or may not have happened."""
+    """No answer: the network, TLS or the server failed. A write may or may not have happened."""
 
 
 class DeadlineExceeded(Unreachable):
@@ -153,7 +153,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def error_from_answer(code: int, body: object, request: str, retry_after_s: float | None = None) -> ApiError:
-    """The error for an answer: from its Status object, or from the code when something else answered."""
+    """The error for an answer: from its Status object, or from the code if something else answered."""
     if not isinstance(body, dict) or not is_status(body):
         made = _class_of(code, "", "", ())
         return made(_text_of(code, body), code=code, request=request, retry_after_s=retry_after_s)

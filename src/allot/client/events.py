@@ -58,7 +58,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @classmethod
     def to(cls, object_: APIStruct | Mapping[str, Any]) -> Reference:
-        """To an object, typed or JSON."""
+        """A reference to an object, typed or JSON."""
         if isinstance(object_, APIStruct):
             kind, metadata = kind_of_type(type(object_)), object_.metadata  # type: ignore[attr-defined]
             assert isinstance(metadata, ObjectMeta)
@@ -90,7 +90,7 @@ _Key = tuple[Any, ...]
 
 
 class _Series:
-    """An event as sent, and how often it has repeated since."""
+    """A sent event, and how often it has repeated since."""
 
     __slots__ = ("count", "event", "is_due_again", "is_sending", "last_observed", "last_observed_at")
 
@@ -103,21 +103,21 @@ class _Series:
         self.is_due_again = False
 
     def to_send(self) -> dict[str, Any]:
-        """The event as it should be on the server."""
+        """The event in its current state."""
         if self.count == 1:
             return self.event
         return {**self.event, "series": {"count": self.count, "lastObservedTime": self.last_observed}}
 
 
 class EventCounts(msgspec.Struct):
-    """What has become of the events."""
+    """What happened to the events."""
 
     sent: int = 0
     # Filtered: too many about one object.
     filtered: int = 0
-    # The queue was full, or the server stayed away.
+    # The queue was full, or the server stayed unavailable.
     dropped: int = 0
-    # The server did not want them.
+    # The server refused them.
     refused: int = 0
 
 
@@ -162,7 +162,7 @@ class EventRecorder:
         note: str,
         related: APIStruct | Mapping[str, Any] | Reference | None = None,
     ) -> None:
-        """Record an event about an object. type is Normal or Warning. Returns at once."""
+        """Record an event about an object. type is Normal or Warning. Returns immediately."""
         if type_ not in ("Normal", "Warning"):
             raise ValueError(f"event {reason!r}: type must be Normal or Warning, got {type_!r}")
         about = regarding if isinstance(regarding, Reference) else Reference.to(regarding)
@@ -341,7 +341,7 @@ class EventRecorder:
             self._tell_series(refreshes)
 
     def _tell_series(self, refreshes: bool) -> None:
-        """Write the counts of series that have ended, and of all of them when it is time to show that they continue."""
+        """Write the counts of finished series, and of all series when it is time to show that they continue."""
         ended_before = self._clock.monotonic() - SERIES_FINISH_S
         for key, series in tuple(self._series.items()):
             has_ended = series.last_observed_at <= ended_before
@@ -352,7 +352,7 @@ class EventRecorder:
 
 
 def shorten(note: str) -> str:
-    """A note that fits, with a sign that something is missing."""
+    """A note that fits, with a mark where something was cut."""
     data = note.encode(errors="replace")
     if len(data) <= NOTE_BYTES_MAX:
         return note

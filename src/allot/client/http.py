@@ -1,7 +1,8 @@
 """The HTTP transport: a connection pool, credentials on each request, safe retries.
 
-Retried are: reads without an answer or with a temporary failure; everything that the server refused with a Retry-After, since
-it then did nothing; everything that was never sent because no connection could be opened. A write that may have arrived is not.
+Retries reads without an answer or with a temporary failure; requests that the server refused with a Retry-After, since it then
+did nothing; and requests that were never sent because no connection could be opened. A write that may have arrived is not
+retried.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class HttpTransport:
         if connection.impersonation is not None:
             own.extend(connection.impersonation.headers())
         self._headers = _lines(own)
-        # Compressing costs more than it saves when nothing leaves the machine.
+        # Compression costs more than it saves when nothing leaves the machine.
         self._compresses = not connection.disable_compression and not _is_loopback(self._target.host)
 
     async def request(
@@ -98,7 +99,7 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
     ) -> Response:
-        """One request and its answer, repeated where that is safe until the timeout."""
+        """One request and its answer, retried where safe until the timeout."""
         text = f"{method} {path}"
         data = body if body is None or isinstance(body, bytes) else html_escaped(msgspec.json.encode(body))
         own = {"Accept": JSON, "Accept-Encoding": "gzip" if self._compresses else "identity"}
@@ -125,7 +126,7 @@ class HttpTransport:
         timeout: float = REQUEST_TIMEOUT_S,
         duration: float | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """An open watch; tried once, because its user has its own way to resume."""
+        """An open watch; tried once, because its user resumes in its own way."""
         text = f"GET {path} (watch)"
         own = {"Accept": JSON, "Accept-Encoding": "identity", **(headers or {})}
         line = self._target.line(path, {**(query or {}), "watch": "true"})
@@ -137,7 +138,7 @@ class HttpTransport:
         try:
             yield _Events(exchange, text, duration)
         finally:
-            # A watch is seldom read to its end: then its connection cannot serve another request, and is closed.
+            # A watch is seldom read to its end: then its connection cannot be reused, and is closed.
             self._pool.give(exchange)
 
     async def close(self) -> None:
@@ -192,12 +193,12 @@ class HttpTransport:
         """How long to wait before a retry; None if the answer is final."""
         asked = response.retry_after_s
         if asked is not None and (response.status == 429 or response.status >= 500):
-            # With jitter, or all refused clients return together.
+            # With jitter, or all refused clients would return together.
             return asked * (1 + 0.25 * self._ids.jitter())
         return backoff.next_s() if method == "GET" and response.status in _REPEATED_STATUSES else None
 
     async def _send(self, line: str, headers: Mapping[str, str], data: bytes, text: str) -> tuple[Credential, Exchange]:
-        """Up to the head of the answer. The caller must return the exchange."""
+        """Send the request and read the head of the answer. The caller must return the exchange."""
         try:
             credential = await self._credentials.current()
             context = self._tls.context(credential)
@@ -286,7 +287,7 @@ class _Target:
 
 
 class _NotConnected(Unreachable):
-    """The request never left."""
+    """The request was never sent."""
 
 
 class _Events:

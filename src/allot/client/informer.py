@@ -1,9 +1,9 @@
 """Informers: keep the objects of a resource in memory, and report every change once and in order.
 
-An informer lists, then watches from there; when the watch ends it continues after the last change that it saw, and only if
-the server no longer knows that point (410) it lists again and reports the difference. Missed deletions are reported
-with the last known state. Handlers are plain functions, called one by one as changes arrive: they add a
-key to a work queue and return. Nothing is buffered, so a slow handler slows the reading of the watch and no memory grows.
+An informer lists, then watches from there; when the watch ends it continues after the last change that it saw. Only if the server
+no longer has that version (410) does it list again and report the difference. Missed deletions are reported with the last known
+state. Handlers are plain functions, called one by one as changes arrive: they add a key to a work queue and return. Nothing is
+buffered, so a slow handler slows the reading of the watch and memory does not grow.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     key: str
     old: T | None
     new: T | None
-    # Deleted unseen: old is the last state that was known, perhaps not its last.
+    # Deleted unseen: old is the last known state, perhaps not the final one.
     is_final_state_unknown: bool = False
     # Added by the initial list, or reported to a handler that was added later.
     is_initial: bool = False
@@ -91,7 +91,7 @@ class _Step(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Page(Protocol):
-    """A list, as far as informers need it."""
+    """The part of a list that informers need."""
 
     @property
     def items(self) -> tuple[Object, ...]:
@@ -99,11 +99,11 @@ class Page(Protocol):
 
     @property
     def resource_version(self) -> str:
-        """As of when."""
+        """The version of the list."""
 
 
 class Watched(Protocol):
-    """What an informer needs of a resource; `ResourceClient` is one."""
+    """What an informer needs from a resource; `ResourceClient` implements it."""
 
     @property
     def plural(self) -> str:
@@ -123,11 +123,11 @@ class Watched(Protocol):
         send_initial_events: bool = False,
         timeout_seconds: int = 300,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        """Changes."""
+        """Watch for changes."""
 
 
 class Informer(Generic[T]):
-    """Keeps the objects of a resource. decode turns a JSON value into what the cache holds and handlers get."""
+    """Keeps the objects of a resource. decode turns a JSON value into what the cache holds and handlers receive."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Informer(Generic[T]):
         self._keeps_sources = False
         self._synced = asyncio.Event()
         self._backoff = Backoff(clock, ids)
-        # Why the server could not be asked when it was last tried; empty if it could.
+        # Why the last request to the server failed; empty if it did not.
         self.problem = ""
 
     # --- for users ---
@@ -171,7 +171,7 @@ class Informer(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """How far the informer is."""
+        """The last version that the informer has seen."""
         return self._resource_version
 
     def has_seen(self, version: str) -> bool:
@@ -361,7 +361,7 @@ class Informer(Generic[T]):
         before, held = self._held.get(key), self._hold(key, version, uid, item)
         self._resource_version = version or self._resource_version
         if held is not None and not self._pending and (before is None or before.uid == held.uid):
-            # As nearly always: one step, and none before it.
+            # The usual case: one step, and none pending.
             self._put(key, before, held)
             return
         self._pending.extend(_steps(key, before, held))
@@ -417,7 +417,7 @@ class Informer(Generic[T]):
         )
 
     def _hold(self, key: str, version: str, uid: str, item: Object) -> _Held[T] | None:
-        """What to cache of an object. One that cannot be decoded is left out and reported; the others must not suffer."""
+        """What to cache of an object. One that cannot be decoded is skipped and reported, without affecting the others."""
         try:
             object_ = self._decode(item)
         except (ApiError, ValueError) as error:
@@ -427,8 +427,9 @@ class Informer(Generic[T]):
 
 
 def _steps(key: str, before: _Held[T] | None, held: _Held[T] | None, *, is_initial: bool = False) -> list[_Step[T]]:
-    """The steps from the cached object to a new state. An object that was recreated unseen is reported as such,
-    not as an update: it is another one."""
+    """The steps from the cached object to a new state. An object that was recreated unseen is reported as a deletion and an
+    addition, not as an update.
+    """
     steps = [_Step(key=key, held=held, is_initial=is_initial)]
     if before is not None and held is not None and before.uid != held.uid:
         steps.insert(0, _Step(key=key, held=None))
@@ -436,7 +437,7 @@ def _steps(key: str, before: _Held[T] | None, held: _Held[T] | None, *, is_initi
 
 
 def _call_all(handlers: tuple[Handler[T], ...], change: Change[T], first: int = 0) -> None:
-    """Call every handler, also when one fails, and then raise."""
+    """Call every handler, even if one fails, and then raise."""
     place = first
     try:
         for handler in handlers[first:] if first else handlers:
@@ -480,8 +481,9 @@ def _marks_end(item: Object) -> bool:
 
 
 def _goes_back(before: str, now: str) -> bool:
-    """Whether a later event has an earlier version: the server lost its history. Versions are numbers
-    since Kubernetes 1.35 by contract, and before in fact; anything else is not compared."""
+    """Whether a later event has an earlier version: the server lost its history. Versions are numbers, by contract since
+    Kubernetes 1.35 and in practice before; anything else is not compared.
+    """
     if (len(now), now) >= (len(before), before):
         return False
     return before.isdigit() and now.isdigit()

@@ -22,7 +22,7 @@ _Name = tuple[object, ...]
 
 
 class Informers:
-    """Creates each informer once and runs them all. Those requested while it runs are started at once."""
+    """Creates each informer once and runs them all. Those requested while it runs are started immediately."""
 
     def __init__(self, client: Client, clock: Clock, ids: Ids) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class Informers:
         return cast(Informer[Object], self._informers[name])
 
     def shared(self, group: str, version: str, plural: str) -> Informer[Any] | None:
-        """The informer of all objects of a resource, typed or not, if there already is one."""
+        """The existing informer of all objects of a resource, typed or not, if any."""
         for name, informer in self._informers.items():
             if any(name[-3:]):
                 continue  # only some of the objects

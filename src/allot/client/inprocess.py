@@ -50,7 +50,7 @@ class AnsweredObject(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know."""
+        """Warnings for the caller."""
 
 
 class _Stored(Protocol):
@@ -75,7 +75,7 @@ class AnsweredList(Protocol):
 
     @property
     def resource_version(self) -> str:
-        """As of when."""
+        """The version of the list."""
 
     @property
     def continue_token(self) -> str:
@@ -87,7 +87,7 @@ class AnsweredList(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know."""
+        """Warnings for the caller."""
 
 
 class AnsweredWatch(Protocol):
@@ -197,7 +197,7 @@ class InProcessTransport:
             await events.close()
 
     async def close(self) -> None:
-        """Refuse further requests, as after a server's end."""
+        """Refuse further requests, as after a server shutdown."""
         self._closed = True
 
     async def _ask_path(self, path: str, headers: Mapping[str, str]) -> Response:
@@ -214,7 +214,8 @@ class InProcessTransport:
 class _Events:
     """The events of a watch, one by one or in batches. One reader at a time.
 
-    The server ends a watch when its time is up. For a remote watch, one that continues is a broken connection, which cannot happen here.
+    The server ends a watch when its time is up. A remote watch that continues beyond it is a broken connection, which cannot
+    happen here.
     """
 
     __slots__ = ("_batches", "_refused", "_text", "_unread", "_watch")
@@ -258,7 +259,7 @@ class _Events:
 
 
 class _Collection(NamedTuple):
-    """What the path of all objects of a resource, perhaps in one namespace, means."""
+    """A parsed collection path: all objects of a resource, perhaps in one namespace."""
 
     group: str
     version: str
@@ -321,7 +322,7 @@ def _read(path: str) -> tuple[_Collection, str, str] | None:
     else:
         return None
     namespace = ""
-    # /namespaces/x and its status are about the namespace itself, everything else below it about what is in there.
+    # /namespaces/x and its status are the namespace itself, everything else below it is inside the namespace.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     elif rest[0] == "namespaces" and len(rest) > 1 and not group:

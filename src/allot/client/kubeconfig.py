@@ -41,7 +41,7 @@ def connection_from_environment(
     context: str = "",
     service_account_directory: Path = SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
-    """The connection that kubectl would use: a named file, else $KUBECONFIG, else ~/.kube/config, else in the cluster."""
+    """The connection that kubectl would use: a given file, else $KUBECONFIG, else ~/.kube/config, else in-cluster."""
     if kubeconfig is not None:
         return load_kubeconfig([kubeconfig], must_exist=True).connection(context)
     paths = kubeconfig_paths(environ)
@@ -91,7 +91,7 @@ def in_cluster_connection(environ: Mapping[str, str], directory: Path = SERVICE_
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A named cluster, user or context, and the file that it is from."""
+    """A named cluster, user or context, and its file."""
 
     file: Path
     place: str
@@ -102,7 +102,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Kubeconfig:
-    """One or several files as one. Of entries with the same name the first file's counts."""
+    """One or several files as one. For entries with the same name, the first file wins."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
@@ -122,7 +122,7 @@ class Kubeconfig:
         return tuple(sorted(self._contexts))
 
     def add(self, file: Path, document: Any) -> None:
-        """Merge in a file of lower precedence than those before it."""
+        """Merge a file of lower precedence than those before it."""
         top = _Fields(file, "", {} if document is None else document)
         if not self.current_context:
             self.current_context = top.text("current-context")
@@ -223,7 +223,7 @@ class _Fields:
             raise self.error(field, f"expected base64: {error}") from error
 
     def path(self, field: str) -> Path | None:
-        """A file; relative names are relative to the kubeconfig's folder."""
+        """A file; relative paths are relative to the kubeconfig's directory."""
         value = self.text(field)
         return self.file.absolute().parent / value if value else None
 

@@ -27,7 +27,7 @@ JITTER_FACTOR = 1.2
 
 
 class ElectionTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a lease lasts, how long its leader tries to renew it, and the pause between tries. client-go's defaults."""
+    """How long a lease lasts, how long its leader tries to renew it, and the pause between attempts. client-go's defaults."""
 
     lease_duration_s: int = 15
     renew_deadline_s: float = 10.0
@@ -91,14 +91,14 @@ class LeaderElector:
 
     @property
     def leads_surely(self) -> bool:
-        """Whether no other candidate can lead right now: the lease is ours and has not expired, however late its renewal is."""
+        """Whether no other candidate can lead right now: the lease is ours and has not expired, even if its renewal is late."""
         return self.is_leader and self._is_valid()
 
     async def run(self, lead: Callable[[], Awaitable[None]], on_stopped: Callable[[], None] | None = None) -> None:
         """Wait for the lease, then lead until `lead` ends, the lease is lost (lead is cancelled) or this is cancelled.
 
-        When lead has ended, the lease is released, so that another candidate need not wait until it expires. on_stopped is called at
-        the end in any case, also if this candidate never led.
+        When lead has ended, the lease is released, so that another candidate need not wait until it expires. on_stopped is always
+        called at the end, even if this candidate never led.
         """
         try:
             await self._acquire()
@@ -155,16 +155,16 @@ class LeaderElector:
             _log.warning("%s: not released: %s", self._described, error or "no answer in time")
         self._report()
 
-    # --- one try ---
+    # --- one attempt ---
 
     async def _try(self, timeout_s: float) -> bool:
-        """Acquire or renew the lease; returns whether that worked."""
+        """Acquire or renew the lease; returns whether that succeeded."""
         try:
-            # A try that does not end in time is none. Never less than a moment, or a late try could never succeed.
+            # An attempt that does not finish in time has failed. There is a minimum, or a late attempt could never succeed.
             async with asyncio.timeout(max(timeout_s, 0.1)):
                 return await self._acquire_or_renew()
         except (Conflict, AlreadyExists):
-            # Another one was quicker.
+            # Another candidate was faster.
             return False
         except (ApiError, TimeoutError) as error:
             _log.warning("%s: %s", self._described, error or "no answer in time")
@@ -227,7 +227,7 @@ class LeaderElector:
     ) -> None:
         """Replace the spec of the lease as last seen; Conflict if another candidate has changed it."""
         assert self._lease is not None, f"{self._described}: written before it was read"
-        # Our own lease counts from before the request: others may see it before we get the answer.
+        # Our own lease counts from before the request: others may see it before we receive the answer.
         started, now, old = self._clock.monotonic(), self._clock.now_micro(), _spec(self._lease)
         transitions = old.get("leaseTransitions")
         transitions = transitions if isinstance(transitions, int) else 0

@@ -1,7 +1,7 @@
-"""Reads only the metadata of objects, for code that needs no more of very many of them.
+"""Reads only the metadata of objects, for code that needs nothing else from large numbers of them.
 
-Over the network this saves most of the traffic. A transport in the same process shares whole objects for free and
-may ignore this, so users must not rely on the rest being absent.
+Over the network this saves most of the traffic. A transport in the same process shares whole objects for free and may ignore
+this, so users must not rely on the rest being absent.
 """
 
 from __future__ import annotations

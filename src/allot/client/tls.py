@@ -1,6 +1,6 @@
 """The client side of TLS: trusted authorities, and the client certificate.
 
-Certificates in files are read again when the files change, so that rotation needs no restart.
+Certificate files are re-read when they change, so that rotation needs no restart.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TlsContexts:
         try:
             context = make_context(self._connection, credential)
         except CredentialError:
-            # In the middle of a rotation key and certificate do not match; continue with the pair of before.
+            # During a rotation, key and certificate may not match; continue with the previous pair.
             if self._context is None or self._made_of is None or self._made_of[1] != credential:
                 raise
             return self._context
@@ -52,9 +52,9 @@ class TlsContexts:
 
 
 def make_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
-    """A context from scratch; CredentialError names what could not be used."""
-    # Not ssl.create_default_context: since Python 3.13 it refuses certificate authorities without key identifiers, which
-    # clusters in use have.
+    """A new context; CredentialError names what could not be used."""
+    # Not ssl.create_default_context: since Python 3.13 it refuses certificate authorities without key identifiers, which some
+    # clusters have.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if connection.insecure_skip_tls_verify:
@@ -84,7 +84,7 @@ def _load_authorities(context: ssl.SSLContext, connection: Connection) -> None:
 
 
 def _load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes, what: str) -> None:
-    # OpenSSL's interface takes files only. The folder and the file are readable by their owner alone.
+    # OpenSSL's interface accepts only files. The directory and the file are readable only by their owner.
     with tempfile.TemporaryDirectory(prefix="allot-") as folder:
         path = Path(folder) / "client.pem"
         path.touch(mode=0o600)

@@ -27,7 +27,7 @@ class Response(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: Any = None
-    # What the server wants the user to know (Warning headers), in order.
+    # The server's warnings (Warning headers), in order.
     warnings: tuple[str, ...] = ()
 
     @property
@@ -42,11 +42,11 @@ class WatchEvent(Protocol):
 
     @property
     def type(self) -> str:
-        """What happened."""
+        """The type of the event."""
 
     @property
     def object(self) -> dict[str, Any]:
-        """To what."""
+        """The object of the event."""
 
 
 class ReadEvent(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Transport(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
     ) -> Response:
-        """One request and its answer. path is percent-encoded. body: a JSON value, or bytes as they are.
+        """One request and its answer. path is percent-encoded. body: a JSON value, or raw bytes.
 
         Unreachable (DeadlineExceeded) if no answer arrived within the timeout, including retries.
         """

@@ -1,8 +1,8 @@
-"""Access to the kinds of `core.model` by their types: decodes and encodes objects, and converts them if the server
-is used in another version than the types describe.
+"""Access to the kinds of `core.model` by their types: decodes and encodes objects, and converts them if the server is used in a
+version other than the types'.
 
-Some types name only part of their kind's fields (Pod, Node). Writing such an object back whole would lose the rest, so
-`update` takes an `Envelope` for them (`get_envelope`); patches are fine without.
+Some types have only some of their kind's fields (Pod, Node). Writing such an object back whole would lose the rest, so `update`
+takes an `Envelope` for them (`get_envelope`); patches work without one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TypedResource(Generic[T]):
         return self.decode(await self.resource.get(name, namespace))
 
     async def get_envelope(self, name: str, namespace: str = "") -> Envelope:
-        """One object with the fields that its type does not name."""
+        """One object including the fields that its type lacks."""
         return self._envelope(await self.resource.get(name, namespace))
 
     async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> TypedList[T]:
@@ -167,7 +167,7 @@ class TypedResource(Generic[T]):
         propagation_policy: str = "",
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Delete an object, only if it has that uid and resourceVersion where given."""
+        """Delete an object, only if it has the given uid and resourceVersion, if any."""
         await self.resource.delete(
             name,
             namespace,
@@ -177,7 +177,7 @@ class TypedResource(Generic[T]):
             grace_period_seconds=grace_period_seconds,
         )
 
-    # --- in and out ---
+    # --- decoding and encoding ---
 
     def decode(self, value: dict[str, Any]) -> T:
         """A struct from what the server sent."""

@@ -17,7 +17,7 @@ from allot.process.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
-# How many entries whose time was moved forward may stay in the heap.
+# How many outdated entries, of items moved to an earlier time, may stay in the heap.
 _LEFT_BEHIND_MAX = 64
 
 
@@ -26,35 +26,35 @@ class QueueShutDown(Exception):
 
 
 class QueueMetrics(Protocol):
-    """What can be measured of a queue; called at the moment it happens."""
+    """The metrics of a queue; called as events happen."""
 
     def added(self, depth: int) -> None:
-        """An item waits."""
+        """Count a queued item."""
 
     def taken(self, depth: int, waited_s: float) -> None:
-        """A worker has an item that had waited."""
+        """Record that a worker has taken an item from the queue."""
 
     def done(self, worked_s: float) -> None:
-        """A worker is done with an item."""
+        """Record that a worker has finished an item."""
 
     def retried(self) -> None:
-        """An item is queued again after a failure."""
+        """Count an item queued again after a failure."""
 
 
 class NoMetrics:
     """Measures nothing."""
 
     def added(self, depth: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def taken(self, depth: int, waited_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def done(self, worked_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def retried(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class RateLimiter(Generic[K]):
@@ -79,12 +79,12 @@ class RateLimiter(Generic[K]):
         """How long the item waits this time."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        # 2**60 times the shortest pause is beyond every maximum; a larger power would not fit a float one day.
+        # 2**60 times the shortest pause exceeds every maximum; a larger power would eventually overflow a float.
         own = min(self._first_s * 2.0 ** min(failures, 60), self._max_s)
         return max(own, self._bucket.reserve_s())
 
     def forget(self, item: K) -> None:
-        """The item has succeeded, or is given up."""
+        """Forget the failures of an item that succeeded or was given up."""
         self._failures.pop(item, None)
 
     def failures(self, item: K) -> int:
@@ -104,7 +104,7 @@ class WorkQueue(Generic[K]):
         self._waiting: deque[K] = deque()
         # Items that wait or must be processed again, with the time when they were added.
         self._dirty: dict[K, float] = {}
-        # Items that are worked on, with since when.
+        # Items in progress, with their start times.
         self._processing: dict[K, float] = {}
         # Delayed items: the time, and a number to keep the order of simultaneous ones.
         self._later: list[tuple[float, int, K]] = []
@@ -116,16 +116,16 @@ class WorkQueue(Generic[K]):
         self._idle.set()
 
     def __len__(self) -> int:
-        """How many items wait, those for later not included."""
+        """How many items wait, excluding delayed ones."""
         return len(self._waiting)
 
     def working_s(self) -> tuple[float, ...]:
-        """For each item that is worked on, how long."""
+        """For each item in progress, how long it has taken so far."""
         now = self._clock.monotonic()
         return tuple(now - since for since in self._processing.values())
 
     def add(self, item: K) -> None:
-        """Work on this."""
+        """Queue an item."""
         if self._is_shut_down or item in self._dirty:
             return
         self._dirty[item] = self._clock.monotonic()
@@ -133,7 +133,7 @@ class WorkQueue(Generic[K]):
             self._enqueue(item)
 
     def add_after(self, item: K, seconds: float) -> None:
-        """Work on this later. Of several times for one item the earliest counts."""
+        """Queue an item later. Of several times for one item, the earliest counts."""
         if self._is_shut_down:
             return
         if seconds <= 0:
@@ -151,20 +151,20 @@ class WorkQueue(Generic[K]):
         self._woken.set()
 
     def add_rate_limited(self, item: K) -> None:
-        """Work on this again, later after each failure."""
+        """Queue an item again with backoff."""
         self._metrics.retried()
         self.add_after(item, self._limiter.delay_s(item))
 
     def forget(self, item: K) -> None:
-        """The item has succeeded: its next failure is its first."""
+        """Reset the failures of an item."""
         self._limiter.forget(item)
 
     def failures(self, item: K) -> int:
-        """How often the item has failed since it was forgotten."""
+        """How often the item has failed since it was last forgotten."""
         return self._limiter.failures(item)
 
     async def get(self) -> K:
-        """The next item, which is then the caller's until `done`. QueueShutDown when there will be none."""
+        """The next item, which belongs to the caller until `done`. QueueShutDown when there will be none."""
         while True:
             self._take_due()
             if self._waiting:
@@ -175,7 +175,7 @@ class WorkQueue(Generic[K]):
             await self._wait()
 
     def done(self, item: K) -> None:
-        """The caller has processed an item."""
+        """Report that the caller has processed an item."""
         started = self._processing.pop(item)
         self._metrics.done(self._clock.monotonic() - started)
         if item in self._dirty:
@@ -184,14 +184,14 @@ class WorkQueue(Generic[K]):
             self._idle.set()
 
     def shut_down(self) -> None:
-        """Add nothing any more; what waits is still given out, what was for later is dropped."""
+        """Accept no more items; waiting ones are still handed out, delayed ones are dropped."""
         self._is_shut_down = True
         self._later.clear()
         self._due.clear()
         self._woken.set()
 
     async def drain(self) -> None:
-        """Shut down and wait until workers are done with everything that they have or that waits."""
+        """Shut down and wait until workers are done with all waiting items and those in progress."""
         self.shut_down()
         while self._processing or self._waiting:
             self._idle.clear()
@@ -223,7 +223,7 @@ class WorkQueue(Generic[K]):
                 self.add(item)
 
     async def _wait(self) -> None:
-        """Until something is added or something for later is due."""
+        """Wait until something is added or a delayed item is due."""
         if not self._later:
             await self._woken.wait()
             return

@@ -106,7 +106,7 @@ class _Domains:
 
     def _template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
         self._member_changed(change)
-        # It may have been in the way of a domain, or be so now.
+        # It may have blocked a domain, or do so now.
         for domain in self._domains.cache.by_index(_TEMPLATE, change.key):
             self.controller.queue.add(domain["metadata"]["uid"])
 
@@ -118,7 +118,7 @@ class _Domains:
         if watched[0] != watched[1]:
             self._member_changed(change)
 
-    # --- what there is ---
+    # --- existing objects ---
 
     def _reconcile(self, uid: str, answers: Answers) -> tuple[Action, ...]:
         found = next(iter(self._domains.cache.by_index(_UID, uid)), None)

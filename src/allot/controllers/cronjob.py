@@ -30,7 +30,7 @@ class CronJobs:
         self._jobs: Informer[Object] = informers.dynamic("batch", "v1", "jobs", namespaced=True)
         self._jobs.cache.add_index(BY_SOURCE_CONTROLLER, source_controller_keys)
         self._expectations = Expectations()
-        # The resourceVersion of the last status that was written, by uid.
+        # The resourceVersion of the last written status, by uid.
         self._versions: dict[str, int] = {}
         self._controller: Controller[str] = Controller(
             services,
@@ -58,7 +58,7 @@ class CronJobs:
             self._versions.pop(uid, None)
             return
         if old is not None and _times(old) != _times(new):
-            # Runs that the new schedule would have missed are not made up for.
+            # Runs that the new schedule would have had in the past are not caught up.
             value = whole(CRON_JOBS, CronJob, new).value
             try:
                 wait_s = next_wait_s(value, schedule_of(value.spec), self._clock.seconds())

@@ -84,7 +84,7 @@ class Deployments:
         return (key for key in self._deployments.cache.keys() if key.startswith(prefix))  # noqa: SIM118
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """The end of an old ReplicaSet's last pod lets a Deployment with Recreate continue."""
+        """The end of an old ReplicaSet's last pod lets a Deployment with strategy Recreate continue."""
         old, new = change.old, change.new
         if old is None or not old.metadata.owner_references:
             return
@@ -111,7 +111,7 @@ class Deployments:
         deployment = whole(DEPLOYMENTS, Deployment, found)
         metadata = deployment.metadata
         if not self._expectations.are_met(metadata.uid, self, self._clock.monotonic()):
-            # Sizes depend on all ReplicaSets together; the watch will report when they are known.
+            # Sizes depend on all ReplicaSets together; the watch reports when they are known.
             return (RequeueAfter(seconds=_UNSETTLED_S),)
         cache = self._sets.cache
         own = cache.by_index(BY_SOURCE_CONTROLLER, metadata.uid)

@@ -1,7 +1,7 @@
 """The device taint eviction controller: evicts pods that use devices with NoExecute taints (`core.lifecycle.device_taint_evictions`), and
 reports progress in DeviceTaintRules (`.taint_rules`).
 
-Keeps, besides the caches, which claims must be given up: while there are none, a change costs only a check of its devices.
+Besides the caches, tracks which claims must be given up: while there are none, a change costs only a check of its devices.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _DeviceTaintEviction:
             self._look_at(change.old)
 
     def _judge(self, claim: ResourceClaim, *, always: bool = False) -> None:
-        """Check whether a claim must be given up, and its pods if that is new (or always, if it must be)."""
+        """Check whether a claim must be given up; queue its pods if that has changed (or, with always, if it must be)."""
         key = key_of(claim.metadata.namespace, claim.metadata.name)
         before, eviction = self._evicting.get(key), claim_eviction(claim, self._view)
         if eviction is None:
@@ -254,7 +254,7 @@ class _DeviceTaintEviction:
         self._update_rules_later(eviction)
 
     def _update_rules_later(self, eviction: Eviction) -> None:
-        """With a delay: more is about to change, and the caches do not know it yet."""
+        """With a delay: more changes are coming, and the caches do not have them yet."""
         for rule in eviction.rules:
             self._queue.add_after((_RULE, rule.metadata.name), STATUS_PERIOD_S)
 

@@ -30,7 +30,7 @@ _BUDGET = "budget"
 _POD = "pod"
 _BY_NAMESPACE = "namespace"
 _DISCOVER_S = 30.0
-# Counting costs in proportion to the pods of a budget: many changes of many pods are answered together.
+# Counting costs in proportion to the pods of a budget: many pod changes are handled together.
 _PAUSE_PER_POD_S = 1e-4
 _PAUSE_MAX_S = 1.0
 _FEW = 20
@@ -58,7 +58,7 @@ class Disruptions:
             services,
             self._reconcile,
             queue_name="disruption",
-            # As kube-controller-manager calls it.
+            # kube-controller-manager's name for it.
             component="controllermanager",
             waits_for=(self._budgets, self._pods, *self._owners.values()),
             background=(self._discover,),
@@ -119,7 +119,7 @@ class Disruptions:
             self._controller.queue.add_after((_BUDGET, key), pause)
 
     def _owner_changed(self, change: Change[Object]) -> None:
-        """How many pods there should be may have changed."""
+        """The expected number of pods may have changed."""
         old, new = change.old, change.new
         if old is not None and new is not None and _replicas(old) == _replicas(new):
             return
@@ -133,7 +133,7 @@ class Disruptions:
                 await self._ask_for_kinds()
 
     async def _ask_for_kinds(self) -> None:
-        """Which kinds there are, and which of them have a scale."""
+        """Discover which kinds exist, and which of them have a scale."""
         try:
             self._discovery = await self._client.discovery(refresh=True)
         except ApiError as error:

@@ -1,5 +1,5 @@
 """Three controllers for the endpoints of Services: EndpointSlices, the older Endpoints, and EndpointSlices for Endpoints that
-were written by hand. They wire `core.workloads.endpoint_slices`, `.legacy_endpoints` and `.endpoint_mirroring`.
+were written manually. They wire `core.workloads.endpoint_slices`, `.legacy_endpoints` and `.endpoint_mirroring`.
 
 A Service with many pods is not reconciled for each of them: the cost of one pass determines the delay of the next.
 """
@@ -93,7 +93,7 @@ class _Selecting:
 
 
 class _Written:
-    """Slices that this process has written and the cache does not have yet: until then, the cache is stale."""
+    """Slices that this process has written but the cache does not have yet: until then, the cache is stale."""
 
     def __init__(self, slices: Cache[Object], clock: Clock) -> None:
         self._slices = slices
@@ -104,7 +104,7 @@ class _Written:
         self._expected: dict[str, tuple[str, int | None]] = {}
 
     def note(self, action: Write, after: Object | None, error: ApiError | None) -> None:
-        """A write was tried."""
+        """Record an attempted write."""
         if error is not None:
             return
         if isinstance(action, Delete):
@@ -115,7 +115,7 @@ class _Written:
             self._expect(after, after["metadata"].get("generation", 0))
 
     def seen(self, slice_: Object) -> None:
-        """The cache has something new of a slice."""
+        """Record a change of a slice in the cache."""
         key = key_of(slice_["metadata"]["namespace"], slice_["metadata"]["name"])
         if key in self._expected and self._has(key):
             self._close(_service_key(slice_), key)
@@ -152,7 +152,7 @@ class _Written:
 
 
 class _SliceWriting:
-    """A queue of Services or Endpoints whose slices are written, once the cache has what was written before."""
+    """A queue of Services or Endpoints whose slices are written, once the cache includes earlier writes."""
 
     def __init__(
         self,

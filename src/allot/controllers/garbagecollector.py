@@ -39,7 +39,7 @@ WORKERS = 20
 RESYNC_S = 30.0
 _RETRY_S = 1.0
 _UNKNOWN_KIND_S = 10.0
-# A group of changes of what is served is answered once.
+# Changes to the served resources come in groups and are handled together.
 _SETTLE_S = 0.5
 # Without this resource's objects, decisions only take longer, because they need requests to the server.
 _FIRST_SYNC_S = 30.0
@@ -50,7 +50,7 @@ _NEEDED = frozenset(("delete", "list", "watch"))
 
 
 class _Monitor(msgspec.Struct, frozen=True, kw_only=True):
-    """The watch of one resource, our own or one that others have anyway."""
+    """The watch of one resource, our own or one that already exists."""
 
     informer: Informer[Any]
     track: Callable[[Any], Tracked]
@@ -120,7 +120,7 @@ class GarbageCollector:
     # --- what is watched ---
 
     async def _refresh(self, tasks: asyncio.TaskGroup) -> bool:
-        """Watch what is served, and no more; whether that is known."""
+        """Watch exactly what is served; returns whether that is known."""
         self._refreshed_at = self._services.clock.monotonic()
         try:
             discovery = await self._client.discovery(refresh=True)

@@ -42,7 +42,7 @@ Object = dict[str, Any]
 
 _WORKERS = 5
 _CONFLICTS_MAX = 5
-# How long it is remembered which version of an API a server has.
+# How long a server's API version is remembered.
 _API_S = 600.0
 _CUSTOM = "custom.metrics.k8s.io"
 _NOT_FOUND = 404
@@ -102,7 +102,7 @@ class _Metrics:
 
 
 def _not_served(question: Question) -> str:
-    """The API is not served: the server's answer has no message, and kube-controller-manager's clients say this."""
+    """The API is not served: the server's answer has no message; this is the one of kube-controller-manager's clients."""
     if question.api == "custom":
         return f"no custom metrics API ({_CUSTOM}) registered"
     resource = "pods.metrics.k8s.io" if question.api == "resource" else f"{question.metric}.external.metrics.k8s.io"
@@ -110,7 +110,7 @@ def _not_served(question: Question) -> str:
 
 
 class _Kinds:
-    """Which resource a kind is."""
+    """Finds the resource of a kind."""
 
     def __init__(self, services: Services) -> None:
         self._client = services.client
@@ -119,7 +119,7 @@ class _Kinds:
         self._asked_at = -_API_S
 
     async def find(self, api_version: str, kind: str) -> ApiResource:
-        """The resource of a kind; _NoScale if there is none. Of a custom kind the server may have learned lately."""
+        """The resource of a kind; _NoScale if there is none. The server may have learned a custom kind recently."""
         group, _, version = api_version.rpartition("/")
         found = (await self._client.discovery()).find_kind(group, version, kind)
         if found is None and self._clock.monotonic() - self._asked_at > self._sync_period_s:
@@ -132,7 +132,7 @@ class _Kinds:
 
 
 class _Scales:
-    """Scales of targets: from caches where there are some, else from the server."""
+    """Scales of targets: from the caches if possible, else from the server."""
 
     def __init__(self, services: Services, kinds: _Kinds) -> None:
         self._client = services.client
@@ -144,11 +144,11 @@ class _Scales:
 
     @property
     def informers(self) -> tuple[Informer[Object], ...]:
-        """The kinds that are read."""
+        """The informers of cached kinds."""
         return tuple(self._caches.values())
 
     def cached(self, namespace: str, target: Object) -> Object | None:
-        """The scale as the cache has it; None if it does not."""
+        """The cached scale; None if there is none."""
         group = str(target.get("apiVersion", "")).rpartition("/")[0]
         informer = self._caches.get((group, target["kind"]))
         object_ = informer.cache.get(f"{namespace}/{target['name']}") if informer is not None else None
@@ -159,14 +159,14 @@ class _Scales:
         return {"spec": {"replicas": object_["spec"].get("replicas", 0)}, "status": status}
 
     async def read(self, namespace: str, target: Object) -> Object:
-        """The server's scale; _NoScale if not available."""
+        """The server's scale; _NoScale if unavailable."""
         try:
             return await (await self._resource(target)).get(target["name"], namespace, subresource="scale")
         except ApiError as error:
             raise _NoScale(error.message) from error
 
     async def write(self, target: Object, scale: Object, replicas: int) -> str | None:
-        """Set the number of replicas; why that failed."""
+        """Set the number of replicas; returns why that failed."""
         resource = await self._resource(target)
         for left in range(_CONFLICTS_MAX, -1, -1):
             try:
@@ -217,7 +217,7 @@ class Autoscalers:
         self._hpas.add_handler(self._changed)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         informers: tuple[Informer[Any], ...] = (self._hpas, self._pods, *self._scales.informers)
         for informer in informers:
             await informer.wait_synced()
@@ -252,7 +252,7 @@ class Autoscalers:
             scale = self._scales.cached(namespace, target) or await self._scales.read(namespace, target)
             decision = await self._decide(key, hpa, scale)
             if decision.replicas is not None:
-                # What is written is decided by what the server has.
+                # Writes are based on the server's state, not the cache.
                 live = await self._scales.read(namespace, target)
                 if _counts(live) != _counts(scale):
                     decision = await self._decide(key, hpa, live)
@@ -291,7 +291,7 @@ class Autoscalers:
         try:
             await self._writes.update({**hpa, "metadata": metadata, "status": decision.status}, subresource="status")
         except (Conflict, NotFound):
-            return  # it has changed meanwhile, and is queued again
+            return  # it has changed in the meantime, and is queued again
         except ApiError as error:
             self._events.record(hpa, "Warning", "FailedUpdateStatus", "Scaling", error.message)
             _log.warning("autoscaler %s: %s", hpa["metadata"]["name"], error)

@@ -39,7 +39,7 @@ from allot.core.workloads.whole import Whole, whole
 
 Object = dict[str, Any]
 
-# What is worked on: a job, or a pod with the finalizer that may have lost its job.
+# The key: a job, or a pod with the finalizer that may have lost its job.
 _JOB, _ORPHAN = "job", "orphan"
 _Key = tuple[str, str]
 # Both must be on for jobs to be groups.
@@ -48,14 +48,14 @@ _BY_JOB, _BY_WORKLOAD = "job: workloads by owner", "job: pod groups by workload"
 
 
 class _Memory(msgspec.Struct):
-    """State of a job that is not in the API; losing it at a restart only shortens a pause."""
+    """State of a job that is not in the API; losing it on a restart only shortens a pause."""
 
     # Failures since the last success, and the same including those that the status is about to name.
     backoff: Backoff = NO_FAILURES
     pending: Backoff = NO_FAILURES
-    # The resourceVersion of the last status that was written.
+    # The resourceVersion of the last written status.
     version: int = 0
-    # Whether the server refused to create pods the last time.
+    # Whether the server refused to create pods last time.
     is_refused: bool = False
 
 
@@ -116,7 +116,7 @@ class Jobs:
         if old is not None and is_tracked(old) and (new is None or not is_tracked(new)):
             owner = controller_reference(old.metadata)
             if owner is not None and owner.kind == JOBS.kind:
-                # Counting it is half done.
+                # It is only partly counted.
                 self._look_at(f"{old.metadata.namespace}/{owner.name}")
         if new is not None and is_tracked(new) and self._may_be_left(new):
             self._controller.queue.add((_ORPHAN, change.key))

@@ -24,21 +24,21 @@ class QueueMetrics:
         self.depth = 0
 
     def added(self, depth: int) -> None:
-        """An item waits."""
+        """Count a queued item."""
         self.depth = depth
         self._shared.adds.add(self._name)
 
     def taken(self, depth: int, waited_s: float) -> None:
-        """A worker has an item that had waited."""
+        """Record that a worker has taken an item from the queue."""
         self.depth = depth
         self._shared.waits.observe(waited_s, self._name)
 
     def done(self, worked_s: float) -> None:
-        """A worker is done with an item."""
+        """Record that a worker has finished an item."""
         self._shared.works.observe(worked_s, self._name)
 
     def retried(self) -> None:
-        """An item is queued again after a failure."""
+        """Count an item queued again after a failure."""
         self._shared.retries.add(self._name)
 
 

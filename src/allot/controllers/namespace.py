@@ -26,10 +26,10 @@ _log = logging.getLogger("allot.controllers")
 
 WORKERS = 10
 RETRY_MAX_S = 60.0
-# Other servers may admit objects into the namespace until they learn of its end. Ours checks the store.
+# Other servers may admit objects into the namespace until they learn of its deletion. Ours checks the store.
 FOREIGN_DELAY_S = 5.0
 _AT_ONCE = 20
-# Pods of one namespace often end together.
+# Pods of one namespace often terminate together.
 _AFTER_POD_S = 0.3
 
 
@@ -46,7 +46,7 @@ class NamespaceController:
         self._queue: WorkQueue[str] = WorkQueue(
             services.clock, limiter=limiter, metrics=services.metrics.queue("namespace")
         )
-        # How often a namespace was not empty yet.
+        # How often a namespace was not yet empty.
         self._attempts: dict[str, int] = {}
         self._delay_s = FOREIGN_DELAY_S
 
@@ -64,7 +64,7 @@ class NamespaceController:
                 stop()
 
     def _notice_pod(self, change: Change[Pod]) -> None:
-        """Everything else waits for pods, so their end is worth a look before the pause is over."""
+        """Everything else waits for pods, so their end triggers a check before the pause is over."""
         namespace = change.key.partition("/")[0]
         if change.new is None and namespace in self._attempts:
             self._queue.add_after(namespace, _AFTER_POD_S)
@@ -162,7 +162,7 @@ class NamespaceController:
         resource = self._client.resource(kind.group, kind.version, kind.plural, namespaced=True)
         try:
             if "list" in verbs and not (await resource.list(namespace)).items:
-                # Most kinds have nothing there, and a look is cheaper than a deletion.
+                # Most kinds have no objects there, and listing is cheaper than deleting.
                 return None, ""
             if "deletecollection" in verbs:
                 await resource.delete_collection(namespace, propagation_policy="Background")

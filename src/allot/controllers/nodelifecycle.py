@@ -129,7 +129,7 @@ class NodeLifecycle:
     def _tell(self, event: Emit) -> None:
         self._controller.events.record(event.regarding, event.type, event.reason, event.action, event.note)
 
-    # --- now and then ---
+    # --- periodically ---
 
     async def _monitor(self) -> None:
         while True:

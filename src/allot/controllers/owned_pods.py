@@ -62,8 +62,9 @@ class OwnedPods:
         self.informer.add_handler(self._pod_changed)
 
     def pause_after(self, change: Change[Object]) -> float:
-        """After how many seconds to reconcile a changed owner: at once, unless only its status has changed, which its controller
-        writes itself after each look."""
+        """After how many seconds to reconcile a changed owner: immediately, unless only its status has changed, which its
+        controller writes itself after each pass.
+        """
         old, new = change.old, change.new
         if old is None or new is None or _asked_for(old) != _asked_for(new):
             return 0.0
@@ -72,7 +73,7 @@ class OwnedPods:
     # --- for reconcilers ---
 
     def of(self, owner: ObjectMeta) -> tuple[Pod, ...]:
-        """All pods that the owner controls, and the orphans of its namespace that it may want."""
+        """All pods that the owner controls, and the orphans in its namespace that it may adopt."""
         cache = self.informer.cache
         own = cache.by_index(BY_CONTROLLER, owner.uid)
         selector = self._selectors.get(owner.namespace, {}).get(f"{owner.namespace}/{owner.name}")
@@ -102,10 +103,10 @@ class OwnedPods:
         return self._failures.get(owner)
 
     def forget_failure(self, owner: str) -> None:
-        """Start the next attempt."""
+        """Forget the failure before the next attempt."""
         self._failures.pop(owner, None)
 
-    # --- what happens ---
+    # --- events ---
 
     def written(self, action: Write, after: Object | None, error: ApiError | None) -> None:
         """Receives every write (`OnWritten`)."""
@@ -179,7 +180,7 @@ def _labels(pod: Pod | None) -> Mapping[str, str] | None:
 
 
 def _asked_for(owner: Object) -> Object:
-    """An owner without what its controllers and the server write."""
+    """An owner without the fields that its controllers and the server write."""
     metadata = {
         key: value for key, value in owner["metadata"].items() if key not in ("resourceVersion", "managedFields")
     }

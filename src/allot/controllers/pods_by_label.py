@@ -27,7 +27,7 @@ def selected(pods: Cache[Pod], namespace: str, labels: Mapping[str, str]) -> lis
 
 
 def matching(pods: Cache[Pod], namespace: str, wanted: Requirements) -> list[Pod]:
-    """The pods of a namespace that a selector means. One that names no value of a label is held against all pods."""
+    """The pods of a namespace that match a selector. One without a label value is compared with all pods."""
     named = {
         one.key: next(iter(one.values)) for one in wanted.all if one.operator is Operator.IN and len(one.values) == 1
     }

@@ -234,7 +234,7 @@ class _ResourceClaims:
 
 
 class _Metrics:
-    """What Kubernetes measures of claims."""
+    """Kubernetes' metrics of claims."""
 
     def __init__(self, registry: CollectorRegistry, claims: Cache[ResourceClaim]) -> None:
         self._claims = claims

@@ -56,7 +56,7 @@ def make(services: Services) -> Controller[str]:
 
 
 class _Metrics:
-    """What Kubernetes measures of requests."""
+    """Kubernetes' metrics of requests."""
 
     def __init__(self, services: Services) -> None:
         registry, labels = services.metrics.registry, ("driver_name",)

@@ -26,12 +26,12 @@ _log = logging.getLogger("allot.controllers")
 
 WORKERS = 5
 RESYNC_S = 300.0
-# Deletions happen in groups.
+# Deletions come in groups.
 _GATHER_S = 0.2
-# A charge and the write of its object are so far apart at most, unless something is very slow.
+# The longest usual time between a charge and the write of its object.
 _SETTLE_S = 0.2
 _SYNC_S = 30.0
-# Counting may take this part of the time at most.
+# The share of time that counting may take.
 _SHARE = 0.1
 
 Object = dict[str, Any]
@@ -120,7 +120,7 @@ class QuotaController:
             return
         changed = await self._counted(object_, tasks)
         if changed is not None and frees(object_, changed):
-            # A charged object may not have been in the store yet. It is by now, or the quota has changed again.
+            # A charged object may not have been in the store yet. By now it is, or the quota has changed again.
             await self._clock.sleep(_SETTLE_S)
             changed = await self._counted(object_, tasks)
         if changed is not None:

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class Revisions:
-    """What is known of revisions."""
+    """Known revisions."""
 
     def __init__(self, services: Services, owners: Resource) -> None:
         self._kind = owners.kind
@@ -29,7 +29,7 @@ class Revisions:
         self.informer.cache.add_index(BY_SOURCE_CONTROLLER, source_controller_keys)
 
     def of(self, owner: ObjectMeta) -> tuple[Whole[ControllerRevision], ...]:
-        """The revisions that the owner controls, and the orphans of its namespace."""
+        """The revisions that the owner controls, and the orphans in its namespace."""
         cache = self.informer.cache
         own = cache.by_index(BY_SOURCE_CONTROLLER, owner.uid)
         orphans = cache.by_index(BY_SOURCE_CONTROLLER, orphans_of(owner.namespace))

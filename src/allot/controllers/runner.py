@@ -49,23 +49,23 @@ _log = logging.getLogger("allot.controllers")
 K = TypeVar("K", bound=Hashable)
 
 CONCURRENCY = 50
-# A reconciler that looks up objects and then looks up more must eventually finish.
+# A reconciler that keeps looking up objects must eventually finish.
 _ROUNDS_MAX = 8
 _KEYS_PER_TICK = 100
-# client-go retries all failing keys of a queue together ten times a second. Each key backs off by itself; with a
-# thousand pods a second even a few lost races would wait for minutes behind that.
+# client-go limits the retries of all keys of a queue together to ten per second. Here each key backs off by itself; with a
+# thousand pods per second, even a few lost races would wait for minutes behind that limit.
 _RETRIES_PER_SECOND = 500.0
 _RETRIES_BURST = 1000
 _RETRY_MAX_S = 300.0
 _WRITES = get_args(Write)
 _TASKS = (*_WRITES, Together, LookUp)
 _TOLD = (Create, Update, Patch, Delete)
-# Requests of one key at the same time.
+# Concurrent requests for one key.
 _TOGETHER_MAX = 64
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What every controller is given."""
+    """What every controller gets."""
 
     client: Client
     informers: Informers
@@ -127,7 +127,7 @@ class Controller(Generic[K]):
         )
         self.queue: WorkQueue[K] = WorkQueue(clock, limiter=limiter, metrics=services.metrics.queue(queue_name))
         services.metrics.watch(queue_name, self.queue)
-        # Keys that are worked on.
+        # Keys in progress.
         self._taken: dict[K, None] = {}
         self.events = EventRecorder(
             services.client,
@@ -139,7 +139,7 @@ class Controller(Generic[K]):
         )
 
     async def run(self) -> None:
-        """Work until cancelled, as soon as the caches are filled."""
+        """Wait until the caches are filled, then work until cancelled."""
         for informer in self._waits_for:
             await informer.wait_synced()
         try:
@@ -183,7 +183,7 @@ class Controller(Generic[K]):
         free.release()
 
     async def _carry_out(self, key: K, actions: Sequence[Action]) -> bool:
-        """Everything in order, until something fails. True if that has been dealt with."""
+        """Execute everything in order, until something fails. True if the failure has been handled."""
         try:
             actions = await self._answered(key, actions)
             before: dict[str, Any] | None = None
@@ -218,7 +218,7 @@ class Controller(Generic[K]):
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 
     async def _write_together(self, action: Together) -> None:
-        """All of them, or all up to a failing batch."""
+        """Execute all of them, or all up to a failing batch."""
         begin, size = 0, 1 if action.slow_start else len(action.writes)
         while begin < len(action.writes):
             batch = action.writes[begin : begin + size]
@@ -256,7 +256,7 @@ class Controller(Generic[K]):
         return after
 
     def _finish(self, key: K, actions: Sequence[Action]) -> None:
-        """What needs no server, after everything that does."""
+        """The actions that need no server, after all that do."""
         failed = False
         for action in actions:
             if isinstance(action, Emit):

@@ -15,7 +15,7 @@ from allot.core.lifecycle import accounts
 from allot.core.lifecycle.actions import Action, Answers, LookUp
 from allot.core.model.core_v1 import Namespace
 
-# Objects are deleted with their namespace before this process may have learned of its end.
+# A namespace's objects are deleted before this process may have learned of its deletion.
 _LATE_S = 0.5
 
 Object = dict[str, Any]
@@ -23,14 +23,14 @@ _SecretKey = tuple[str, str]
 
 
 class Resting:
-    """A controller that has nothing to work with."""
+    """An idle controller."""
 
     async def run(self) -> None:
         """Nothing."""
 
 
 class _Furnishing:
-    """Sees to it that every namespace has one object of a name."""
+    """Ensures that every namespace has one object of a name."""
 
     def __init__(
         self,

@@ -47,11 +47,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One controller."""
 
     name: str
-    # The service account in kube-system as which it writes, empty for kube-controller-manager itself, as which the shared
-    # informers read.
+    # The service account in kube-system that it writes as; empty for kube-controller-manager itself, which the shared
+    # informers read as.
     account: str
     make: Callable[[Services], Runnable]
-    # Feature gates that must all be on, or it has nothing to do.
+    # Feature gates that must all be enabled, or it has nothing to do.
     gates: tuple[str, ...] = ()
     # Whether kube-controller-manager also has it: then it stays off beside one unless selected by name.
     is_upstream: bool = True
@@ -187,7 +187,7 @@ def select(
 ) -> tuple[Row, ...]:
     """The controllers that patterns select: `*` for all, `name` for one, `-name` to exclude one; the name wins over `*`.
 
-    beside_upstream: a kube-controller-manager serves the same cluster, so `*` means only what that one lacks.
+    beside_upstream: kube-controller-manager runs in the same cluster, so `*` means only the controllers that it lacks.
     """
     rows = tuple(rows)
     names = {row.name for row in rows}

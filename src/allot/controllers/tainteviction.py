@@ -1,4 +1,4 @@
-"""The taint eviction controller: a queue of pods, each reconciled when it or its node's taints change, or its time is up."""
+"""The taint eviction controller: a queue of pods, each reconciled when it or its node's taints change, or when its time is up."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MANAGER_LEASE = ("kube-controller-manager", "kube-system")
 SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
 # Longer than any usual lease duration: a lease that has not been renewed for that long has no holder.
 _ABANDONED_S = 120.0
-# How often the holder is reported again, because the guard between the two schedulers may be gone.
+# How often the holder is reported again, because the guard between the two schedulers may have been removed.
 _TOLD_AGAIN_S = 30.0
 
 
@@ -37,7 +37,7 @@ async def server_version(client: Client) -> str:
 
 
 def is_allot_version(version: str) -> bool:
-    """Whether the version is of allot's server."""
+    """Whether the version is that of allot's server."""
     return _OURS in version
 
 
@@ -47,7 +47,7 @@ async def is_allot(client: Client) -> bool:
 
 
 async def has_controller_manager(client: Client, now_s: float) -> bool:
-    """Whether a kube-controller-manager looks after the cluster."""
+    """Whether a kube-controller-manager manages the cluster."""
     return bool(await _holder(client, *_MANAGER_LEASE, now_s))
 
 

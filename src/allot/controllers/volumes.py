@@ -43,7 +43,7 @@ _SWEEP_RETRY_S = 60.0
 
 
 class _Decoded:
-    """Decoded objects of a cache, each decoded once."""
+    """Decoded objects of a cache, decoded only once."""
 
     def __init__(self, informer: Informer[Object], type_: type[T]) -> None:
         self._informer = informer
@@ -52,7 +52,7 @@ class _Decoded:
         informer.add_handler(self._changed)
 
     def get(self, key: str) -> Stored[Any] | None:
-        """The object of a key; None also if it cannot be understood."""
+        """The object of a key; None also if it is invalid."""
         value = self._informer.cache.get(key)
         if value is None:
             return None
@@ -112,7 +112,7 @@ class _Storage:
         return sorted(pod.metadata.name for pod in pods if not pod.spec.node_name)
 
     def unbound(self, class_name: str) -> Iterator[str]:
-        """The keys of claims of a class that wait."""
+        """The keys of waiting claims of a class."""
         for claim in self.claims.cache.by_index(_UNBOUND, class_name):
             yield f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
 
@@ -175,7 +175,7 @@ class _Binder:
                 self._queue.add((_CLAIM, key))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """Events of claims that wait name the pods that want them."""
+        """Events of waiting claims name the pods that use them."""
         if change.old is None or change.new is None:
             for key in claim_keys(change.object):
                 claim = self._storage.claims.cache.get(key)
@@ -288,7 +288,7 @@ class _Folders:
 
 
 def make_folders(services: Services) -> Runnable:
-    """The controller `folder-provisioner-controller`; it rests if no folder is set aside."""
+    """The controller `folder-provisioner-controller`; idle without a directory."""
     folder = services.volume_folder
     if folder is None:
         return Resting()

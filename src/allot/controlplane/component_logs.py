@@ -34,8 +34,9 @@ _BY_TASK = {"": PROCESS, SCHEDULER_NAME: SCHEDULER, "informers": API_SERVER}
 
 
 class ComponentLogs(logging.Handler):
-    """Receives the records of this process and the lines of children. shows: also receives each line of the combined log,
-    with the part that it is of."""
+    """Receives the records of this process and the lines of children. shows: also receives each line of the combined log, with
+    its component.
+    """
 
     def __init__(self, folder: Path, clock: Clock, shows: Callable[[str, str], None] = lambda *_: None) -> None:
         super().__init__(logging.INFO)
@@ -47,15 +48,15 @@ class ComponentLogs(logging.Handler):
 
     @property
     def one_log(self) -> Path:
-        """Where the log of all parts is."""
+        """The path of the combined log."""
         return self._all.path
 
     def path(self, component: str) -> Path:
-        """Where the log of a part is."""
+        """The path of a component's log."""
         return self.folder / f"{component}.log"
 
     def install(self) -> None:
-        """Be the log of this process."""
+        """Become the log of this process."""
         logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
         for name in _BY_LOGGER:
             logging.getLogger(name).setLevel(logging.INFO)
@@ -94,5 +95,5 @@ def _component_of(record: logging.LogRecord) -> str:
 
 
 def component_of_task(name: str) -> str:
-    """The part that a task of a control plane belongs to."""
+    """The component that a task of a control plane belongs to."""
     return _BY_TASK.get(name, CONTROLLERS)

@@ -66,7 +66,7 @@ def announce(plane: ControlPlane, part: str, names: Sequence[str], user: User = 
 
 
 def _announcement(plane: ControlPlane, part: str, user: User, names: Sequence[str]) -> Announcement:
-    """The announcement of these to the API server."""
+    """The announcement of these controllers to the API server."""
     client = plane.client(user, f"allot-{part}")
     return Announcement(client, plane.clock, part, names, f"allot_{plane.ids.new_uid()}")
 
@@ -80,7 +80,7 @@ class SchedulerRuns:
         self.current: Scheduler | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled or fails."""
+        """Run until cancelled or failed."""
         plane = self._plane
         self.current = Scheduler(
             plane.client(SCHEDULER, "kube-scheduler"),
@@ -89,7 +89,7 @@ class SchedulerRuns:
             plane.ids,
             self._configuration,
             plane.settings.gates,
-            # Ours is the server that refuses to allocate twice.
+            # Our server refuses double allocation.
             options=Options(is_guarded=True),
         )
         profiles = (self._configuration or SchedulerConfiguration()).profiles

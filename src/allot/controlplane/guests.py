@@ -24,7 +24,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Guests:
-    """Run it beside the node's own pods. seen: an informer of the node's pods."""
+    """Runs beside the node's own pods. seen: an informer of the node's pods."""
 
     def __init__(
         self, client: Client, seen: Informer[Object], events: EventRecorder, clock: Clock, address: str
@@ -37,7 +37,7 @@ class Guests:
         self._queue: WorkQueue[str] = WorkQueue(clock)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         remove = self._seen.add_handler(self._changed)
         try:
             while True:

@@ -36,12 +36,12 @@ _ROLE = "node-role.kubernetes.io/control-plane"
 
 
 class OwnNode:
-    """Run it beside the other components."""
+    """Runs beside the other components."""
 
     def __init__(
         self, plane: ControlPlane, folder: Path, make_pods: Callable[[NodeFacts], Sequence[StaticPod]]
     ) -> None:
-        """folder: for its certificate. make_pods: the parts, once the node is known."""
+        """folder: for its certificate. make_pods: the components' pods, once the node is known."""
         self._plane = plane
         self._folder = folder
         self._make_pods = make_pods
@@ -50,7 +50,7 @@ class OwnNode:
         self.is_ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         plane, clock = self._plane, self._plane.clock
         client = plane.client(node_user(NAME), "kubelet")
         authority = plane.server.access.certificates.authority.pem
@@ -64,7 +64,7 @@ class OwnNode:
                 labels={_ROLE: "", "node.kubernetes.io/exclude-from-external-load-balancers": ""},
                 taints=({"key": _ROLE, "effect": "NoSchedule"},),
             )
-            # A node may not set its own role; the installer of a control plane does.
+            # A node may not set its own role; the control plane installer does.
             administrator = plane.client(user_agent="kubelet")
             node = Registration(administrator, clock, options, read_machine(self._folder), lambda: port)
             status = RuntimeStatus(name="allot", version=__version__)
@@ -90,7 +90,7 @@ class OwnNode:
                 tasks.create_task(answers.pods.run())
 
     def changed(self) -> None:
-        """Parts have started or ended."""
+        """Report that components have started or ended."""
         if self._pods is not None:
             self._pods.changed()
 

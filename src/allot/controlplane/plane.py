@@ -29,21 +29,21 @@ running_component = ContextVar("running_component", default="")
 
 
 class ComponentRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """How a component is doing. started_at: the last time, in seconds since 1970."""
+    """The state of a component. started_at: the last time, in seconds since 1970."""
 
     started_at: float
     restarts: int
 
 
 class ControlPlane:
-    """An API server in this process, and what runs beside it."""
+    """An API server in this process, and the components beside it."""
 
     def __init__(self, server: Running, settings: Settings, clock: Clock, ids: Ids, tasks: asyncio.TaskGroup) -> None:
         self.server = server
         self.settings = settings
         self.clock = clock
         self.ids = ids
-        # One user, who may read everything, reads for all components.
+        # One user with read access to everything reads for all components.
         self.informers = Informers(self.client(CONTROLLERS, "allot-informers"), clock, ids)
         self._tasks = tasks
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -55,7 +55,7 @@ class ControlPlane:
         return client_of(self.server, user, user_agent)
 
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a component until it is stopped; when it fails it is reported and started again."""
+        """Run a component until it is stopped; a failure is reported, and the component restarted."""
         assert name not in self._running, f"component {name} runs already"
         self._running[name] = self._tasks.create_task(self._supervise(name, run), name=name)
 
@@ -78,11 +78,11 @@ class ControlPlane:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """What runs, the oldest first."""
+        """The running components, oldest first."""
         return tuple(self._running)
 
     async def stop_all(self) -> None:
-        """End every component, the newest first."""
+        """Stop every component, newest first."""
         for name in reversed(self.components):
             await self.stop(name)
 
@@ -91,7 +91,7 @@ class ControlPlane:
 async def control_plane(
     settings: Settings, store: Store, *, clock: Clock | None = None, ids: Ids | None = None
 ) -> AsyncIterator[ControlPlane]:
-    """An API server that is ready, and shared informers that run; components are started on it."""
+    """A ready API server with running shared informers; components are started on it."""
     clock, ids = clock or SystemClock(), ids or SystemIds()
     async with running(settings, store, clock=clock, ids=ids) as server, asyncio.TaskGroup() as tasks:
         plane = ControlPlane(server, settings, clock, ids, tasks)

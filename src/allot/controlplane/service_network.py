@@ -45,7 +45,7 @@ _ACCOUNT = "service-controller"
 
 
 def start_services(plane: ControlPlane, network: ServiceNetwork | None, why_not: str = "") -> None:
-    """Serve the Services of a control plane. network: None if there is none; why_not: why."""
+    """Serve the Services of a control plane. network: None if there is none; why_not: the reason."""
     client = plane.client(controller_user(_ACCOUNT), LOAD_BALANCERS)
     events = EventRecorder(client, plane.clock, plane.ids, controller=LOAD_BALANCERS, instance="allot")
     serving = ServiceServing(client, plane.informers, events, network, why_not)
@@ -56,7 +56,7 @@ def start_services(plane: ControlPlane, network: ServiceNetwork | None, why_not:
 
 
 class _Outside:
-    """What the machine has open for a Service."""
+    """The open sockets of the machine for a Service."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -67,7 +67,7 @@ class _Outside:
 
 
 class ServiceServing:
-    """Follows Services and slices. network: None if there is none; why_not: why."""
+    """Follows Services and slices. network: None if there is none; why_not: the reason."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ServiceServing:
         self._woken = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         stops = [self._services.add_handler(self._service_changed), self._slices.add_handler(self._slice_changed)]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -241,7 +241,7 @@ def _is_free(address: str, places: list[tuple[str, int]]) -> bool:
 
 
 def _bound_or_instead(address: str, place: tuple[str, int]) -> tuple[socket.socket, str]:
-    """A socket, and why it has another port if it has."""
+    """A socket, and why it has a different port, if so."""
     protocol, port = place
     why = ""
     for each in (port, *replacements(port)):

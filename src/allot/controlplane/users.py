@@ -16,7 +16,7 @@ _NAMESPACE = "kube-system"
 
 
 def controller_user(account: str) -> User:
-    """The service account of a controller. It need not exist: only its name counts, as with certificates."""
+    """The service account of a controller. It need not exist: only its name matters, as with certificates."""
     return service_account_user(_NAMESPACE, account, "", {})
 
 

@@ -35,19 +35,19 @@ def _is_active(namespace: Namespace) -> bool:
 
 
 def account_object(namespace: str) -> dict[str, Any]:
-    """The account of pods that name none."""
+    """The service account of pods that name none."""
     return _object(ACCOUNTS, DEFAULT_ACCOUNT, namespace)
 
 
 def root_ca_object(namespace: str, certificates: str) -> dict[str, Any]:
-    """The certificates by which pods know the API server."""
+    """The certificates with which pods verify the API server."""
     made = _object(CONFIG_MAPS, ROOT_CA, namespace)
     made["metadata"]["annotations"] = {_DESCRIPTION: _DESCRIBED}
     return {**made, "data": {"ca.crt": certificates}}
 
 
 def default_account(namespace: Namespace | None, account: JSON | None) -> tuple[Action, ...]:
-    """Every namespace has a default service account; one that was deleted comes back."""
+    """Every namespace has a default service account; a deleted one is recreated."""
     if namespace is None or not _is_active(namespace) or account is not None:
         return ()
     name = namespace.metadata.name
@@ -84,7 +84,7 @@ def is_token_secret(secret: JSON) -> bool:
 
 
 def account_key(secret: JSON) -> str:
-    """namespace/name of the account whose token a Secret is for."""
+    """namespace/name of the account that a Secret's token is for."""
     return f"{secret['metadata']['namespace']}/{_annotations(secret).get(ACCOUNT_NAME, '')}"
 
 
@@ -98,7 +98,7 @@ def _is_account_of(secret: JSON, account: JSON | None) -> bool:
 
 
 def owner_of(secret: JSON, cached: JSON | None, answers: Answers) -> JSON | LookUp | None:
-    """The account of a Secret; a question if the cache has none; None if there is none."""
+    """The account of a Secret; a lookup if the cache has none; None if it does not exist."""
     if _is_account_of(secret, cached):
         return cached
     question = LookUp(
@@ -116,7 +116,7 @@ def needs_token(secret: JSON) -> bool:
 
 
 def filled(secret: JSON, account: JSON, certificates: str, token: str) -> tuple[Action, ...]:
-    """A Secret with everything that a pod needs of it. token: a new one, if it needs one."""
+    """A Secret with everything that a pod needs. token: a new one, if it needs one."""
     data = dict(secret.get("data") or {})
     metadata = secret["metadata"]
     if certificates and data.get("ca.crt") != _encoded(certificates):
@@ -138,7 +138,7 @@ def _encoded(text: str) -> str:
 
 
 def without_account(secret: JSON) -> tuple[Action, ...]:
-    """The token of an account that is gone goes with it."""
+    """Delete the token of a deleted account."""
     metadata = secret["metadata"]
     delete = Delete(
         resource=SECRETS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata.get("uid", "")
@@ -147,7 +147,7 @@ def without_account(secret: JSON) -> tuple[Action, ...]:
 
 
 def without_reference(account: JSON | None, secret_name: str) -> tuple[Action, ...]:
-    """An account does not name a Secret that is gone."""
+    """Remove a deleted Secret from an account's references."""
     named = account.get("secrets") if account is not None else None
     if account is None or not named or all(one.get("name") != secret_name for one in named):
         return ()

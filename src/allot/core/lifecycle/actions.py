@@ -22,7 +22,7 @@ JSON = Mapping[str, Any]
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action is about: a kind by its place in the API. type: its struct, if core has one."""
+    """The target of an action: a kind as an API resource. type: its struct, if core has one."""
 
     group: str
     version: str
@@ -52,7 +52,7 @@ def resource_of(type_: type[APIStruct]) -> Resource:
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell people something about an object."""
+    """Record an event about an object."""
 
     regarding: APIStruct | JSON
     # Normal or Warning.
@@ -71,32 +71,32 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    # Told when it is made; a name that the server made up is appended to the note.
+    # The event on success; a server-generated name is appended to the note.
     on_success: Emit | None = None
-    # Told when the server refuses; the error is appended to the note.
+    # The event on refusal; the error is appended to the note.
     on_failure: Emit | None = None
-    # Whether an object of that name is as good.
+    # Whether an existing object of that name is acceptable.
     may_exist: bool = False
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """Replace an object or its status, if it still is as it was seen (its resourceVersion says so), or as the action before,
-    which wrote the same object, has left it (follows).
+    """Replace an object or its status, if its resourceVersion has not changed since it was read, or since the preceding action,
+    which wrote the same object (follows).
 
-    Only for kinds that core knows completely, or whole JSON values: what the object does not have is gone.
+    Only for kinds that core knows completely, or whole JSON values: fields that the object lacks are removed.
     """
 
     resource: Resource
     object: APIStruct | JSON
     subresource: str = ""
-    # Told when it is done, or refused.
+    # The events on success and refusal.
     on_success: Emit | None = None
     on_failure: Emit | None = None
     follows: bool = False
 
 
 class RemoveFinalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """Take a finalizer from an object, if it still is as it was seen, or as the action before has left it (follows)."""
+    """Remove a finalizer from an object, if it has not changed since it was read, or since the preceding action (follows)."""
 
     resource: Resource
     object: APIStruct | JSON
@@ -122,17 +122,17 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     subresource: str = ""
     manager: str = ""
-    # Told when it is done, or refused.
+    # The events on success and refusal.
     on_success: Emit | None = None
     on_failure: Emit | None = None
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True):
-    """Server-side apply: own exactly these fields. With a uid, only of that very object."""
+    """Server-side apply: own exactly these fields. With a uid, only on exactly that object."""
 
     resource: Resource
     name: str
-    # The members beside apiVersion, kind and metadata.
+    # The members other than apiVersion, kind and metadata.
     fields: JSON
     manager: str
     namespace: str = ""
@@ -142,26 +142,26 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete an object, only if it has that uid and resourceVersion where given. One that is gone already is fine."""
+    """Delete an object, only if it has the given uid and resourceVersion, if any. Not an error if it is already gone."""
 
     resource: Resource
     name: str
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    # Background, Foreground or Orphan; empty: what the server does by default.
+    # Background, Foreground or Orphan; empty: the server's default.
     propagation_policy: str = ""
     grace_period_seconds: int | None = None
-    # Told when it is deleted, or refused.
+    # The events on success and refusal.
     on_success: Emit | None = None
     on_failure: Emit | None = None
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes that do not depend on each other, carried out at the same time; all are tried, then the first failure counts.
+    """Independent writes, executed concurrently; all are tried, then the first failure counts.
 
-    slow_start: one of them first, then two, then four and so on until one fails, so that a quota which refuses one pod is not
-    asked for hundreds.
+    slow_start: one of them first, then two, then four and so on until one fails, so that a quota that refuses one pod does not
+    get hundreds of requests.
     """
 
     writes: tuple[Create | Delete | Patch, ...]
@@ -169,10 +169,10 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask the server itself about an object, because the cache may lag behind: the reconciler is asked again with the
-    answer at once. All other actions of the same sequence are dropped, so it comes alone or with its like.
+    """Read an object from the server, because the cache may lag: the reconciler is called again immediately with the answer. All
+    other actions of the same sequence are dropped, so it comes alone or with other lookups.
 
-    Without a name: about all objects of the namespace, or of the cluster.
+    Without a name: all objects of the namespace, or of the cluster.
     """
 
     resource: Resource
@@ -182,13 +182,13 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequeueAfter(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask again then, also if nothing changes."""
+    """Reconcile again after a time, even if nothing changes."""
 
     seconds: float
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted cannot be done now: ask again, later after each failure."""
+    """The goal cannot be reached now: reconcile again with backoff."""
 
     message: str
 
@@ -196,7 +196,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 Write = Create | Update | RemoveFinalizer | Patch | Apply | Delete
 Action = Write | Together | Emit | LookUp | RequeueAfter | Retry
 
-# What the server said to each LookUp: the object (a struct if core has one), or None if there is none; of a LookUp without
+# The server's answer to each LookUp: the object (a struct if core has one), or None if it does not exist; for a LookUp without
 # a name, a tuple of objects.
 Answers = Mapping[LookUp, Any]
 

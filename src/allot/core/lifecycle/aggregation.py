@@ -1,6 +1,6 @@
 """Aggregated ClusterRoles: the rules to store in them.
 
-Our API server decides by the roles that they select and needs no rules there; people and other servers read them.
+Our API server evaluates the selected roles and does not need the rules; people and other servers read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MANAGER = "clusterrole-aggregation-controller"
 
 
 def aggregate(policy: Policy, role: Mapping[str, Any] | None) -> tuple[Action, ...]:
-    """The rules that a role should have, unless it has them or is not made of others. policy: knows all ClusterRoles."""
+    """The rules that a role should have, unless it has them or is not aggregated. policy: knows all ClusterRoles."""
     if role is None or role.get("aggregationRule") is None:
         return ()
     name = str(role["metadata"]["name"])

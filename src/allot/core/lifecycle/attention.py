@@ -1,7 +1,7 @@
 """Which component acts on objects of a kind, and the warning to their writer if it does not run.
 
-allot's controllers and schedulers announce themselves in a Lease (`announcement`); a kube-controller-manager and a kube-scheduler are
-known by the leases that they hold. Names are kube-controller-manager's.
+allot's controllers and schedulers announce themselves in a Lease (`announcement`); kube-controller-manager and kube-scheduler are
+recognized by the leases that they hold. Names are kube-controller-manager's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Object = Mapping[str, Any]
 
 NAMESPACE = "kube-system"
 ANNOTATION = "allot.dev/running"
-# What pods call the scheduler that takes those which name none.
+# The scheduler of pods that name none.
 SCHEDULER = "default-scheduler"
 CLAIMS = "resourceclaim-controller"
 FOLDERS = "folder-provisioner-controller"
 LOAD_BALANCERS = "service-lb-controller"
 AUTOSCALER = "cluster-autoscaler"
 _MANAGER = "kube-controller-manager"
-# A lease that says nothing about how long it lasts; and how far clocks may be apart.
+# For a lease without a duration; and the tolerated clock skew.
 _DURATION_S = 15
 _SKEW_S = 60.0
 
@@ -37,7 +37,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...] = ()
     # The gate without which nothing acts on the kind.
     gate: str = ""
-    # What is said of a kind for which allot has nothing; empty if it has its controllers.
+    # The warning for a kind that allot does not support; empty if it has controllers.
     lacking: str = ""
 
 
@@ -121,7 +121,7 @@ _OWN = (FOLDERS, LOAD_BALANCERS, AUTOSCALER)
 _UPSTREAM = frozenset(
     name for each in (*KINDS.values(), _NAMESPACES) for name in each.controllers if name not in _OWN
 ) | {CLAIMS}
-# What runs where someone holds a lease of upstream's.
+# What runs when an upstream lease is held.
 _HOLDERS: Mapping[str, frozenset[str]] = {
     _MANAGER: _UPSTREAM,
     "kube-scheduler": frozenset((SCHEDULER,)),
@@ -132,7 +132,7 @@ _HOLDERS: Mapping[str, frozenset[str]] = {
 
 _KAI, _VOLCANO, _VOLCANO_JOBS = "scheduling.run.ai", "scheduling.volcano.sh", "batch.volcano.sh"
 _OLD_KAI = "KAI no longer has it either"
-# Fields of other schedulers' kinds that no one acts on, by path; `[]`: of any item. What is said of each.
+# Fields of other schedulers' kinds that are ignored, by path; `[]`: of any item. The warning for each.
 UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
     (_KAI, "PodGroup"): {
         "spec.markUnschedulable": "pods always say why they wait",
@@ -189,7 +189,7 @@ UNREAD: Mapping[tuple[str, str], Mapping[str, str]] = {
 
 
 def unread_fields(group: str, kind: str, object_: Object) -> list[str]:
-    """What is said of fields of an object that no one acts on."""
+    """The warnings for fields of an object that are ignored."""
     return [
         f"nothing acts on {path} of this {kind}: {why}"
         for path, why in UNREAD.get((group, kind), {}).items()
@@ -208,7 +208,7 @@ def _has(value: Any, path: list[str]) -> bool:
 
 
 def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: FeatureGates) -> str:
-    """Why nothing will happen to an object; empty if something will."""
+    """Why nothing will act on an object; empty if something will."""
     if needs.gate and needs.gate not in gates:
         return f"nothing acts on this {kind}: feature gate {needs.gate} is disabled"
     missing = [name for name in needs.controllers if not runs(name)]
@@ -218,13 +218,13 @@ def silence(kind: str, needs: Attention, runs: Callable[[str], bool], gates: Fea
 
 
 def deletion_silence(runs: Callable[[str], bool]) -> str:
-    """Why a namespace that is deleted will stay; empty if it will not."""
+    """Why a deleted namespace will stay; empty if it will not."""
     missing = [name for name in _NAMESPACES.controllers if not runs(name)]
     return f"nothing empties this Namespace, so it stays Terminating: {_not_running(missing)}" if missing else ""
 
 
 def pod_silence(pod: Object, runs: Callable[[str], bool]) -> str:
-    """Why a new pod will not start; empty if nothing is known to be in the way."""
+    """Why a new pod will not start; empty if nothing is known to prevent it."""
     spec = pod.get("spec")
     if not isinstance(spec, Mapping) or spec.get("nodeName"):
         return ""
@@ -248,12 +248,12 @@ def _not_running(names: list[str]) -> str:
 
 
 def is_announcement(name: str) -> bool:
-    """Whether a Lease of that name may tell who runs."""
+    """Whether a Lease of that name may announce components."""
     return name in _HOLDERS or name.startswith("allot-")
 
 
 def announcement(name: str, running: Iterable[str], holder: str, duration_s: int, now: str) -> dict[str, Any]:
-    """The Lease that says that these run; with an empty holder: that they do no longer."""
+    """The Lease that announces these components; with an empty holder, that they have stopped."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -263,7 +263,7 @@ def announcement(name: str, running: Iterable[str], holder: str, duration_s: int
 
 
 def announced(lease: Object, now_s: float) -> tuple[frozenset[str], int]:
-    """Who runs by what a Lease says, and for how many seconds that counts. No one if it is not held, or was given up long ago."""
+    """The components that a Lease announces, and for how many seconds that is valid. Empty if it is not held, or has expired."""
     metadata, spec = lease.get("metadata") or {}, lease.get("spec") or {}
     said = (metadata.get("annotations") or {}).get(ANNOTATION)
     names = frozenset(said.split(",")) if isinstance(said, str) and said else _HOLDERS.get(metadata.get("name", ""))

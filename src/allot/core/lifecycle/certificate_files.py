@@ -11,12 +11,12 @@ _LINE_LENGTH = 64
 
 
 def cleaned(chain: str) -> str:
-    """A chain without what is between its blocks, and without their headers; in its order."""
+    """A chain without text between its blocks and without their headers; in its order."""
     return "".join(_spelled(each.der) for each in pem_blocks(chain))
 
 
 def trust_anchors(bundles: Iterable[str]) -> str:
-    """The certificates of all bundles, each once, in an order that depends on nothing but themselves."""
+    """The certificates of all bundles, each once, in an order that depends only on them."""
     return "".join(_spelled(der) for der in sorted({each.der for bundle in bundles for each in pem_blocks(bundle)}))
 
 

@@ -12,7 +12,7 @@ from allot.core.model.core_v1 import Pod
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.core.model.scheduling_v1 import PodGroup
 
-# What to look at (POD, POD_GROUP, CLAIM), and its `namespace/name`.
+# What to check (POD, POD_GROUP, CLAIM), and its `namespace/name`.
 Key = tuple[str, str]
 POD = "pod"
 POD_GROUP = "podgroup"
@@ -20,7 +20,7 @@ CLAIM = "claim"
 
 
 class View(templates.View, claims.Consumers, Protocol):
-    """What is known, with the indexes that lead from one object to those that depend on it."""
+    """Known objects, with indexes from an object to its dependents."""
 
     def pods_using(self, claim_key: str) -> Iterable[Pod]:
         """The pods that name a claim or have it recorded."""
@@ -33,13 +33,13 @@ class View(templates.View, claims.Consumers, Protocol):
 
 
 def keys_of_pod(pod: Pod, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
-    """After a change of a pod: its claims if it needs them no more, else the pod if there is something to do for it."""
+    """After a pod change: its claims if it no longer needs them, else the pod if it needs work."""
     extended = extended_claim_name(pod)
     if not pod.spec.resource_claims and not extended:
         return
     if is_deleted or is_done(pod):
         names = [*claim_keys(pod), *([key_of(pod.metadata.namespace, extended)] if extended else [])]
-        # Those that were made for it, too: its status lacks one if its maker was interrupted.
+        # Including those created for it: its status lacks one if the creator was interrupted.
         names += [
             key_of(claim.metadata.namespace, claim.metadata.name) for claim in view.claims_made_for(pod.metadata.uid)
         ]
@@ -50,9 +50,9 @@ def keys_of_pod(pod: Pod, view: View, gates: FeatureGates, *, is_deleted: bool =
 
 
 def keys_of_pod_group(group: PodGroup, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
-    """After a change of a PodGroup: its claims if it is gone, else the group and those of its pods that wait for it.
+    """After a PodGroup change: its claims if it is gone, else the group and the pods that wait for it.
 
-    Pods wait for their group also if it has no claims: only then it is clear that all of their claims are their own.
+    Pods wait for their group even if it has no claims: only then is it clear that all their claims are their own.
     """
     key = key_of(group.metadata.namespace, group.metadata.name)
     if is_deleted:
@@ -65,9 +65,9 @@ def keys_of_pod_group(group: PodGroup, view: View, gates: FeatureGates, *, is_de
 
 
 def keys_of_claim(claim: ResourceClaim, view: View, gates: FeatureGates, *, is_deleted: bool = False) -> Iterator[Key]:
-    """After a change of a claim: the claim if something is to be written to it, and those who use it.
+    """After a claim change: the claim if it needs a write, and its users.
 
-    Asking the reconciler itself costs less than a turn of the queue, and most changes of a claim need nothing.
+    Calling the reconciler costs less than a pass through the queue, and most claim changes need nothing.
     """
     key = key_of(claim.metadata.namespace, claim.metadata.name)
     if not is_deleted and claims.reconcile_claim(claim, view, {}, gates):

@@ -1,6 +1,7 @@
-"""Ownership of claims: the claim behind an entry of a pod or PodGroup, its creator, its users, and who is done with it.
+"""Ownership of claims: the claim behind an entry of a pod or PodGroup, its creator, its users, and which of them are done with
+it.
 
-Pure look-ups over objects as they are; the reconcilers (`templates`, `claims`, `device_taint_evictions`) and their indexes build on them.
+Pure lookups; the reconcilers (`templates`, `claims`, `device_taint_evictions`) and their indexes build on them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ POD_GROUPS = "podgroups"
 
 
 def is_done(pod: Pod) -> bool:
-    """Whether no container of a pod runs or ever will: it has ended, or it was deleted before it had a node."""
+    """Whether no container of a pod runs or ever will: it has ended, or was deleted before it had a node."""
     return is_terminal(pod) or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
 
 
 def group_name(pod: Pod) -> str:
-    """The PodGroup that a pod belongs to; empty if to none."""
+    """The PodGroup of a pod; empty if it has none."""
     group = pod.spec.scheduling_group
     return (group.pod_group_name or "") if group is not None else ""
 
@@ -45,7 +46,7 @@ def key_of(namespace: str, name: str) -> str:
 
 
 def recorded_name(owner: Pod | PodGroup, entry: PodResourceClaim | PodGroupResourceClaim) -> str | None:
-    """The name of the claim that was made for an entry with a template. None: none yet. Empty: none is needed."""
+    """The name of the claim created for an entry with a template. None: none yet. Empty: none is needed."""
     for status in owner.status.resource_claim_statuses:
         if status.name == entry.name:
             return status.resource_claim_name or ""
@@ -73,7 +74,7 @@ def template_keys(owner: Pod | PodGroup) -> Iterator[str]:
 
 
 def extended_claim_name(pod: Pod) -> str:
-    """The claim that the scheduler made for a pod's extended resources; empty if none."""
+    """The claim that the scheduler created for a pod's extended resources; empty if none."""
     status = pod.status.extended_resource_claim_status
     return status.resource_claim_name if status is not None else ""
 
@@ -82,7 +83,7 @@ def extended_claim_name(pod: Pod) -> str:
 
 
 def controller_of(claim: ResourceClaim) -> OwnerReference | None:
-    """The owner that a claim was made for."""
+    """The owner that a claim was created for."""
     for owner in claim.metadata.owner_references:
         if owner.controller:
             return owner
@@ -90,33 +91,34 @@ def controller_of(claim: ResourceClaim) -> OwnerReference | None:
 
 
 def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
-    """The pod that a claim was made for."""
+    """The pod that a claim was created for."""
     owner = controller_of(claim)
     return owner if owner is not None and owner.kind == "Pod" and owner.api_version == "v1" else None
 
 
 def owning_group(claim: ResourceClaim) -> OwnerReference | None:
-    """The PodGroup that a claim was made for, whatever version made it."""
+    """The PodGroup that a claim was created for, in any API version."""
     owner = controller_of(claim)
     is_group = owner is not None and owner.kind == "PodGroup" and owner.api_version.startswith(f"{SCHEDULING_GROUP}/")
     return owner if is_group else None
 
 
 def owner_uids(claim: ResourceClaim) -> Iterator[str]:
-    """The uid of the pod or PodGroup that a claim was made for."""
+    """The uid of the pod or PodGroup that a claim was created for."""
     owner = owning_pod(claim) or owning_group(claim)
     if owner is not None:
         yield owner.uid
 
 
 def entry_name(claim: ResourceClaim) -> str:
-    """The entry that a claim was made for; empty if it was not made from a template."""
+    """The entry that a claim was created for; empty if it was not created from a template."""
     return claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION, "")
 
 
 def is_made_for(owner: Pod | PodGroup, claim: ResourceClaim, *, accepts_group: bool) -> bool:
-    """Whether a claim was made for this pod or group, or (if that is accepted) for the group of this pod, which knows the
-    group by name only."""
+    """Whether a claim was created for this pod or group, or (if accepted) for the group of this pod, which knows the group by
+    name only.
+    """
     controller = controller_of(claim)
     if controller is None or claim.metadata.namespace != owner.metadata.namespace:
         return False
@@ -153,7 +155,7 @@ def is_group(consumer: ResourceClaimConsumerReference) -> bool:
 
 
 def consumer_of(pod: Pod, group: PodGroup | None, entry: PodResourceClaim) -> ResourceClaimConsumerReference:
-    """Who reserves the claim of an entry: the pod, or its group if the group has the very same entry."""
+    """The consumer that reserves the claim of an entry: the pod, or its group if the group has the same entry."""
     if group is not None and shared_entry(group, entry) is not None:
         return ResourceClaimConsumerReference(
             api_group=SCHEDULING_GROUP, resource=POD_GROUPS, name=group.metadata.name, uid=group.metadata.uid
@@ -162,7 +164,7 @@ def consumer_of(pod: Pod, group: PodGroup | None, entry: PodResourceClaim) -> Re
 
 
 def shared_entry(group: PodGroup, entry: PodResourceClaim) -> PodGroupResourceClaim | None:
-    """The entry of a group that stands for an entry of its pod: same name, same claim or template."""
+    """The group's entry that corresponds to a pod's entry: same name, same claim or template."""
     for candidate in group.spec.resource_claims:
         if (
             candidate.name == entry.name

@@ -1,9 +1,9 @@
 """Releases claims: removes the reservations of finished pods, deallocates devices, and deletes claims that are no longer needed.
 
-A claim is released when its last consumer goes, not because it has none: one that was allocated and never reserved stays
-so. A claim that was made for a pod goes with that pod, in two writes: it is deleted first, after which no one can reserve
-it, and vanishes with its finalizer. Kubernetes empties the status before that, which costs a third write and changes
-nothing for anyone. Works on any state that a crash between two writes leaves behind.
+A claim is released when its last consumer goes away, not because it has none: one that was allocated but never reserved stays
+allocated. A claim created for a pod is deleted with that pod, in two writes: first the deletion, after which it cannot be
+reserved, then the removal of its finalizer. Kubernetes clears the status before that, a third write without any effect. Handles
+every state that a crash between two writes can leave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLAIMS = resource_of(ResourceClaim)
 
 
 class Consumers(Protocol):
-    """What is known of those who use claims. Keys are `namespace/name`."""
+    """Known users of claims. Keys are `namespace/name`."""
 
     def pod(self, key: str) -> Pod | None:
         """A pod, if it is known."""
@@ -32,11 +32,11 @@ class Consumers(Protocol):
         """A PodGroup, if it is known."""
 
     def is_deleted(self, uid: str) -> bool:
-        """Whether a pod or PodGroup is known to have been and to be no more."""
+        """Whether a pod or PodGroup is known to have been deleted."""
 
 
 def reconcile_claim(claim: ResourceClaim, view: Consumers, answers: Answers, gates: FeatureGates) -> tuple[Action, ...]:
-    """What to write to a claim. Asks the server about consumers that may only be too new for the caches."""
+    """What to write to a claim. Looks up consumers that may only be too new for the caches."""
     remaining: list[ResourceClaimConsumerReference] = []
     questions: list[Action] = []
     for consumer in claim.status.reserved_for:
@@ -68,7 +68,7 @@ def reconcile_claim(claim: ResourceClaim, view: Consumers, answers: Answers, gat
 def _question(
     consumer: ResourceClaimConsumerReference, namespace: str, view: Consumers, gates: FeatureGates
 ) -> LookUp | None:
-    """What must be asked before a consumer can be called gone: it is in no cache and was not seen going."""
+    """The lookup needed before a consumer counts as gone: it is in no cache and its deletion was not seen."""
     kind: Resource
     if is_pod(consumer):
         kind, known = resource_of(Pod), view.pod(key_of(namespace, consumer.name)) is not None
@@ -82,20 +82,20 @@ def _question(
 
 
 def _is_gone(consumer: ResourceClaimConsumerReference, namespace: str, view: Consumers, gates: FeatureGates) -> bool:
-    """Whether a consumer is known not to need the claim any more. One of an unknown kind is left alone."""
+    """Whether a consumer is known not to need the claim anymore. One of an unknown kind is left alone."""
     key = key_of(namespace, consumer.name)
     if is_pod(consumer):
         pod = view.pod(key)
         return view.is_deleted(consumer.uid) or pod is None or pod.metadata.uid != consumer.uid or is_done(pod)
     if is_group(consumer) and "DRAWorkloadResourceClaims" in gates:
-        # Only with the group itself: its pods may finish and new ones come.
+        # Only with the group itself: its pods may finish and new ones may follow.
         group = view.pod_group(key)
         return view.is_deleted(consumer.uid) or group is None or group.metadata.uid != consumer.uid
     return False
 
 
 def _is_owner_done(claim: ResourceClaim, view: Consumers) -> bool:
-    """Whether the claim was made for a pod that will never use it. A pod that is not known may be too new."""
+    """Whether the claim was created for a pod that will never use it. An unknown pod may be too new."""
     owner = owning_pod(claim)
     if owner is None:
         return False
@@ -109,7 +109,7 @@ def _is_owner_done(claim: ResourceClaim, view: Consumers) -> bool:
 
 
 def _discard(claim: ResourceClaim) -> tuple[Action, ...]:
-    """Remove a claim that no one will use."""
+    """Delete a claim that will not be used anymore."""
     metadata = claim.metadata
     is_protected = FINALIZER in metadata.finalizers
     delete = Delete(
@@ -121,7 +121,7 @@ def _discard(claim: ResourceClaim) -> tuple[Action, ...]:
     )
     if metadata.deletion_timestamp is None:
         if len(metadata.finalizers) > (1 if is_protected else 0):
-            # Someone else keeps the object for a while; the devices need not wait for that.
+            # Another finalizer keeps the object; the devices need not wait for that.
             release = _release(claim, ()) if claim.status.reserved_for or claim.status.allocation is not None else ()
             return (*release, replace(delete, resource_version=""))
         return (delete, _unprotect(claim, follows=True)) if is_protected else (delete,)
@@ -131,9 +131,9 @@ def _discard(claim: ResourceClaim) -> tuple[Action, ...]:
 
 
 def _release(claim: ResourceClaim, remaining: tuple[ResourceClaimConsumerReference, ...]) -> tuple[Action, ...]:
-    """Leave only these consumers; without any, give the devices back and lift the protection.
+    """Keep only these consumers; without any, deallocate and remove the finalizer.
 
-    Without the finalizer the allocation is none of the scheduler's making, and not ours to take.
+    Without the finalizer, the allocation is not the scheduler's, and not ours to remove.
     """
     is_free = not remaining and FINALIZER in claim.metadata.finalizers
     allocation = None if is_free else claim.status.allocation

@@ -1,6 +1,6 @@
 """Changes to new pods for ComputeClasses, as in GKE: the class of their namespace, and the toleration for its nodes.
 
-Works on pods as they were written. Other taints, such as nvidia.com/gpu, are for the pod to tolerate.
+Works on pods as they were written. Pods must tolerate other taints, such as nvidia.com/gpu, themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from allot.core.model.compute_classes import CLASS_LABEL, DEFAULT_LABEL, DEFAULT
 Object = dict[str, Any]
 
 _GKE = "cloud.google.com/"
-# Labels that a pod cannot select together with a class, by the field of the class that says the same.
+# Labels that a pod cannot select together with a class, by the equivalent field of the class.
 SAID_BY_CLASS: Mapping[str, str] = {
     f"{_GKE}machine-family": "priorities.machineFamily",
     f"{_GKE}machine-type": "priorities.machineType",
@@ -34,7 +34,7 @@ SAID_BY_CLASS: Mapping[str, str] = {
 
 
 def may_have_class(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) -> bool:
-    """Whether anything could name a class for a new pod. Most pods and namespaces have nothing of the kind, and are checked no further."""
+    """Whether a new pod could have a class. Most pods and namespaces have nothing of the kind, and need no further checks."""
     spec = mapping(pod.get("spec"))
     return (
         "nodeSelector" in spec
@@ -45,7 +45,7 @@ def may_have_class(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) 
 
 
 def conflict(pod: Mapping[str, Any]) -> str:
-    """Why a pod cannot be: it selects a class, and what the class decides; empty if it can."""
+    """Why a pod is invalid: it selects a class and also something that the class decides; empty if it is valid."""
     selector = _selector(pod)
     name = selector.get(CLASS_LABEL)
     if not name:
@@ -60,8 +60,9 @@ def conflict(pod: Mapping[str, Any]) -> str:
 
 
 def with_class(pod: Object, namespace_labels: Mapping[str, str]) -> Object:
-    """A new pod: one that selects no class gets that of its namespace, and one that has a class tolerates its nodes. What does not make
-    sense is left to validation."""
+    """A new pod: without a class it gets that of its namespace, and with a class it tolerates its nodes. Invalid values are left
+    to validation.
+    """
     spec = pod.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("nodeSelector"), dict | None):
         return pod
@@ -81,7 +82,7 @@ def with_class(pod: Object, namespace_labels: Mapping[str, str]) -> Object:
 
 
 def selected_class(pod: Mapping[str, Any]) -> str:
-    """The class that a pod selects, by its node selector or by an affinity that names just one."""
+    """The class that a pod selects, by its node selector or by an affinity with exactly one."""
     selected = _selector(pod).get(CLASS_LABEL)
     if isinstance(selected, str) and selected:
         return selected
@@ -103,7 +104,7 @@ def _named(term: Mapping[str, Any]) -> str:
 
 
 def _default(pod: Mapping[str, Any], namespace_labels: Mapping[str, str]) -> str:
-    """The class of pods that select none. A pod that asks for a machine itself is left as it is."""
+    """The class of pods that select none. A pod that selects a machine itself is left unchanged."""
     if any(key in SAID_BY_CLASS for key in _selector(pod)):
         return ""
     owners = mapping(pod.get("metadata")).get("ownerReferences")

@@ -1,6 +1,7 @@
 """The phases of a PodGroup of scheduling.x-k8s.io, by the rules of scheduler-plugins' controller.
 
-Pending until there are enough pods, then Scheduling, Running, Finished or Failed, the last two for good. Only pods of the group's own namespace count.
+Pending until there are enough pods, then Scheduling, Running, Finished or Failed; the last two are final. Only pods in the
+group's own namespace count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _PENDING, _SCHEDULING, _RUNNING, _FINISHED, _FAILED = "Pending", "Scheduling", "
 
 
 def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[Action, ...]:
-    """What the group's status has to say. pods: all that name the group."""
+    """The update of the group's status. pods: all that name the group."""
     known = group.status
     was = {
         "phase": known.phase,
@@ -33,7 +34,7 @@ def reconcile_group(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> tuple[A
 def status_patch(
     resource: Resource, metadata: ObjectMeta, was: Mapping[str, Any], status: Mapping[str, Any]
 ) -> tuple[Action, ...]:
-    """Write what is different in a status."""
+    """A patch with the changes of a status."""
     changed = {name: value for name, value in status.items() if was[name] != value}
     if not changed:
         return ()
@@ -65,13 +66,13 @@ def _status(group: CoschedulingPodGroup, pods: Sequence[Pod]) -> dict[str, Any]:
 
 
 def count_phases(pods: Sequence[Pod]) -> dict[str, int]:
-    """How many pods run, succeeded and failed."""
+    """How many pods are running, succeeded and failed."""
     phases = [pod.status.phase for pod in pods]
     return {phase.lower(): phases.count(phase) for phase in ("Running", "Succeeded", "Failed")}
 
 
 def _later(minimum: int, counts: dict[str, int], pods: int) -> str:
-    """The last rule that holds counts."""
+    """The last matching rule wins."""
     running, succeeded, failed = counts["running"], counts["succeeded"], counts["failed"]
     phase = _SCHEDULING
     if pods < minimum:

@@ -17,7 +17,7 @@ UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
 TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 1024
-# Far above what a node has: a driver that invents ever new names must not fill the memory.
+# Far above what a node has: a driver that keeps inventing names must not exhaust memory.
 DEVICES_MAX = 16_384
 
 # Pool and device.
@@ -25,7 +25,7 @@ DeviceKey = tuple[str, str]
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver last said about a device, and when."""
+    """What a driver last reported about a device, and when."""
 
     health: str = UNKNOWN
     message: str = ""
@@ -33,11 +33,11 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
 
     def is_stale(self, now: float) -> bool:
-        """Whether the driver should have said something since."""
+        """Whether the driver should have reported since."""
         return now - self.updated_at > self.timeout_s
 
     def differs(self, other: DeviceHealth) -> bool:
-        """Whether it says something else, whenever it was said."""
+        """Whether it reports something else, regardless of the time."""
         return (self.health, self.message, self.timeout_s) != (other.health, other.message, other.timeout_s)
 
 
@@ -45,7 +45,7 @@ DriverHealth = Mapping[DeviceKey, DeviceHealth]
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """What is known after a report, which devices changed, and how many were one too many."""
+    """The health after a report, which devices changed, and how many exceeded the limit."""
 
     devices: Mapping[DeviceKey, DeviceHealth]
     changed: tuple[DeviceKey, ...]
@@ -53,7 +53,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 def reported(health: str, message: str, timeout_s: float, now: float) -> DeviceHealth:
-    """One device of a report; a message that is too long is cut, a timeout that makes no sense is the usual one."""
+    """One device of a report; a long message is truncated, an invalid timeout replaced by the default."""
     raw = message.encode()
     if len(raw) > MESSAGE_BYTES_MAX:
         message = raw[: MESSAGE_BYTES_MAX - 3].decode(errors="ignore") + "..."
@@ -63,7 +63,7 @@ def reported(health: str, message: str, timeout_s: float, now: float) -> DeviceH
 
 
 def merge(known: DriverHealth, report: DriverHealth, now: float) -> Merged:
-    """A report names all devices of a driver; one that it does not name is believed until it is stale, then forgotten."""
+    """A report names all devices of a driver; an omitted one is trusted until it is stale, then forgotten."""
     devices = dict(known)
     changed: list[DeviceKey] = []
     ignored = 0
@@ -84,7 +84,7 @@ def merge(known: DriverHealth, report: DriverHealth, now: float) -> Merged:
 
 
 def newly_stale(known: DriverHealth, before: float, now: float) -> tuple[DeviceKey, ...]:
-    """Devices that could be believed before and cannot any more."""
+    """Devices that have become stale."""
     return tuple(
         key
         for key, health in known.items()

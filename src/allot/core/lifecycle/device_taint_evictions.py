@@ -1,9 +1,9 @@
 """Which pods to evict because one of their devices has a NoExecute taint, and when; and the steps of an eviction.
 
-Taints are those that drivers publish in slices, of the newest generation of a pool, and those of DeviceTaintRules, which
-count for allocated devices that are no longer published too. Only tolerations in the allocation with the very effect
-NoExecute count here, although an empty effect is good enough for the scheduler: Kubernetes 1.37 does the same. Claims for
-extended resources are not checked, as there (kubernetes#141290).
+Taints are those that drivers publish in slices, of the newest generation of a pool, and those of DeviceTaintRules, which also
+apply to allocated devices that are no longer published. Only tolerations in the allocation with exactly the effect NoExecute
+count here, although the scheduler accepts an empty effect: Kubernetes 1.37 does the same. Like there, claims for extended
+resources are not checked (kubernetes#141290).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ PoolTaints = Mapping[str, tuple[DeviceTaint, ...]]
 
 
 class Eviction(msgspec.Struct, frozen=True, kw_only=True):
-    """When something has to go (seconds since 1970), and the rules among the reasons, by name."""
+    """When a user must be evicted (seconds since 1970), and the rules among the reasons, by name."""
 
     at_s: float
     rules: tuple[DeviceTaintRule, ...] = ()
 
 
 class View(Protocol):
-    """What is known of taints and claims. Keys are `namespace/name`."""
+    """Known taints and claims. Keys are `namespace/name`."""
 
     def taints(self, pool: PoolName) -> PoolTaints:
         """The published NoExecute taints of a pool."""
@@ -88,7 +88,7 @@ def published_taints(slices: Iterable[ResourceSlice]) -> PoolTaints:
 
 
 def claim_eviction(claim: ResourceClaim, view: View) -> Eviction | None:
-    """When the pods that use a claim have to go; None if they need not."""
+    """When the pods that use a claim must be evicted; None if never."""
     allocation = claim.status.allocation
     if allocation is None:
         return None
@@ -108,7 +108,7 @@ def claim_eviction(claim: ResourceClaim, view: View) -> Eviction | None:
 
 
 def pod_eviction(pod: Pod, view: View, gates: FeatureGates) -> Eviction | None:
-    """When a pod has to go: with the first of the claims that it uses. One without a node uses none."""
+    """When a pod must be evicted: with the first of its claims. A pod without a node uses none."""
     if not pod.spec.node_name or is_terminal(pod):
         return None
     found: Eviction | None = None
@@ -139,12 +139,12 @@ def used_claims(pod: Pod, view: View, gates: FeatureGates) -> Iterable[ResourceC
 
 
 def matches(rule: DeviceTaintRule, result: DeviceRequestAllocationResult) -> bool:
-    """Whether a rule taints an allocated device. Without a selector it taints none here."""
+    """Whether a rule taints an allocated device. Without a selector it taints none."""
     return selects_device(rule.spec.device_selector, result.driver, result.pool, result.device, absent_selects=False)
 
 
 def _taint_eviction(taint: DeviceTaint, result: DeviceRequestAllocationResult) -> float | None:
-    """When the user of a device has to go because of a taint; None if it is tolerated for good."""
+    """When the user of a device must be evicted because of a taint; None if it is tolerated indefinitely."""
     if taint.time_added is None:
         return None
     shortest: int | None = None
@@ -170,7 +170,7 @@ def _earlier(at_s: float | None, other_s: float | None) -> float | None:
 def reconcile_pod(
     pod: Pod, eviction: Eviction | None, answers: Answers, now_s: float, *, was_pending: bool
 ) -> tuple[Action, ...]:
-    """Evict a pod whose time has come. was_pending: its eviction was foreseen before, so that calling it off is news."""
+    """Evict a pod when it is due. was_pending: the eviction was already planned, so its cancellation is reported."""
     if pod.metadata.deletion_timestamp is not None:
         return ()
     if eviction is None:

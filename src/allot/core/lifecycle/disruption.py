@@ -1,4 +1,4 @@
-"""Pods that the control plane ends: the condition in their status before deletion, which gives the reason."""
+"""Pods that the control plane terminates: the condition in their status before deletion, which gives the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_terminal(pod: Pod) -> bool:
 
 
 def mark_disrupted(pod: Pod, reason: str, message: str, now: str, *, phase: str = "") -> Patch | None:
-    """The patch of a pod's status that says why it is ended; None if it says so already."""
+    """The patch of a pod's status with the reason for its termination; None if it is already there."""
     status: dict[str, Any] = {}
     if reason:
         old = next((one for one in pod.status.conditions if one.type == DISRUPTION_TARGET), None)
@@ -44,7 +44,7 @@ def mark_disrupted(pod: Pod, reason: str, message: str, now: str, *, phase: str 
 
 
 def patch_status(pod: Pod, status: dict[str, Any]) -> Patch:
-    """A strategic merge patch of that very pod's status: conditions that it does not name stay."""
+    """A strategic merge patch of exactly this pod's status: other conditions are kept."""
     return Patch(
         resource=PODS,
         name=pod.metadata.name,
@@ -56,7 +56,7 @@ def patch_status(pod: Pod, status: dict[str, Any]) -> Patch:
 
 
 def delete_pod(pod: Pod, grace_period_seconds: int | None = None) -> Delete:
-    """Delete that very pod."""
+    """Delete exactly this pod."""
     return Delete(
         resource=PODS,
         name=pod.metadata.name,

@@ -1,11 +1,11 @@
 """Owners of objects, and what happens when owners are deleted: the decisions of the garbage collector.
 
-The graph is told every change of every object (`OwnerGraph.observe`) and says which ones are worth a look; `decide` then says
-what to do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or someone has asked the
-server (`Verify`), never because a cache does not have it. Objects without owners and dependents cost one entry in a dictionary.
+The graph observes every change of every object (`OwnerGraph.observe`) and returns which ones to check; `decide` then says what to
+do with one, and `garbage_actions` how. An owner counts as gone only if its deletion was seen or the server was asked (`Verify`),
+never because a cache lacks it. Objects without owners and dependents cost one dictionary entry.
 
-Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are checked again, which
-needs no second kind of node.
+Kubernetes keeps placeholders for owners that it has not seen; here the dependents themselves are checked again, which needs no
+second kind of node.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from allot.core.model.meta import ObjectMeta, OwnerReference
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-# Coordinates that are known to be empty are remembered for so many owners; uids never come back.
+# How many owners known to be absent are remembered; uids are never reused.
 ABSENT_MAX = 10_000
-# Objects that come and go by themselves and own nothing.
+# Objects that come and go often and own nothing.
 IGNORED = frozenset((("", "events"), ("events.k8s.io", "events")))
 
 Object = Mapping[str, Any]
@@ -43,17 +43,17 @@ class Tracked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def deletes_dependents(self) -> bool:
-        """It goes after its dependents have gone (foreground deletion)."""
+        """Whether it is deleted after its dependents (foreground deletion)."""
         return self.is_deleting and FOREGROUND in self.finalizers
 
     @property
     def orphans_dependents(self) -> bool:
-        """It goes after its dependents have been told that they have no owner any more."""
+        """Whether it is deleted after its dependents have been orphaned."""
         return self.is_deleting and ORPHAN in self.finalizers
 
 
 def tracked(resource: Resource, object_: Object) -> Tracked:
-    """From an object, or the metadata of one."""
+    """From an object or its metadata."""
     metadata = object_["metadata"]
     owners = metadata.get("ownerReferences")
     finalizers = metadata.get("finalizers")
@@ -70,7 +70,7 @@ def tracked(resource: Resource, object_: Object) -> Tracked:
 
 
 def tracked_metadata(resource: Resource, metadata: ObjectMeta) -> Tracked:
-    """From the metadata of an object that was decoded already."""
+    """From decoded metadata."""
     return Tracked(
         resource=resource,
         namespace=metadata.namespace,
@@ -84,11 +84,11 @@ def tracked_metadata(resource: Resource, metadata: ObjectMeta) -> Tracked:
 
 
 class OwnerState(Enum):
-    """What someone who asked the server knows of an owner."""
+    """The state of an owner according to the server."""
 
     ABSENT = "absent"
     PRESENT = "present"
-    # It is there, waiting for its dependents to go first.
+    # It exists, and waits for its dependents to be deleted first.
     WAITING = "waiting"
 
 
@@ -96,33 +96,33 @@ class OwnerState(Enum):
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """Ask the server for these owners, in the namespace of the dependent, and decide again."""
+    """Look up these owners on the server, in the namespace of the dependent, and decide again."""
 
     owners: tuple[tuple[OwnerReference, Resource], ...]
 
 
 class Unresolved(msgspec.Struct, frozen=True):
-    """The kind of an owner is not known (yet): look again later."""
+    """The kind of an owner is not known (yet): check again later."""
 
     owner: OwnerReference
 
 
 class RemoveFinalizer(msgspec.Struct, frozen=True):
-    """The object has waited for its dependents long enough."""
+    """The object no longer has to wait for its dependents."""
 
     target: Tracked
     finalizer: str
 
 
 class OrphanDependents(msgspec.Struct, frozen=True):
-    """Take the object out of the owners of these, then remove its orphan finalizer."""
+    """Remove the object from the owners of these, then remove its orphan finalizer."""
 
     target: Tracked
     dependents: tuple[Tracked, ...]
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """No owner is left. unblock: first make its references such that they block no one, because they form a circle."""
+    """No owner is left. unblock: first make its references non-blocking, because they form a cycle."""
 
     target: Tracked
     propagation: str
@@ -130,7 +130,7 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropOwners(msgspec.Struct, frozen=True):
-    """Some owners are left, these are not."""
+    """Some owners remain, but not these."""
 
     target: Tracked
     uids: tuple[str, ...]
@@ -142,7 +142,7 @@ _Coordinates = tuple[str, str, str, str, str]
 
 
 class Noticed(msgspec.Struct, frozen=True):
-    """uids to look at after a change: now, and after a moment in which what they depend on may still appear."""
+    """uids to check after a change: now, and after a delay in which their owners may still appear."""
 
     now: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
@@ -157,9 +157,9 @@ class OwnerGraph:
     def __init__(self, kinds: Kinds | None = None) -> None:
         self.kinds: Kinds = kinds or {}
         self._objects: dict[str, Tracked] = {}
-        # By the owner's uid: those that name it, in the order in which they were seen, and whether they block its deletion.
+        # By the owner's uid: its dependents in the order in which they were seen, and whether they block its deletion.
         self._dependents: dict[str, dict[str, bool]] = {}
-        # How many do; an owner with ten thousand dependents must not look at all of them each time that one goes.
+        # How many block: an owner with ten thousand dependents must not check all of them each time one is deleted.
         self._blocking: dict[str, int] = {}
         self._absent: dict[_Coordinates, None] = {}
 
@@ -171,17 +171,17 @@ class OwnerGraph:
         return self._objects.get(uid)
 
     def dependents(self, uid: str) -> tuple[Tracked, ...]:
-        """The objects that name an owner."""
+        """The dependents of an owner."""
         return tuple(self._objects[one] for one in self._dependents.get(uid, ()) if one in self._objects)
 
     def is_blocked(self, uid: str) -> bool:
-        """Whether some dependent has to go before an object may."""
+        """Whether a dependent must be deleted before an object."""
         return uid in self._blocking
 
     # --- changes ---
 
     def observe(self, new: Tracked) -> Noticed:
-        """An object is new or has changed."""
+        """Record a new or changed object."""
         old = self._objects.get(new.uid)
         self._objects[new.uid] = new
         if old is None:
@@ -202,7 +202,7 @@ class OwnerGraph:
         return Noticed(tuple(now), tuple(later))
 
     def forget(self, gone: Tracked) -> Noticed:
-        """An object is gone."""
+        """Record a deleted object."""
         known = self._objects.get(gone.uid)
         if known is None:
             return NOTHING
@@ -218,7 +218,7 @@ class OwnerGraph:
         return Noticed(tuple(now)) if now else NOTHING
 
     def remember_absent(self, coordinates: _Coordinates) -> None:
-        """There is no such object, and there will be none with that uid."""
+        """Record that this object does not exist and never will with that uid."""
         self._absent[coordinates] = None
         if len(self._absent) > ABSENT_MAX:
             del self._absent[next(iter(self._absent))]
@@ -269,14 +269,14 @@ class OwnerGraph:
     # --- owners ---
 
     def state_of(self, owner: OwnerReference, kind: Resource, namespace: str) -> OwnerState | None:
-        """What is known of an owner; None if only the server can tell."""
+        """The known state of an owner; None if the server must be asked."""
         found = self._objects.get(owner.uid)
         if found is not None and _is_at(found, owner, namespace):
             return OwnerState.WAITING if found.deletes_dependents else OwnerState.PRESENT
         return OwnerState.ABSENT if coordinates(owner, kind, namespace) in self._absent else None
 
     def misplaced(self, target: Tracked) -> tuple[OwnerReference, ...]:
-        """References to objects of another namespace, which own nothing here."""
+        """References to objects of another namespace, which are invalid."""
         found: list[OwnerReference] = []
         for owner in target.owners:
             above = self._objects.get(owner.uid)
@@ -290,7 +290,7 @@ def group_of(api_version: str) -> str:
 
 
 def coordinates(owner: OwnerReference, kind: Resource, namespace: str) -> _Coordinates:
-    """Where a reference points to, seen from a namespace."""
+    """The target of a reference from a namespace."""
     return owner.uid, kind.group, kind.kind, namespace if kind.namespaced else "", owner.name
 
 
@@ -300,7 +300,7 @@ def _coordinates_of(object_: Tracked) -> _Coordinates:
 
 
 def _is_at(found: Tracked, owner: OwnerReference, namespace: str) -> bool:
-    """Whether an object is where a reference to it says it is."""
+    """Whether an object matches the coordinates of a reference to it."""
     kind = found.resource
     return (
         found.name == owner.name
@@ -311,14 +311,14 @@ def _is_at(found: Tracked, owner: OwnerReference, namespace: str) -> bool:
 
 
 def decide(graph: OwnerGraph, uid: str, asked: Mapping[str, OwnerState] | None = None) -> Decision:
-    """What to do with an object. asked: what the server said about owners, by uid."""
+    """What to do with an object. asked: the server's answers about owners, by uid."""
     target = graph.get(uid)
     if target is None:
         return None
     if target.orphans_dependents:
         return OrphanDependents(target, graph.dependents(uid))
     if target.deletes_dependents:
-        # Its dependents were told to be checked when it began to wait, or when they appeared.
+        # Its dependents were queued when it started to wait, or when they appeared.
         return None if graph.is_blocked(uid) else RemoveFinalizer(target, FOREGROUND)
     if target.is_deleting or not target.owners:
         return None
@@ -333,7 +333,7 @@ def _judge(graph: OwnerGraph, target: Tracked, asked: Mapping[str, OwnerState]) 
         if kind is None:
             return Unresolved(owner)
         if kind.namespaced and not target.namespace:
-            # What belongs to no namespace cannot belong to something in one: such a reference decides nothing.
+            # A cluster-scoped object cannot have a namespaced owner: such a reference decides nothing.
             return None
         state = graph.state_of(owner, kind, target.namespace) or asked.get(owner.uid)
         if state is None:

@@ -28,7 +28,7 @@ from allot.core.lifecycle.garbage import (
 )
 from allot.core.model.meta import OwnerReference
 
-# The server has an owner that no watch has told of: its end might be missed as well, so its dependents are checked again.
+# The server has an owner that no watch has reported: its deletion might be missed too, so its dependents are checked again.
 _UNSEEN_OWNER_S = 30.0
 
 
@@ -69,7 +69,7 @@ def _deletion(decision: Delete) -> tuple[Action, ...]:
         name=target.name,
         namespace=target.namespace,
         uid=target.uid,
-        # Owners that were added since must not be overlooked.
+        # Owners added in the meantime must not be overlooked.
         resource_version="" if decision.unblock else target.version,
         propagation_policy=decision.propagation,
     )
@@ -84,7 +84,7 @@ def _question(owner: OwnerReference, kind: Resource, namespace: str) -> LookUp:
 
 
 def _said(graph: OwnerGraph, target: Tracked, answers: Answers) -> dict[str, OwnerState]:
-    """What the server has said about owners, by uid; what is gone is remembered."""
+    """The server's answers about owners, by uid; absent ones are remembered."""
     states: dict[str, OwnerState] = {}
     if not answers:
         return states
@@ -112,7 +112,7 @@ def _without_owners(target: Tracked, uids: tuple[str, ...]) -> Patch:
 
 
 def _patch(target: Tracked, fields: dict[str, Any]) -> Patch:
-    """A merge patch, refused if the object is not as it was seen any more."""
+    """A merge patch, refused if the object has changed since it was read."""
     return Patch(
         resource=target.resource,
         name=target.name,
@@ -122,7 +122,7 @@ def _patch(target: Tracked, fields: dict[str, Any]) -> Patch:
 
 
 def _complaints(graph: OwnerGraph, target: Tracked) -> tuple[Emit, ...]:
-    """One event for each reference into another namespace, in Kubernetes' words."""
+    """One event for each reference into another namespace, with Kubernetes' message."""
     kind, namespace = target.resource, target.namespace
     about = {
         "apiVersion": kind.api_version,

@@ -1,7 +1,7 @@
-"""The webhook that a guard is: by what others know it, and whether API servers ask it about every allocation.
+"""The guard's webhook: how it is recognized, and whether API servers call it for every allocation.
 
-An administrator may change a configuration. What is exempt from the guard is stored unguarded, so a change that exempts anything counts
-as much as no guard at all.
+An administrator may change a configuration. Allocations exempt from the guard are stored unguarded, so a change that exempts
+anything is as bad as no guard.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 JSON = Mapping[str, Any]
 
-# By which others see that a guard is asked.
+# Identifies a guard's webhook to others.
 GUARD_WEBHOOK = "guard.allot.dev"
-# What is allocated anew: reservations, reports of drivers and what is given back need no judgement, nor a guard.
+# New allocations: reservations, driver reports and deallocations need neither a check nor a guard.
 CHANGES_ALLOCATION = (
     "has(object.status) && has(object.status.allocation) && "
     "!(has(oldObject.status) && has(oldObject.status.allocation) && "
@@ -24,9 +24,10 @@ _GROUP, _RESOURCES = "resource.k8s.io", ("resourceclaims/status", "resourceclaim
 
 
 def unguarded(configurations: Iterable[JSON]) -> str:
-    """Why allocations may be stored without a guard being asked; empty if one is asked about all of them.
+    """Why allocations may be stored without calling a guard; empty if it is called for all of them.
 
-    configurations: every ValidatingWebhookConfiguration of the cluster."""
+    configurations: every ValidatingWebhookConfiguration of the cluster.
+    """
     found = [
         (str(configuration["metadata"]["name"]), webhook)
         for configuration in configurations
@@ -42,8 +43,8 @@ def unguarded(configurations: Iterable[JSON]) -> str:
 
 
 def exempt(webhook: JSON) -> str:
-    """What of a guard's webhook lets allocations pass unasked; empty if nothing does."""
-    # One that was never given a certificate answers no one, but lets nothing through either.
+    """Which part of a guard's webhook lets allocations pass unchecked; empty if none does."""
+    # One without a certificate cannot be called, but lets nothing through either.
     if webhook.get("failurePolicy") == "Ignore":
         return "failurePolicy is Ignore, expected Fail: allocations are stored while no guard answers"
     for field in ("namespaceSelector", "objectSelector"):
@@ -61,7 +62,7 @@ def exempt(webhook: JSON) -> str:
 
 
 def _covers(rule: JSON, *, is_exact: bool) -> bool:
-    """Whether a rule asks about every change of a claim's status. is_exact: whether it counts for the versions that it names only."""
+    """Whether a rule covers every change of a claim's status. is_exact: whether it applies only to the versions that it names."""
     versions = rule.get("apiVersions") or ()
     return (
         _names(rule.get("apiGroups"), _GROUP)

@@ -1,7 +1,7 @@
 """Deletion of a namespace: the order of deletion, how long to wait for the rest, and its conditions.
 
-Texts and reasons are Kubernetes'. One thing is told better: pods that are left while everything else waits for them are
-named as remaining content (Kubernetes v1.37 says "All content successfully removed" meanwhile).
+Texts and reasons are Kubernetes'. One improvement: remaining pods that everything else waits for are reported as remaining
+content (Kubernetes v1.37 says "All content successfully removed" meanwhile).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allot.core.model.core_v1 import Pod
 
 FINALIZER = "kubernetes"
 TERMINATING = "Terminating"
-# What finalizers are given before the next look, at most.
+# The longest wait for finalizers before the next check.
 FINALIZER_ESTIMATE_S = 15
 _FIRST_PAUSE_S = 0.1
 _FAILED_PAUSE_S = 60.0
@@ -30,7 +30,7 @@ _PARSING = "NamespaceDeletionGroupVersionParsingFailure"
 _CONTENT = "NamespaceDeletionContentFailure"
 _REMAINING = "NamespaceContentRemaining"
 _FINALIZERS = "NamespaceFinalizersRemaining"
-# Reason and message while there is nothing to complain about.
+# Reason and message while there are no problems.
 _FINE = {
     _DISCOVERY: ("ResourcesDiscovered", "All resources successfully discovered"),
     _PARSING: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -41,7 +41,7 @@ _FINE = {
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects of one resource that were deleted and are still there."""
+    """Objects of one resource that were deleted but still exist."""
 
     resource: Resource
     count: int
@@ -50,23 +50,23 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of deleting everything in a namespace once."""
+    """The result of deleting everything in a namespace once."""
 
     leftovers: tuple[Leftover, ...] = ()
     failures: tuple[str, ...] = ()
-    # Why it is not known what there is to delete; empty if it is.
+    # Why the list of things to delete is unknown; empty if it is known.
     discovery_failure: str = ""
-    # How long pods may take to end by themselves.
+    # How long pods may take to terminate.
     grace_s: int = 0
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is left and nothing has failed."""
+        """Whether nothing remains and nothing failed."""
         return not (self.leftovers or self.failures or self.discovery_failure)
 
 
 def phases(resources: Iterable[Resource]) -> tuple[tuple[Resource, ...], ...]:
-    """What is deleted together. Pods go first: what they use must not go before them."""
+    """The order of deletion. Pods go first: what they use must not be deleted before them."""
     ordered = sorted(resources, key=lambda one: (one.group, one.plural))
     pods = tuple(one for one in ordered if (one.group, one.plural) == _PODS)
     others = tuple(one for one in ordered if (one.group, one.plural) != _PODS)
@@ -74,7 +74,7 @@ def phases(resources: Iterable[Resource]) -> tuple[tuple[Resource, ...], ...]:
 
 
 def leftover(resource: Resource, objects: Sequence[JSON]) -> Leftover | None:
-    """What a list after the deletion shows."""
+    """What remains according to a list after the deletion."""
     if not objects:
         return None
     finalizers = Counter(name for one in objects for name in one["metadata"].get("finalizers") or ())
@@ -82,7 +82,7 @@ def leftover(resource: Resource, objects: Sequence[JSON]) -> Leftover | None:
 
 
 def unexpected(namespace: str, left: Leftover) -> str:
-    """The failure that it is to find objects which nothing holds."""
+    """The error for remaining objects without finalizers."""
     kind = left.resource
     return (
         f"unexpected items still remain in namespace: {namespace} for gvr: "
@@ -91,7 +91,7 @@ def unexpected(namespace: str, left: Leftover) -> str:
 
 
 def discovery_failure(missing: Sequence[str]) -> str:
-    """What to say if some groups could not be asked what they serve; empty if all could."""
+    """The message if discovery failed for some groups; empty if it did not."""
     if not missing:
         return ""
     groups = ", ".join(f"{one}: stale GroupVersion discovery: {one}" for one in sorted(missing))
@@ -102,7 +102,7 @@ def discovery_failure(missing: Sequence[str]) -> str:
 
 
 def grace_s(pods: Iterable[Pod], deleted_since_s: float) -> int:
-    """How long pods may take to end, the longest of them; nothing once the namespace has been going for longer."""
+    """How long pods may take to terminate, at most; 0 once the namespace has been terminating for longer."""
     longest = 0
     for pod in pods:
         if pod.status.phase not in ("Succeeded", "Failed"):
@@ -111,8 +111,9 @@ def grace_s(pods: Iterable[Pod], deleted_since_s: float) -> int:
 
 
 def pause_s(sweep: Sweep, attempts: int) -> float:
-    """When to look again. Kubernetes waits for half of the estimate; what holds objects is often quicker than that, so the
-    first pauses are short."""
+    """When to check again. Kubernetes waits for half of the estimate; finalizers are often removed sooner, so the first pauses
+    are short.
+    """
     held = any(left.finalizers for left in sweep.leftovers)
     longest = max(sweep.grace_s, FINALIZER_ESTIMATE_S if held else 0) / 2 + 1
     if sweep.failures or sweep.discovery_failure:
@@ -168,7 +169,7 @@ def _told(sweep: Sweep) -> dict[str, tuple[str, str, str]]:
 
 
 def finalizers(namespace: JSON) -> tuple[str, ...]:
-    """Finalizers of a namespace."""
+    """The finalizers of a namespace."""
     return tuple((namespace.get("spec") or {}).get("finalizers") or ())
 
 
@@ -180,5 +181,5 @@ def finalized(namespace: JSON) -> dict[str, Any]:
 
 
 def is_held_by_others(namespace: JSON) -> bool:
-    """Whether a namespace stays for a while after we are done with it, so that its conditions will be read."""
+    """Whether a namespace remains after we are done, so that its conditions will be read."""
     return bool(namespace["metadata"].get("finalizers")) or any(name != FINALIZER for name in finalizers(namespace))

@@ -1,7 +1,7 @@
 """Evicts pods from nodes with NoExecute taints, at once or after their toleration time.
 
-Kubernetes counts the time from when its controller notices the taint, so that a controller which is restarted often enough
-never evicts; here it counts from the taint's own time, or from the pod's creation if that came later.
+Kubernetes counts the time from when its controller notices the taint, so a controller that restarts often enough never evicts;
+here it counts from the taint's own time, or from the pod's creation if that is later.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _EVENT = "TaintManagerEviction"
 
 
 def no_execute(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints that end pods."""
+    """The taints that evict pods."""
     return tuple(taint for taint in taints if taint.effect == NO_EXECUTE)
 
 
 def eviction_time(pod: Pod, taints: Sequence[Taint], now_s: float) -> float | None:
-    """When a pod has to go, in seconds since 1970; None if never."""
+    """When to evict a pod, in seconds since 1970; None if never."""
     times = [at for taint in taints if (at := _limit(pod, taint, now_s)) is not None]
     return min(times, default=None)
 
@@ -54,7 +54,7 @@ def _seconds(time: str | None) -> float | None:
 
 
 def reconcile(pod: Pod, node: Node | None, planned: bool, now_s: float, now: str) -> tuple[Action, ...]:
-    """Evict a pod, plan to, or give the plan up. planned: whether it was to be evicted the last time that it was checked."""
+    """Evict a pod, plan to, or cancel the plan. planned: whether an eviction was planned at the last check."""
     taints = no_execute(node.spec.taints) if node is not None else ()
     at = eviction_time(pod, taints, now_s) if taints and pod.metadata.deletion_timestamp is None else None
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,8 +1,8 @@
 """Nodes that stop reporting: when they count as unreachable, their conditions, and their taints.
 
-A node is alive as long as its Ready condition or its lease is renewed, seen on our own clock: times of different machines are
-never compared. When too many nodes of a zone are unhealthy at once, the fault is more likely here or in between, so tainting
-(which ends pods) slows down, and stops when no node at all is left. Numbers and texts are Kubernetes'.
+A node is alive as long as its Ready condition or its lease is renewed, as seen on our own clock: times of different machines are
+never compared. When too many nodes of a zone are unhealthy at once, the fault is more likely here or in the network, so tainting
+(which evicts pods) slows down, and stops when no healthy node is left. Numbers and texts are Kubernetes'.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _OLD_LABELS = {"kubernetes.io/os": "beta.kubernetes.io/os", "kubernetes.io/arch"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient to be."""
+    """Timeouts and rates."""
 
     period_s: float = 5.0
     grace_s: float = 50.0
-    # For nodes that have never said how they are.
+    # For nodes that have never reported their status.
     startup_grace_s: float = 60.0
-    # Nodes of a zone that are tainted per second, and of a large zone that is mostly unhealthy.
+    # Nodes tainted per second in a zone, and in a large zone that is mostly unhealthy.
     rate: float = 0.1
     reduced_rate: float = 0.01
     large_zone: int = 50
@@ -67,12 +67,12 @@ DEFAULTS = NodeSettings()
 
 
 def ready_of(node: Node) -> NodeCondition | None:
-    """The node's own word on how it is."""
+    """The node's Ready condition."""
     return next((one for one in node.status.conditions if one.type == READY), None)
 
 
 def ready_status(node: Node) -> str:
-    """True, False or Unknown; empty if the node has never said."""
+    """True, False or Unknown; empty if the node has never reported."""
     ready = ready_of(node)
     return "" if ready is None else ready.status
 
@@ -81,7 +81,7 @@ def ready_status(node: Node) -> str:
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The last sign of life of a node, on our clock, and what it was."""
+    """The last sign of life of a node, on our clock, and its content."""
 
     seen_s: float
     heartbeat: str = ""
@@ -90,11 +90,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observed(health: Health | None, node: Node, renewed: str, now_s: float, created_s: float) -> Health:
-    """What is known after a look at the node and the time at which its lease was renewed."""
+    """The health after observing the node and its lease's renewal time."""
     ready = ready_of(node)
     heartbeat = "" if ready is None else ready.last_heartbeat_time or ""
     if health is None:
-        # A node that has never said anything is counted from its creation, any other from when it was first seen.
+        # A node that has never reported counts from its creation, any other from when it was first seen.
         seen_s = created_s if ready is None and not renewed else now_s
         return Health(seen_s=seen_s, heartbeat=heartbeat, renewed=renewed, has_condition=ready is not None)
     alive = (ready is not None) != health.has_condition or heartbeat != health.heartbeat or renewed > health.renewed
@@ -106,13 +106,13 @@ def observed(health: Health | None, node: Node, renewed: str, now_s: float, crea
 
 
 def is_silent(health: Health, node: Node, now_s: float, settings: NodeSettings = DEFAULTS) -> bool:
-    """Whether nothing has been heard of a node for too long."""
+    """Whether a node has been silent for too long."""
     patience = settings.startup_grace_s if ready_of(node) is None else settings.grace_s
     return now_s - health.seen_s > patience
 
 
 def needs_silencing(node: Node) -> bool:
-    """Whether a silent node's conditions still claim to know something."""
+    """Whether a silent node's conditions are not Unknown yet."""
     return ready_status(node) != "Unknown"
 
 
@@ -123,7 +123,7 @@ def silence(node: Node, health: Health, answers: Answers, now: str) -> tuple[Act
         return (question,)
     lease = answers[question]
     if lease is not None and str((lease.get("spec") or {}).get("renewTime") or "") > health.renewed:
-        # The cache is behind: the node lives.
+        # The cache is stale: the node is alive.
         return ()
     conditions = [told for type_ in _SILENCED if (told := _unknown(node, type_, now)) is not None]
     patch = Patch(
@@ -169,13 +169,13 @@ def _event(node: Node, reason: str, note: str) -> Emit:
 
 
 def registered(node: Node) -> Emit:
-    """The event about a node that is new."""
+    """The event about a new node."""
     name = node.metadata.name
     return _event(node, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
 
 
 def removed(node: Node) -> Emit:
-    """The event about a node that is gone."""
+    """The event about a deleted node."""
     name = node.metadata.name
     return _event(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
 
@@ -184,9 +184,9 @@ def removed(node: Node) -> Emit:
 
 
 def reconcile(node: Node, pods: Sequence[Pod], now: str, *, evicts: bool, halted: bool) -> tuple[Action, ...]:
-    """Taints and labels of a node, and the readiness of its pods once no one knows how they are.
+    """Taints and labels of a node, and the readiness of its pods once its status is unknown.
 
-    evicts: it is this node's turn to be tainted such that its pods are ended. halted: no node's is, nor stays.
+    evicts: it is this node's turn to get a taint that evicts its pods. halted: no node gets or keeps one.
     """
     fields: dict[str, Any] = {}
     taints = wanted_taints(node, now, evicts=evicts, halted=halted)
@@ -205,7 +205,7 @@ def reconcile(node: Node, pods: Sequence[Pod], now: str, *, evicts: bool, halted
 
 
 def wanted_taints(node: Node, now: str, *, evicts: bool = False, halted: bool = False) -> tuple[Taint, ...]:
-    """The taints that a node should have; those that are not ours stay."""
+    """The taints that a node should have; those of others are kept."""
     wanted = _wanted(node, evicts=evicts, halted=halted)
     kept = tuple(taint for taint in node.spec.taints if not _is_ours(taint) or (taint.key, taint.effect) in wanted)
     present = {(taint.key, taint.effect) for taint in kept}
@@ -231,12 +231,12 @@ def _wanted(node: Node, *, evicts: bool, halted: bool) -> dict[tuple[str, str], 
 
 
 def evicting(node: Node) -> bool:
-    """Whether a node has a taint of ours that ends pods."""
+    """Whether a node has a taint of ours that evicts pods."""
     return any(taint.effect == "NoExecute" and _is_ours(taint) for taint in node.spec.taints)
 
 
 def _labels(node: Node) -> dict[str, str]:
-    """Old names of labels that have to say the same as the new ones."""
+    """Deprecated label names that must have the same values as the new ones."""
     labels = node.metadata.labels
     return {old: labels[new] for new, old in _OLD_LABELS.items() if new in labels and labels.get(old) != labels[new]}
 
@@ -256,7 +256,7 @@ def _not_ready(pod: Pod, now: str) -> tuple[Action, ...]:
 
 
 class _Zone:
-    """Nodes that may fail together, and those of them that wait to be tainted."""
+    """Nodes that may fail together, and those waiting to be tainted."""
 
     __slots__ = ("rate", "refilled_s", "size", "tokens", "unready")
 
@@ -269,7 +269,7 @@ class _Zone:
 
 
 def zone_of(node: Node) -> str:
-    """Where a node is, as far as it says."""
+    """The zone of a node, as far as its labels say."""
     labels = node.metadata.labels
     region, zone = labels.get("topology.kubernetes.io/region", ""), labels.get("topology.kubernetes.io/zone", "")
     return f"{region}:\x00:{zone}" if region or zone else ""
@@ -300,7 +300,7 @@ class Zones:
             if ready_status(node) in _EXECUTE and not evicting(node):
                 waiting[name] = key
         self._zones = {key: zone for key, zone in self._zones.items() if zone.size or key in waiting.values()}
-        # Who waited before keeps the place.
+        # Waiting nodes keep their place.
         order = [*(name for name in self._waiting if name in waiting), *waiting]
         self._waiting = {name: waiting[name] for name in order}
         counted = [zone for zone in self._zones.values() if zone.size]
@@ -323,7 +323,7 @@ class Zones:
         chosen: list[str] = []
         for name, key in self._waiting.items():
             zone = self._zones[key]
-            # A sum of tenths may fall short of one by less than a nanosecond.
+            # A sum of tenths may fall short of one by a rounding error.
             if zone.rate and zone.tokens >= 1.0 - 1e-9:
                 zone.tokens -= 1.0
                 chosen.append(name)
@@ -332,5 +332,5 @@ class Zones:
         return tuple(chosen)
 
     def unhealthy(self) -> Mapping[str, tuple[int, int]]:
-        """The size of every zone, and how many nodes of it are not ready."""
+        """The size of every zone, and how many of its nodes are not ready."""
         return {key: (zone.size, len(zone.unready)) for key, zone in self._zones.items()}

@@ -1,9 +1,9 @@
 """Deletes orphaned ResourceSlices of nodes that are gone.
 
-A driver's slices normally belong to their Node object and go with it by garbage collection. Kubernetes leaves those without
-an owner behind forever; their devices look available. Here they are deleted, but only if it is safe: the
-slice names one node, has no owner at all, and that node has not existed for so long that it cannot merely be registering
-again. A driver that is alive after all publishes its slices again.
+A driver's slices normally belong to their Node object and are garbage-collected with it. Kubernetes leaves those without an owner
+behind forever; their devices look available. Here they are deleted, but only if it is safe: the slice names one node, has no
+owner at all, and that node has been missing for too long to be just registering again. A driver that is still alive publishes its
+slices again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ REASON = "NodeNotFound"
 
 
 def is_candidate(slice_: ResourceSlice) -> bool:
-    """Whether a slice is for one node only and no one's, so that no one would clear it away."""
+    """Whether a slice is for one node only and has no owner, so that nothing else would delete it."""
     metadata = slice_.metadata
     return bool(slice_.spec.node_name) and not metadata.owner_references and metadata.deletion_timestamp is None
 
 
 def reconcile_slice(slice_: ResourceSlice, absent_since_s: float, answers: Answers, now_s: float) -> tuple[Action, ...]:
-    """Delete a candidate whose node is not known, once that has been so for long enough and the server confirms it."""
+    """Delete a candidate whose node has been unknown for long enough, once the server confirms it."""
     node = slice_.spec.node_name or ""
     left_s = absent_since_s + QUARANTINE_S - now_s
     if left_s > 0:

@@ -1,6 +1,6 @@
 """The environment of a container: variables, references to them, and what a pod can know about itself (the downward API).
 
-Config maps and secrets come in as data; where they are from is the agent's business.
+Config maps and secrets are passed in as data; fetching them is up to the agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from allot.core.quantity import Quantity
 
 _SUBSCRIPT = re.compile(r"(metadata\.(?:labels|annotations))\['([^']*)'\]")
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
-# What the API takes for a name: printable, and no `=`, which ends it. A name may begin with a digit.
+# Names that the API accepts: printable, without `=`, which ends the name. A name may start with a digit.
 _VARIABLE = re.compile(r"[ -<>-~]+")
 
 Data = Mapping[str, bytes]
@@ -22,11 +22,11 @@ Fetched = Mapping[tuple[str, str], Data | None]
 
 
 class BadEnvironment(Exception):
-    """A variable that cannot be made, in the kubelet's words."""
+    """A variable that cannot be set, with the kubelet's message."""
 
 
 class PodFacts:
-    """What a pod can ask about its node and itself beyond its own object."""
+    """Facts about a pod and its node that are not in the pod object."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PodFacts:
         allocatable: Mapping[str, Quantity] | None = None,
         services: Mapping[str, str] | None = None,
     ) -> None:
-        """services: the variables by which Services are found."""
+        """services: the variables for Services."""
         self.host_ips = tuple(host_ips)
         self.pod_ips = tuple(pod_ips)
         self.allocatable = allocatable or {}
@@ -60,7 +60,7 @@ def references(container: RunnableContainer) -> tuple[tuple[str, str], ...]:
 
 
 def environment(pod: RunnablePod, container: RunnableContainer, facts: PodFacts, fetched: Fetched) -> dict[str, str]:
-    """All variables, later ones replacing earlier ones; BadEnvironment says which one is not available."""
+    """All variables, later ones replacing earlier ones; BadEnvironment names one that is unavailable."""
     made = dict(facts.services)
     for source in container.env_from:
         for kind, reference in (("configmap", source.config_map_ref), ("secret", source.secret_ref)):
@@ -146,7 +146,7 @@ def _escaped(text: str) -> str:
 
 
 def resource_field(pod: RunnablePod, reference: ResourceFieldSelector, facts: PodFacts, own: str) -> str:
-    """What a container asks for or may use, in whole units of the divisor, rounded up."""
+    """A container's request or limit, in whole units of the divisor, rounded up."""
     container = pod.container(reference.container_name or own)
     if container is None:
         raise BadEnvironment(f"container {reference.container_name} not found")
@@ -165,7 +165,7 @@ def resource_field(pod: RunnablePod, reference: ResourceFieldSelector, facts: Po
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """$(NAME) becomes the variable's value, $$ a dollar; a name that is not known stays as it is."""
+    """$(NAME) becomes the variable's value, $$ a dollar; an unknown name is left unchanged."""
 
     def replacement(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -176,7 +176,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def expand_known(text: str, variables: Mapping[str, str]) -> str:
-    """The same for texts that are of no use with a name that is not known: BadEnvironment."""
+    """The same for texts that are useless with an unknown name: BadEnvironment."""
     for match in _REFERENCE.finditer(text):
         if match[0] != "$$" and match[1] not in variables:
             raise BadEnvironment(f'missing value for "{match[1]}"')

@@ -12,7 +12,7 @@ from allot.core.model.scheduling_v1 import POD_GROUP_PROTECTION_FINALIZER, PodGr
 
 
 def is_candidate(group: PodGroup) -> bool:
-    """Whether a PodGroup is being deleted and kept by the finalizer."""
+    """Whether a PodGroup is being deleted and the finalizer keeps it."""
     metadata = group.metadata
     return metadata.deletion_timestamp is not None and POD_GROUP_PROTECTION_FINALIZER in metadata.finalizers
 
@@ -25,7 +25,7 @@ def active_member_of(pod: Pod) -> Iterator[str]:
 
 
 def reconcile_pod_group(group: PodGroup, active: Iterable[Pod]) -> tuple[Action, ...]:
-    """Let a PodGroup go. active: its pods that have not ended."""
+    """Release a PodGroup. active: its pods that have not ended."""
     if not is_candidate(group) or any(True for _ in active):
         return ()
     return (RemoveFinalizer(resource=resource_of(PodGroup), object=group, finalizer=POD_GROUP_PROTECTION_FINALIZER),)

@@ -1,7 +1,7 @@
 """The status of a pod from its node agent: phase, conditions and the states of its containers.
 
-A function of the pod, what the runtime says, and the time. Reasons and texts are the kubelet's, because people and programs
-look for them.
+A function of the pod, the runtime's state, and the time. Reasons and texts are the kubelet's, because people and programs look
+for them.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from allot.core.model.core_v1 import Container, Pod, PodCondition
 from allot.core.model.pods_v1 import RunnablePod
 
 JSON = dict[str, Any]
-# Of all containers of a pod together, which share it.
+# Shared by all containers of a pod.
 _MESSAGES_LENGTH_MAX = 12 * 1024
 PENDING, RUNNING_PHASE, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a status is made of besides pod and runtime."""
+    """What a status depends on besides pod and runtime."""
 
     now: float
     host_ips: tuple[str, ...] = ()
     pod_ips: tuple[str, ...] = ()
-    # What the containers' ids begin with: the name of the runtime.
+    # The prefix of container ids: the name of the runtime.
     runtime: str = "process"
     waiting: Mapping[str, Waiting] = {}
-    # Containers that answer their readiness probes, or have none.
+    # Containers that pass their readiness probes, or have none.
     ready: frozenset[str] = frozenset()
-    # Whether everything has ended and nothing of it is left on the node.
+    # Whether everything has ended and nothing remains on the node.
     is_final: bool = False
-    # Why the agent itself ended the pod.
+    # Why the agent itself terminated the pod.
     reason: str = ""
     message: str = ""
-    # Per container: the health of its devices, as the API has it.
+    # Per container: the health of its devices, in the API's format.
     device_health: Mapping[str, Sequence[JSON]] = {}
-    # Beyond those that every pod has: how far a resize is.
+    # Beyond those of every pod: the progress of a resize.
     conditions: tuple[PodCondition, ...] = ()
-    # Of what a container left when it ended.
+    # Limit of a termination message.
     message_length_max: int = _MESSAGES_LENGTH_MAX
 
 
 def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
-    """The status to be written."""
+    """The status to write."""
     share = _MESSAGES_LENGTH_MAX // max(len(pod.containers()), 1)
     facts = msgspec.structs.replace(facts, message_length_max=share)
     phase = _phase(pod, seen, facts)
     held_back = phase in (SUCCEEDED, FAILED) and not facts.is_final
-    # The end is told when nothing is left: until then others must not take the devices.
+    # The end is reported when nothing remains: until then others must not use the devices.
     told = (pod.status.phase or PENDING) if held_back else phase
     status: JSON = {
         "phase": told if told != PENDING or not held_back else RUNNING_PHASE,
@@ -81,7 +81,7 @@ def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
 
 
 def rejected_status(pod: RunnablePod, reason: str, message: str, now: float) -> JSON:
-    """The status of a pod that its node does not take on: nothing of it has run."""
+    """The status of a pod that its node rejects: nothing of it has run."""
     return {
         "phase": FAILED,
         "reason": reason,
@@ -93,10 +93,10 @@ def rejected_status(pod: RunnablePod, reason: str, message: str, now: float) -> 
 
 
 def addresses_replaced(status: Mapping[str, Any], written: Collection[str]) -> JSON:
-    """A status as a strategic merge patch. written: names of fields that the pod has already.
+    """A status as a strategic merge patch. written: names of fields that the pod already has.
 
-    Lists of addresses are merged by address: one that the pod or its node has no more would stay, and the API server refuse the
-    status from then on. Where there is no list yet, the directive would become an address.
+    Lists of addresses are merged by address: one that the pod or its node no longer has would stay, and the API server would
+    refuse the status from then on. Where there is no list yet, the directive would become an address.
     """
     return {
         name: [*value, {"$patch": "replace"}] if name in ("podIPs", "hostIPs") and name in written else value
@@ -145,7 +145,7 @@ def _goes_on(pod: Pod, container: Container, seen: Seen) -> bool:
 
 
 def _initialization(pod: Pod, seen: Seen) -> tuple[bool, bool]:
-    """Whether all init containers are done, and whether one has failed for good."""
+    """Whether all init containers are done, and whether one has failed permanently."""
     done = True
     for container in pod.spec.init_containers:
         record = seen.newest(container.name)
@@ -251,7 +251,7 @@ def _condition(type_: str, status: str, reason: str = "", message: str = "") -> 
 
 
 def _dated(told: JSON, before: PodCondition | None, generation: int, now: float) -> JSON:
-    """A condition as the patch has it: emptied fields are null, and the time is that of its last change."""
+    """A condition for the patch: cleared fields are null, and the time is that of its last change."""
     same = before is not None and before.status == told["status"] and before.last_transition_time is not None
     return {
         "type": told["type"],
@@ -319,7 +319,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def is_same(status: JSON, written: Mapping[str, Any]) -> bool:
-    """Whether the API already says what would be written."""
+    """Whether the API already has what would be written."""
     for name, value in status.items():
         if name == "conditions":
             have = {each["type"]: each for each in written.get("conditions") or ()}
@@ -337,7 +337,7 @@ def is_same(status: JSON, written: Mapping[str, Any]) -> bool:
 
 
 def _pruned(value: Any) -> Any:
-    """Without what is absent anyway."""
+    """Without nulls."""
     if isinstance(value, dict):
         return {name: _pruned(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -14,21 +14,22 @@ EVICTED = "Evicted"
 
 
 def size_limit_bytes(source: EmptyDirVolumeSource) -> int | None:
-    """What a volume says; None if it says nothing."""
+    """The size limit of a volume; None if it has none."""
     limit = source.size_limit
     return limit.value() if limit is not None and limit.value() > 0 else None
 
 
 def memory_volume_bytes(pod: RunnablePod, source: EmptyDirVolumeSource, allocatable: Mapping[str, Quantity]) -> int:
-    """How much memory a volume is given: what it says, but not more than the pod or the node has. 0 if nothing of it is known."""
+    """How much memory a volume gets: its limit, but not more than the pod or the node has. 0 if unknown."""
     node = allocatable.get("memory")
     bounds = (size_limit_bytes(source), _memory_limit_bytes(pod), node.value() if node is not None else None)
     return min((each for each in bounds if each), default=0)
 
 
 def _memory_limit_bytes(pod: RunnablePod) -> int | None:
-    """What all containers together may use; None if one of them has no limit. Init containers run alone, but for the sidecars before
-    them."""
+    """What all containers together may use; None if one has no limit. Init containers run alone, except for the sidecars before
+    them.
+    """
     spec = pod.spec
     own = spec.resources.limits.get("memory") if spec.resources is not None else None
     if own is not None:
@@ -49,5 +50,5 @@ def _limit(container: RunnableContainer) -> int:
 
 
 def eviction_text(name: str, source: EmptyDirVolumeSource) -> str:
-    """Why a pod is evicted whose volume has more in it than it may."""
+    """The message for evicting a pod whose volume exceeds its limit."""
     return f'Usage of EmptyDir volume "{name}" exceeds the limit "{source.size_limit}". '

@@ -11,7 +11,7 @@ from allot.core.model.pods_v1 import RunnablePod
 
 FORBIDDEN = "SysctlForbidden"
 
-# Those that every pod may have: they neither reach out of the pod nor use what others need.
+# Those that every pod may set: they neither affect anything outside the pod nor use resources of others.
 SAFE = frozenset(
     {
         "kernel.shm_rmid_forced",
@@ -37,18 +37,18 @@ _NAME = re.compile(rf"({_PART}[./])*{_PART}")
 
 
 class UnknownNamespace(ValueError):
-    """A setting that is not known to be a namespace's own."""
+    """A setting that is not known to be namespaced."""
 
 
 class SysctlRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods of a node may set: by name, and by the beginning of names."""
+    """What pods of a node may set: by name and by name prefix."""
 
     names: frozenset[str] = SAFE
     prefixes: tuple[str, ...] = ()
 
 
 def allow_unsafe(patterns: Iterable[str]) -> SysctlRules:
-    """The safe ones and these: a name, or a beginning of names with * at its end. UnknownNamespace."""
+    """The safe ones and these: a name, or a prefix ending with *. UnknownNamespace."""
     names, prefixes = set(SAFE), []
     for pattern in patterns:
         text = _dotted(pattern)
@@ -64,13 +64,13 @@ def allow_unsafe(patterns: Iterable[str]) -> SysctlRules:
 
 
 def sysctls_of(pod: RunnablePod) -> dict[str, str]:
-    """What a pod wants, with dots between the parts of names."""
+    """The sysctls of a pod, with dots between the parts of names."""
     context = pod.spec.security_context
     return {_dotted(each.name): each.value for each in context.sysctls} if context is not None else {}
 
 
 def forbidden_sysctl(pod: RunnablePod, rules: SysctlRules) -> str:
-    """Why a pod cannot run, in the kubelet's words; empty if it can."""
+    """Why a pod cannot run, with the kubelet's message; empty if it can."""
     for name in sysctls_of(pod):
         if not _NAME.fullmatch(name) or (name not in rules.names and not name.startswith(rules.prefixes)):
             return f'forbidden sysctl: "{name}" not allowlisted'
@@ -81,13 +81,13 @@ def forbidden_sysctl(pod: RunnablePod, rules: SysctlRules) -> str:
 
 
 def _dotted(name: str) -> str:
-    """A name with slashes may have dots inside of its parts, and the other way round."""
+    """A name separated by slashes may have dots inside its parts, and vice versa."""
     first = next((letter for letter in name if letter in "./"), ".")
     return name if first == "." else name.translate(str.maketrans("./", "/."))
 
 
 def _namespace(name: str, *, is_prefix: bool = False) -> str:
-    """Whose setting it is: ipc, net, or empty if the whole machine's."""
+    """The namespace of a setting: ipc, net, or empty if it is machine-wide."""
     if name.startswith(_OF_NETWORK):
         return "net"
     if name.startswith(_OF_IPC) or (not is_prefix and name in _IPC_NAMES):

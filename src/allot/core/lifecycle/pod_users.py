@@ -23,6 +23,6 @@ def must_not_be_root(pod: RunnablePod, container: RunnableContainer) -> bool:
 
 
 def fs_user(pod: RunnablePod) -> int | None:
-    """The one user that all containers run as; None if there are several, or one does not say."""
+    """The one user that all containers run as; None if there are several, or one is not set."""
     users = {run_as_user(pod, each) for each in pod.containers()}
     return users.pop() if len(users) == 1 else None

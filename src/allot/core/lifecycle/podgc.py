@@ -1,7 +1,7 @@
-"""Pods that no other component deletes: excess finished ones, those of nodes that are gone or out of service, and those that
-were deleted before they had a node.
+"""Pods that no other component deletes: excess finished ones, those of nodes that are gone or out of service, and those that were
+deleted before they had a node.
 
-Everything is as in Kubernetes: first the status says Failed, because no kubelet will, then the pod is deleted without grace.
+As in Kubernetes: first the status is set to Failed, because no kubelet will do so, then the pod is deleted without grace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PERIOD_S = 20.0
 QUARANTINE_S = 40.0
 TERMINATED_MAX = 12_500
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-# The name of the index of pods by node, shared by all who have it.
+# The name of the index of pods by node, shared by all users.
 BY_NODE = "node"
 _ALIVE = frozenset(("Pending", "Running", "Unknown", ""))
 _NODES = resource_of(Node)
@@ -33,18 +33,18 @@ class Why(StrEnum):
 
 
 def stages(pod: Pod) -> tuple[str, ...]:
-    """What makes a pod interesting here; an index of caches."""
+    """The stages that matter here; a cache index."""
     found = () if pod.status.phase in _ALIVE else ("terminated",)
     return found if pod.metadata.deletion_timestamp is None else (*found, "terminating")
 
 
 def node_of(pod: Pod) -> tuple[str, ...]:
-    """The node that a pod is bound to; an index of caches."""
+    """The node that a pod is bound to; a cache index."""
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def excess(terminated: Iterable[Pod], most: int = TERMINATED_MAX) -> tuple[Pod, ...]:
-    """The finished pods beyond a number: evicted ones first, then the oldest."""
+    """The finished pods beyond a limit: evicted ones first, then the oldest."""
     pods = tuple(terminated)
     if most <= 0 or len(pods) <= most:
         return ()
@@ -63,7 +63,7 @@ def stuck(terminating: Iterable[Pod], nodes: Mapping[str, Node]) -> tuple[tuple[
     for pod in terminating:
         node = nodes.get(pod.spec.node_name)
         if not pod.spec.node_name:
-            # One that waits for its finalizers only has been dealt with.
+            # One that only waits for its finalizers has been handled.
             if not (is_terminal(pod) and pod.metadata.deletion_grace_period_seconds == 0):
                 found.append((Why.UNSCHEDULED, pod))
         elif node is not None and _is_out_of_service(node):
@@ -91,7 +91,7 @@ class Quarantine:
 
 
 def reconcile(why: Why, pod: Pod, answers: Answers, now: str) -> tuple[Action, ...]:
-    """Collect a pod. Whether the node of an orphan is really gone is asked from the server first."""
+    """Collect a pod. The server is first asked whether the node of an orphan is really gone."""
     reason = message = ""
     if why is Why.ORPHANED:
         question = LookUp(resource=_NODES, name=pod.spec.node_name)

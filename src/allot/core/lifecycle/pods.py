@@ -1,7 +1,7 @@
 """The node agent's next step for a pod: from the pod, the runtime's state, and the time.
 
-Knows: the order of init containers, sidecars and containers, restart policies with their back-off, the way to the end. Does not
-know: how a container is started or stopped, or how any of it is told (`pod_status`). The rules are the kubelet's.
+Knows: the order of init containers, sidecars and containers, restart policies with their back-off, and termination. Does not know
+how a container is started or stopped, or how it is reported (`pod_status`). The rules are the kubelet's.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from allot.core.model.pods_v1 import RunnablePod
 
 BACKOFF_FIRST_S = 10.0
 BACKOFF_MAX_S = 300.0
-# A container that has run for so long begins again.
+# After running this long, a container's back-off is reset.
 BACKOFF_FORGET_S = 2 * BACKOFF_MAX_S
 CREATED, RUNNING, EXITED, UNKNOWN = "Created", "Running", "Exited", "Unknown"
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A container of the runtime, whatever has become of it. Times are seconds since 1970, 0 if that has not happened."""
+    """A container of the runtime, in any state. Times are seconds since 1970, 0 if that has not happened."""
 
     id: str
     name: str
@@ -46,7 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a container does not run, and until when nothing is tried."""
+    """Why a container does not run, and until when not to retry."""
 
     reason: str
     message: str = ""
@@ -54,31 +54,31 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a container waits before it is started again, and since when that holds."""
+    """How long a container waits before it is restarted, and since when."""
 
     delay_s: float
     since: float
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a pod on its node."""
+    """The known state of a pod on its node."""
 
-    # The sandbox that is ready; those that are not are left to be stopped.
+    # The ready sandbox; others only have to be stopped.
     sandbox: str = ""
     sandbox_attempt: int = -1
     old_sandboxes: tuple[str, ...] = ()
-    # Per container, the newest first.
+    # Per container, newest first.
     records: Mapping[str, tuple[Record, ...]] = {}
-    # Containers whose startup probe and first hook are done.
+    # Containers whose startup probe and postStart hook are done.
     started: frozenset[str] = frozenset()
-    # Containers that have to be started again, and why.
+    # Containers that must be restarted, and why.
     failing: Mapping[str, str] = {}
-    # How long these are given, if not as long as the pod says.
+    # Their grace periods, if different from the pod's.
     failing_graces: Mapping[str, float] = {}
-    # Starts that have failed.
+    # Failed starts.
     waiting: Mapping[str, Waiting] = {}
     backoffs: Mapping[str, Backoff] = {}
-    # By container id: what it runs with, and which were stopped to be started with something else.
+    # By container id: its actual resources, and which were stopped to be restarted with others.
     actuated: Mapping[str, ResourceRequirements] = {}
     restarting: frozenset[str] = frozenset()
 
@@ -88,18 +88,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return found[0] if found else None
 
     def running(self) -> tuple[Record, ...]:
-        """All that has not ended."""
+        """All running containers."""
         return tuple(each for found in self.records.values() for each in found if each.state == RUNNING)
 
 
 class MakeSandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """Make what the containers share."""
+    """Create what the containers share."""
 
     attempt: int
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Make and start a container. backoff: what it has to wait for next time."""
+    """Create and start a container. backoff: for its next restart."""
 
     name: str
     attempt: int
@@ -107,18 +107,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a container to end; message: what people are told."""
+    """Ask a container to stop; message: for the event."""
 
     id: str
     name: str
     grace_s: float
     message: str
-    # Whether it is started again with other resources, whatever its restart policy says.
+    # Whether it is restarted with other resources, regardless of its restart policy.
     resizes: bool = False
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """Give a running container what its spec says now."""
+    """Give a running container the resources in its current spec."""
 
     id: str
     name: str
@@ -128,17 +128,17 @@ Step = MakeSandbox | Start | Stop | Resize
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now. ends: nothing is to be started any more, because it is over or must be."""
+    """What to do now. ends: nothing is started anymore, because the pod has ended or must end."""
 
     steps: tuple[Step, ...] = ()
     waiting: Mapping[str, Waiting] = {}
-    # When to look again if nothing happens, in seconds since 1970.
+    # When to check again if nothing happens, in seconds since 1970.
     look_at: float | None = None
     ends: bool = False
 
 
 class _Plan:
-    """A decision in the making."""
+    """A decision under construction."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -162,7 +162,7 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
         plan.look(deadline)
     if not seen.sandbox:
         if seen.running():
-            # What ran in a sandbox that is gone cannot continue.
+            # What ran in a lost sandbox cannot continue.
             plan.steps += [_stop(pod, each, "Pod sandbox changed") for each in seen.running()]
         else:
             plan.steps.append(MakeSandbox(attempt=seen.sandbox_attempt + 1))
@@ -185,7 +185,7 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
 
 
 def _resize(pod: RunnablePod, seen: Seen, plan: _Plan) -> None:
-    """Those that shrink come first, so that there is always room for those that grow."""
+    """Shrinking containers come first, so that there is always room for growing ones."""
     found = []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         record = seen.newest(container.name)
@@ -204,7 +204,7 @@ def _resize(pod: RunnablePod, seen: Seen, plan: _Plan) -> None:
 
 
 def _initialize(pod: RunnablePod, seen: Seen, plan: _Plan, now: float) -> bool:
-    """Start the next init container; whether the others may start."""
+    """Start the next init container; returns whether the others may start."""
     has_begun = any(seen.newest(each.name) is not None for each in pod.spec.containers)
     for container in pod.spec.init_containers:
         record = seen.newest(container.name)
@@ -238,7 +238,7 @@ def _start(pod: RunnablePod, container: Container, seen: Seen, plan: _Plan, now:
     if record is None:
         plan.steps.append(Start(name=name, attempt=0))
         return
-    # One that never ran takes its own place again.
+    # One that never ran is replaced under the same attempt.
     attempt = record.attempt + 1 if record.is_over else record.attempt
     backoff = seen.backoffs.get(name)
     ended = record.finished_at or record.created_at
@@ -261,18 +261,18 @@ def _next(backoff: Backoff | None, now: float) -> Backoff:
 
 
 def _spell(seconds: float) -> str:
-    """As Go prints a duration of whole seconds."""
+    """Whole seconds in Go's duration format."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def pod_title(pod: Pod) -> str:
-    """How the kubelet names a pod in its messages."""
+    """The kubelet's name for a pod in messages."""
     return f"{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
 
 
 def restart_policy(pod: Pod, container: Container) -> str:
-    """The container's own policy, or that of the pod; init containers of a pod that continues forever end when they succeed."""
+    """The container's own policy, or the pod's; with the pod's policy Always, init containers are not restarted after success."""
     if container.restart_policy:
         return container.restart_policy
     policy = pod.spec.restart_policy
@@ -282,7 +282,7 @@ def restart_policy(pod: Pod, container: Container) -> str:
 
 
 def restarts_after(pod: Pod, container: Container, exit_code: int) -> bool:
-    """Whether a container that ended starts again: if one of its rules says so, and otherwise by its policy."""
+    """Whether an ended container restarts: by its rules, and otherwise by its policy."""
     if any(rule.action == "Restart" and rule.applies(exit_code) for rule in container.restart_policy_rules):
         return True
     policy = restart_policy(pod, container)
@@ -301,7 +301,7 @@ def _restarts(pod: Pod, container: Container, record: Record) -> bool:
 
 
 def is_over(pod: Pod, seen: Seen) -> bool:
-    """Whether all containers have ended for good, or initialization has failed for good."""
+    """Whether all containers have ended permanently, or initialization has failed permanently."""
     for container in pod.spec.init_containers:
         record = seen.newest(container.name)
         if container.is_sidecar or record is None:
@@ -324,22 +324,22 @@ def _deadline(pod: RunnablePod) -> float | None:
 
 
 def is_overdue(pod: RunnablePod, now: float) -> bool:
-    """Whether the pod has run for longer than it may."""
+    """Whether the pod has exceeded its deadline."""
     deadline = _deadline(pod)
     return deadline is not None and now >= deadline
 
 
 def grace_of(pod: RunnablePod) -> float:
-    """How long containers are given to end."""
+    """How long containers get to terminate."""
     grace = pod.metadata.deletion_grace_period_seconds
     if pod.metadata.deletion_timestamp is None or grace is None:
         grace = pod.spec.termination_grace_period_seconds
-    # The kubelet gives at least a second, so that a deletion without grace is no other code path.
+    # The kubelet grants at least a second, so that a deletion without grace takes the same code path.
     return float(max(grace, 1))
 
 
 def ending(pod: RunnablePod, seen: Seen, grace_s: float) -> Sequence[Stop]:
-    """Which containers are stopped next: first all others, then sidecars one by one from the last to the first."""
+    """Which containers to stop next: first all others, then sidecars one by one from the last to the first."""
     sidecars = [each.name for each in pod.spec.init_containers if each.is_sidecar]
     running = seen.running()
     first = [each for each in running if each.name not in sidecars]

@@ -1,7 +1,7 @@
 """Answers ResourcePoolStatusRequests: how many devices of a driver's pools exist, are allocated and are available.
 
-The answer is written once and deleted after an hour; a question that cannot be answered, because a pool is not complete, is
-asked again until it can, and deleted after a day. (Kubernetes gives up after five attempts.)
+The answer is written once and deleted after an hour; a request that cannot be answered, because a pool is incomplete, is retried
+until it can, and deleted after a day. (Kubernetes gives up after five attempts.)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reconcile_request(
     rules: Iterable[DeviceTaintRule],
     now_s: float,
 ) -> tuple[Action, ...]:
-    """Answer a request, or clear it away when its time is over."""
+    """Answer a request, or delete it when it has expired."""
     left_s = _expires_s(request) - now_s
     if left_s <= 0:
         delete = Delete(resource=_REQUESTS, name=request.metadata.name, uid=request.metadata.uid)
@@ -105,7 +105,7 @@ def pool_statuses(
     claims: Iterable[ResourceClaim],
     rules: tuple[DeviceTaintRule, ...],
 ) -> tuple[PoolStatus, ...]:
-    """The pools that a request is about, each by the slices of its newest generation, in order of their names."""
+    """The pools of a request, each by the slices of its newest generation, sorted by name."""
     driver, wanted = request.spec.driver, request.spec.pool_name
     by_pool: dict[str, list[ResourceSlice]] = {}
     for slice_ in slices:
@@ -117,7 +117,7 @@ def pool_statuses(
 
 
 class _Use:
-    """What claims hold of a pool, without admin access: that only watches."""
+    """What claims use of a pool, without admin access, which only observes."""
 
     def __init__(self) -> None:
         self.devices: dict[str, None] = {}
@@ -186,7 +186,7 @@ def _pool_status(
         resource_slice_count=len(slices),
         total_devices=len(devices),
         allocated_devices=len(use.devices),
-        # As Kubernetes: a device that is tainted and allocated is taken off twice.
+        # As in Kubernetes: a tainted and allocated device is subtracted twice.
         available_devices=max(0, len(devices) - len(use.devices) - unavailable),
         unavailable_devices=unavailable,
         partition_summary=views.partitions,

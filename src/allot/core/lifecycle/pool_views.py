@@ -1,7 +1,8 @@
 """What is available in a pool whose devices are partitions or can be shared.
 
-A partition view groups devices that consume counters by the value of an attribute and tells how many more of each kind
-would fit alone; a view of shareable devices sums their capacities. What cannot be told is an error, in the API's words.
+A partition view groups devices that consume counters by the value of an attribute and reports how many more of each kind would
+fit alone; a view of shareable devices sums their capacities. Anything that cannot be determined is an error, with the API's
+message.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class PublishedDevice(msgspec.Struct, frozen=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete pool and what is in use of it."""
+    """A complete pool and its usage."""
 
     driver: str
     name: str
@@ -44,7 +45,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be told of a pool; error: the first thing that is wrong with it."""
+    """The views of a pool; error: the first problem."""
 
     partitions: tuple[PoolPartitionSummary, ...] = ()
     shareable: PoolShareableSummary | None = None
@@ -116,7 +117,7 @@ def _partitions(pool: Pool, where: str) -> tuple[PoolPartitionSummary, ...] | st
 
 
 def _partition_type(driver: str, device: Device, attribute: str) -> str | None:
-    """The string value of an attribute; without a domain, an attribute is in the driver's."""
+    """The string value of an attribute; without a domain, the driver's applies."""
     found = device.attributes.get(attribute)
     if found is None and attribute.startswith(f"{driver}/"):
         found = device.attributes.get(attribute.removeprefix(f"{driver}/"))
@@ -134,7 +135,7 @@ def _cost(consumptions: Iterable[DeviceCounterConsumption]) -> tuple[tuple[str, 
 
 
 def _balance(pool: Pool) -> CounterBalance:
-    """What the devices in use leave of the counters. A device that is shared counts once."""
+    """What the devices in use leave of the counters. A shared device counts once."""
     balance = CounterBalance(published_counters(pool.counters))
     for published in pool.devices:
         if published.device.name in pool.in_use:
@@ -143,7 +144,7 @@ def _balance(pool: Pool) -> CounterBalance:
 
 
 def _fitting(costs: Iterable[Amounts], balance: CounterBalance) -> int:
-    """How many devices fit one after the other into what is left."""
+    """How many devices fit, one after the other, into the rest."""
     count = 0
     for cost in costs:
         if balance.fits(cost):

@@ -1,7 +1,7 @@
 """Which claims of a pod to prepare or unprepare on its node, by which drivers, and what its containers get.
 
-Knows: the rules and texts of the kubelet (pkg/kubelet/cm/dra, 1.37). Does not know how a driver is called, where the records are
-kept, or which drivers are registered.
+Knows: the rules and texts of the kubelet (pkg/kubelet/cm/dra, 1.37). Does not know how a driver is called, where records are
+stored, or which drivers are registered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device as its driver described it when the claim was prepared. No request names: it belongs to every request."""
+    """A device as its driver described it when preparing the claim. Without request names, it belongs to every request."""
 
     pool: str
     device: str
@@ -34,23 +34,23 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
     cdi_ids: tuple[str, ...] = ()
 
     def serves(self, request: str) -> bool:
-        """Whether who asks for a request of the claim gets this device."""
+        """Whether a user of a request of the claim gets this device."""
         return not request or not self.request_names or request in self.request_names
 
 
 class DriverRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about the part of a claim that one driver serves."""
+    """The part of a claim that one driver serves."""
 
     devices: tuple[PreparedDevice, ...] = ()
     skipped: tuple[str, ...] = ()
 
     def skips(self, operation: str) -> bool:
-        """Whether the driver must not be called for it."""
+        """Whether the driver must not be called for an operation."""
         return _ALL_OPERATIONS in self.skipped or operation in self.skipped
 
 
 class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that is used on this node. is_prepared and is_unpreparing hold for this run of the agent only."""
+    """A claim used on this node. is_prepared and is_unpreparing apply only to this run of the agent."""
 
     namespace: str
     name: str
@@ -70,7 +70,7 @@ Records = Mapping[str, ClaimRecord]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that a pod names. must_own: it was made for the pod, so the pod has to be its owner."""
+    """A claim that a pod names. must_own: it was created for the pod, so the pod must own it."""
 
     name: str
     claim_name: str
@@ -78,13 +78,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to record first, and then which claims each driver is asked for."""
+    """What to record first, and then which claims to send to each driver."""
 
     changed: tuple[ClaimRecord, ...] = ()
     batches: Mapping[str, tuple[ClaimRecord, ...]] = {}
-    # Drivers that are not asked because the devices do not need it, once per claim.
+    # Drivers that are skipped because the devices do not need them, once per claim.
     skips: tuple[str, ...] = ()
-    # The records that are done when all drivers have answered.
+    # The records that are complete when all drivers have answered.
     claims: tuple[ClaimRecord, ...] = ()
 
 
@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries_of(pod: Pod) -> tuple[Entry, ...]:
-    """All claims of a pod, that for its extended resources last. Refused if one has not been made yet."""
+    """All claims of a pod, that for its extended resources last. Refused if one has not been created yet."""
     found: list[Entry] = []
     where = f'pod "{pod.metadata.namespace}/{pod.metadata.name}"'
     for entry in pod.spec.resource_claims:
@@ -113,7 +113,7 @@ def entries_of(pod: Pod) -> tuple[Entry, ...]:
 
 
 def check_claim(pod: Pod, entry: Entry, claim: ResourceClaim, gates: FeatureGates) -> ClaimRecord:
-    """A record of the claim as it would be made for the pod. Refused unless the pod may use the claim and it is allocated."""
+    """The record of the claim for the pod. Refused unless the pod may use the claim and it is allocated."""
     accepts_group = "DRAWorkloadResourceClaims" in gates
     if entry.must_own:
         _check_owner(pod, claim, accepts_group)
@@ -190,8 +190,9 @@ def _drivers(claim: ResourceClaim, gates: FeatureGates) -> dict[str, DriverRecor
 
 
 def plan_prepare(records: Records, pod_uid: str, claims: Sequence[ClaimRecord]) -> Plan:
-    """What to record and whom to call for claims that passed all checks. Refused before anything is recorded if a claim of that
-    name is still here in another life, or is on its way out."""
+    """What to record and which drivers to call for claims that passed all checks. Refused before anything is recorded if an older
+    claim of that name is still here, or is being unprepared.
+    """
     changed: dict[str, ClaimRecord] = {}
     batches: dict[str, list[ClaimRecord]] = {}
     skips: list[str] = []
@@ -224,14 +225,13 @@ def plan_prepare(records: Records, pod_uid: str, claims: Sequence[ClaimRecord]) 
 
 
 def with_devices(record: ClaimRecord, driver: str, devices: tuple[PreparedDevice, ...]) -> ClaimRecord:
-    """A record with what a driver answered, instead of whatever it had answered before."""
+    """A record with a driver's answer, replacing any earlier one."""
     part = msgspec.structs.replace(record.drivers.get(driver, DriverRecord()), devices=devices)
     return msgspec.structs.replace(record, drivers={**record.drivers, driver: part})
 
 
 def check_answers(operation: str, batch: Sequence[ClaimRecord], errors: Mapping[str, str]) -> None:
-    """Refused unless a driver answered for each claim that it was asked about, and for no other. errors: by claim uid, empty
-    if all went well."""
+    """Refused unless a driver answered for exactly the claims in its request. errors: by claim uid, empty on success."""
     names = {record.uid: record.name for record in batch}
     for uid, error in sorted(errors.items()):
         if uid not in names:
@@ -253,7 +253,7 @@ def claim_keys_of(records: Records, pod: Pod) -> tuple[str, ...]:
     try:
         entries = entries_of(pod)
     except Refused:
-        # Without its claims it was never prepared, and nothing is recorded for it.
+        # Without its claims it was never prepared, and has no record.
         return ()
     return tuple(f"{pod.metadata.namespace}/{entry.claim_name}" for entry in entries)
 
@@ -304,7 +304,7 @@ def inactive_pods(records: Records, active: frozenset[str]) -> Mapping[str, tupl
 def claims_of_container(pod: Pod, container: Container) -> tuple[tuple[str, str, str], ...]:
     """(name in the pod, name of the claim, request) for each claim that a container uses; request is empty for all of it.
 
-    Refused if a claim has not been made yet.
+    Refused if a claim has not been created yet.
     """
     entries = {entry.name: entry.claim_name for entry in entries_of(pod) if entry.name}
     return tuple(
@@ -315,7 +315,7 @@ def claims_of_container(pod: Pod, container: Container) -> tuple[tuple[str, str,
 
 
 def cdi_ids(records: Records, pod: Pod, container: Container) -> tuple[str, ...]:
-    """The CDI devices of a container, each once and in a fixed order. Refused if a claim of it is not prepared here."""
+    """The CDI devices of a container, each once and in a fixed order. Refused if one of its claims is not prepared here."""
     wanted = [(claim, request) for _, claim, request in claims_of_container(pod, container)]
     extended = pod.status.extended_resource_claim_status
     if extended is not None:
@@ -349,7 +349,7 @@ def _devices(records: Records, pod: Pod, claim: str, request: str) -> list[tuple
 def devices_of_container(
     records: Records, pod: Pod, container: Container
 ) -> tuple[tuple[str, str, tuple[tuple[str, PreparedDevice], ...]], ...]:
-    """(name in the pod with its request, claim, devices with their drivers) for each claim of a container that is recorded."""
+    """(name in the pod with its request, claim, devices with their drivers) for each recorded claim of a container."""
     found = []
     for name, claim, request in claims_of_container(pod, container):
         if f"{pod.metadata.namespace}/{claim}" in records:
@@ -359,7 +359,7 @@ def devices_of_container(
 
 
 def whole_claims_of_container(records: Records, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
-    """The recorded claims that a container uses in any part, for who watches devices."""
+    """The recorded claims that a container uses at least in part, for device monitoring."""
     names = {claim: None for _, claim, _ in claims_of_container(pod, container)}
     extended = pod.status.extended_resource_claim_status
     if extended is not None and any(each.container_name == container.name for each in extended.request_mappings):

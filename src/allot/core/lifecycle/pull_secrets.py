@@ -1,6 +1,6 @@
-"""Which credentials of a pod's pull secrets are for an image: docker's own files, and the kubelet's rules for their names.
+"""Which credentials of a pod's pull secrets are for an image: Docker's config files, and the kubelet's rules for their names.
 
-Knows the texts of secrets; fetches nothing. A secret that is not understood gives no credentials.
+Parses the contents of secrets; fetches nothing. An invalid secret gives no credentials.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-# Where an image without a registry comes from, and how docker's files call that.
+# The default registry of images, and its name in Docker's files.
 _DEFAULT_REGISTRY = "index.docker.io"
 _ALIASES = {"docker.io": _DEFAULT_REGISTRY, "registry-1.docker.io": _DEFAULT_REGISTRY}
 _SCHEME = re.compile(r"^https?://")
-# What docker adds to the name of a registry for its own API.
+# What Docker appends to a registry's name for its own API.
 _API = re.compile(r"^/v[12]/?$")
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pulls an image."""
+    """The credentials to pull an image with."""
 
     username: str = ""
     password: str = ""
@@ -30,7 +30,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A name in a file of docker's."""
+    """An entry in a Docker config file."""
 
     host: str
     port: str
@@ -39,7 +39,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def credentials_for(image: str, secrets: Iterable[Mapping[str, bytes]]) -> tuple[Credentials, ...]:
-    """Those that fit, the longest path first, in the order of the secrets; each once."""
+    """Those that match, longest path first, in the order of the secrets; each once."""
     host, port, path = _parts(_with_registry(image))
     fitting = [
         entry
@@ -98,7 +98,7 @@ def _with_registry(image: str) -> str:
 
 
 def _covers(pattern: str, host: str) -> bool:
-    """Whether a host is meant: part by part, in which * stands for anything."""
+    """Whether a pattern matches a host: part by part, where * stands for anything."""
     wanted, parts = pattern.split("."), host.split(".")
     return len(wanted) == len(parts) and all(
         re.fullmatch(".*".join(re.escape(each) for each in one.split("*")), part) is not None

@@ -1,8 +1,8 @@
 """In-place resize: what a container requests, what its node has allocated, what it runs with, and the reported status.
 
-Of a container three answers are known: its spec is what is asked for, an `Allocation` what the node has set aside, and what was last told to
-the runtime is what it runs with. Only processors and memory can change. Reasons and texts are the kubelet's (pkg/kubelet/allocation and
-pkg/kubelet/events, 1.37). Does not know: whether a node has room (`core.scheduling.node_admission`).
+A container has three values: its spec is the request, an `Allocation` is what the node has reserved, and what was last sent to
+the runtime is what it runs with. Only CPU and memory can change. Reasons and texts are the kubelet's (pkg/kubelet/allocation and
+pkg/kubelet/events, 1.37). Does not know whether a node has room (`core.scheduling.node_admission`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Allocation = Mapping[str, ResourceRequirements]
 
 
 def asked_for(pod: RunnablePod) -> Allocation:
-    """What the containers ask for."""
+    """What the containers request."""
     return {each.name: each.resources for each in (*pod.spec.init_containers, *pod.spec.containers)}
 
 
 def remembered(pod: RunnablePod) -> Allocation:
-    """What an agent before this one had set aside, as far as the pod's status tells; the rest is what is asked for."""
+    """What an earlier agent had allocated, as far as the pod's status shows; otherwise what is requested."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     told = {each.name: each.resources for each in statuses if each.resources is not None}
     return {
@@ -41,7 +41,7 @@ def remembered(pod: RunnablePod) -> Allocation:
 
 
 def with_allocation(pod: RunnablePod, allocation: Allocation) -> RunnablePod:
-    """The pod as its node has agreed to it."""
+    """The pod with the resources that its node has allocated."""
     if all(each is allocation.get(name, each) for name, each in asked_for(pod).items()):
         return pod
     replace = msgspec.structs.replace
@@ -59,12 +59,12 @@ def with_allocation(pod: RunnablePod, allocation: Allocation) -> RunnablePod:
 
 
 def differs(one: ResourceRequirements, other: ResourceRequirements) -> bool:
-    """Whether processors or memory are others."""
+    """Whether CPU or memory differ."""
     return any(_changes(one, other, name) for name in _RESIZABLE)
 
 
 def must_restart(container: RunnableContainer, running: ResourceRequirements) -> bool:
-    """Whether a container has to start again to get what is set aside for it."""
+    """Whether a container must restart to get its allocation."""
     policies = {each.resource_name: each.restart_policy for each in container.resize_policy}
     return any(
         policies.get(name) == "RestartContainer" and _changes(container.resources, running, name) for name in _RESIZABLE
@@ -86,17 +86,17 @@ def shrinks(before: Pod, after: Pod) -> bool:
 
 
 def condition(type_: str, generation: int, reason: str = "", message: str = "") -> PodCondition:
-    """A condition that says how far a resize is. generation: which spec it is about."""
+    """A condition about the progress of a resize. generation: of the spec that it is about."""
     return PodCondition(type=type_, status="True", reason=reason, message=message, observed_generation=generation)
 
 
 def condition_of(pod: Pod, type_: str) -> PodCondition | None:
-    """What the API has."""
+    """The condition in the API."""
     return next((each for each in pod.status.conditions if each.type == type_), None)
 
 
 def spelled(resources: ResourceRequirements) -> dict[str, Any]:
-    """Resources as the API has them."""
+    """Resources in the API's format."""
     told: dict[str, Any] = {}
     for side, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         if amounts:

@@ -1,11 +1,11 @@
 """The ResourceSlices that publish a driver's pools, and the writes that create them.
 
-A driver names devices and counters; here they are split into slices that the API accepts, compared with existing slices,
-and turned into deletes, updates and creates. Names and generations follow Kubernetes' Go helper (resourceslice controller,
-1.37), so that either can take over the slices of the other: the index of a slice is the beginning of its name, a pool keeps
-its generation while one write is enough, and otherwise all its slices get the next one.
+A driver names devices and counters; here they are split into slices that the API accepts, compared with existing slices, and
+turned into deletes, updates and creates. Names and generations follow Kubernetes' Go helper (resourceslice controller, 1.37), so
+that either can take over the slices of the other: a slice's name starts with its index, a pool keeps its generation while one
+write is enough, and otherwise all its slices get the next one.
 
-Knows: the limits of the API. Does not know: how a write is made, or what hardware is behind a device.
+Knows: the limits of the API. Does not know how writes are executed, or what hardware is behind a device.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from allot.core.validation.device import has_list_attribute
 from allot.core.validation.validate import check_object
 
 INDEX_DIGITS_MIN = 5
-# A pool with more slices than that is a mistake; the scheduler would have to read them all.
+# A pool with more slices is a mistake; the scheduler would have to read them all.
 SLICES_MAX = 4096
 _INDEX = re.compile(r"([0-9a-f]+)-")
 _PROBLEMS_MAX = 20
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Devices that belong together, and the counters they share. Without a node selection it is this node's own."""
+    """Devices that belong together, and their shared counters. Without a node selection it is local to this node."""
 
     name: str
     devices: tuple[Device, ...] = ()
@@ -52,12 +52,12 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     per_device_node_selection: bool | None = None
     partition_type_attribute: str | None = None
     skip_node_operations: tuple[str, ...] = ()
-    # At least this generation, for drivers that count themselves.
+    # At least this generation, for drivers that keep their own count.
     generation: int = 0
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A slice that gets a new content."""
+    """New content for a slice."""
 
     slice: ResourceSlice
     spec: ResourceSliceSpec
@@ -72,11 +72,11 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether nothing needs to be written."""
         return not (self.deletes or self.updates or self.creates)
 
 
-# What was written to a slice and what the server made of it, by slice name: fields whose feature is off are dropped.
+# What was written to a slice and what the server stored, by slice name: fields of disabled features are dropped.
 Accepted = Mapping[str, tuple[ResourceSliceSpec, ResourceSliceSpec]]
 
 
@@ -84,8 +84,9 @@ Accepted = Mapping[str, tuple[ResourceSliceSpec, ResourceSliceSpec]]
 
 
 def cut(driver: str, pool: Pool) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool, in order of preference; counters in their own slices (a slice has either), at least one
-    slice, so that a pool without devices is known to be empty. Generation is left 0."""
+    """The slices of a pool, in order of preference; counters in separate slices (a slice has either), at least one slice, so that
+    a pool without devices is known to be empty. Generation is left 0.
+    """
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = []
     for first in range(0, len(pool.counter_sets), SLICE_COUNTER_SETS_MAX):
         contents.append((pool.counter_sets[first : first + SLICE_COUNTER_SETS_MAX], None))
@@ -110,7 +111,7 @@ def cut(driver: str, pool: Pool) -> tuple[ResourceSliceSpec, ...]:
 
 
 def _chunks(devices: Sequence[Device]) -> list[tuple[Device, ...]]:
-    """As many devices per slice as the API allows: fewer once one of them uses a feature that makes it expensive."""
+    """As many devices per slice as the API allows: fewer if one of them uses an expensive feature."""
     chunks: list[tuple[Device, ...]] = []
     chunk: list[Device] = []
     is_demanding = False
@@ -140,8 +141,9 @@ def _partition_type(pool: Pool, devices: tuple[Device, ...] | None) -> str | Non
 
 
 def check_pools(driver: str, pools: Sequence[Pool], gates: FeatureGates = ALL_GATES) -> tuple[str, ...]:
-    """Everything that the API server would refuse, and what it would accept although no scheduler could use it. At most
-    20 texts: a mistake in one device is mostly one in all."""
+    """Everything that the API server would refuse, and what it would accept although no scheduler could use it. At most 20 texts:
+    a mistake in one device is usually in all of them.
+    """
     found: list[str] = []
     names: set[str] = set()
     for pool in pools:
@@ -187,7 +189,7 @@ _DEVICE_FIELD = re.compile(r"spec\.devices\[([0-9]+)\]")
 
 
 def _named(field: str, spec: ResourceSliceSpec) -> str:
-    """The device that a field error is about: its place in a slice says nothing to who wrote a list of devices."""
+    """The device of a field error: its position in a slice means nothing to the author of a device list."""
     match = _DEVICE_FIELD.match(field)
     if match is None or spec.devices is None or int(match[1]) >= len(spec.devices):
         return ""
@@ -221,7 +223,7 @@ def plan_writes(
     owner: OwnerReference | None,
     accepted: Accepted | None = None,
 ) -> Writes:
-    """How the slices of one pool become what they should be."""
+    """The writes that bring the slices of one pool to the desired state."""
     specs = cut(driver, pool)
     generation = max((slice_.spec.pool.generation for slice_ in existing), default=0)
     digits = max(INDEX_DIGITS_MIN, len(f"{len(specs) - 1:x}"))
@@ -253,7 +255,7 @@ def plan_writes(
 
 
 def plan_removal(existing: Sequence[ResourceSlice]) -> Writes:
-    """A pool that is gone."""
+    """The writes that remove a pool."""
     return Writes(deletes=tuple(existing))
 
 
@@ -281,13 +283,13 @@ def _is_as_wanted(slice_: ResourceSlice, wanted: ResourceSliceSpec, accepted: Ac
     present = slice_.spec
     if _without_times(present, wanted) == wanted:
         return True
-    # The server dropped something the last time; asking again would change nothing, but forever.
+    # The server dropped something the last time; writing it again would change nothing, forever.
     written = accepted.get(slice_.metadata.name)
     return written is not None and written[0] == wanted and written[1] == present
 
 
 def _without_times(present: ResourceSliceSpec, wanted: ResourceSliceSpec) -> ResourceSliceSpec:
-    """The slice as it is, without the times that the server put on taints for which the driver has none."""
+    """The existing slice, without the times that the server set on taints for which the driver has none."""
     if not present.devices or not any(device.taints for device in present.devices):
         return present
     times = {
@@ -304,7 +306,7 @@ def _without_times(present: ResourceSliceSpec, wanted: ResourceSliceSpec) -> Res
 
 
 def _with_times(wanted: ResourceSliceSpec, present: ResourceSliceSpec) -> ResourceSliceSpec:
-    """The wanted slice, with the times that taints have already."""
+    """The desired slice, with the times that existing taints have."""
     times = {
         (device.name, taint.key, taint.value, taint.effect): taint.time_added
         for device in present.devices or ()

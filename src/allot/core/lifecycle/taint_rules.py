@@ -34,13 +34,13 @@ STATUS_PERIOD_S = 10.0
 
 
 class View(device_taint_evictions.View, Protocol):
-    """What is known, as far as the status of a rule is about it."""
+    """What the status of a rule depends on."""
 
     def allocated_claims(self) -> Iterable[ResourceClaim]:
         """All claims with an allocation."""
 
     def consumers(self, claim: ResourceClaim) -> Iterable[Pod]:
-        """The pods for which a claim is reserved, those of a group too."""
+        """The pods for which a claim is reserved, including those of a group."""
 
     def slices(self) -> Iterable[ResourceSlice]:
         """All slices."""
@@ -49,7 +49,7 @@ class View(device_taint_evictions.View, Protocol):
 def reconcile_rule(
     rule: DeviceTaintRule, view: View, evicted: int, now_s: float, gates: FeatureGates
 ) -> tuple[Action, ...]:
-    """The status of a rule. evicted: how many pods it has evicted since the controller was started."""
+    """The status of a rule. evicted: how many pods it has evicted since the controller started."""
     present = next((condition for condition in rule.status.conditions if condition.type == CONDITION), None)
     if present is not None and present.observed_generation == rule.metadata.generation:
         since_s = now_s - seconds_of(present.last_transition_time) if present.last_transition_time else STATUS_PERIOD_S
@@ -59,7 +59,7 @@ def reconcile_rule(
     if present is not None and wanted == replace(present, last_transition_time=None):
         return ()
     fields = msgspec.to_builtins(replace(wanted, last_transition_time=time_of(now_s)))
-    # Empty members are left out of structs, but applying none would mean to keep what another manager has said.
+    # Empty members are omitted from structs, but applying none would keep the values of another manager.
     condition = {"message": "", **fields}
     apply = Apply(
         resource=resource_of(DeviceTaintRule),
@@ -115,7 +115,7 @@ def _dry_run(rule: DeviceTaintRule, view: View, gates: FeatureGates) -> str:
 
 
 class _OneRule:
-    """A view in which there is no taint but that of one rule."""
+    """A view with only the taint of one rule."""
 
     def __init__(self, rule: DeviceTaintRule, view: View) -> None:
         self._rule = rule
@@ -132,7 +132,7 @@ class _OneRule:
 
 
 def _affected(rule: DeviceTaintRule, view: View, gates: FeatureGates) -> tuple[int, int]:
-    """How many pods have to go because of a rule, now or later, and in how many namespaces."""
+    """How many pods must be evicted because of a rule, now or later, and in how many namespaces."""
     alone = _OneRule(rule, view)
     found: dict[str, str] = {}
     for claim in view.allocated_claims():
@@ -171,7 +171,7 @@ def _allocated(rule: DeviceTaintRule, view: View) -> int:
     )
 
 
-# --- words ---
+# --- texts ---
 
 
 def _count(number: int, word: str) -> str:

@@ -1,9 +1,9 @@
-"""Creates claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated
-claims for pods that have a node without the scheduler's help.
+"""Creates claims from templates for pods and PodGroups, records their names in the owner's status, and reserves allocated claims
+for pods that got a node without the scheduler.
 
-The name of a new claim looks like one that the server generated, but follows from the owner's uid and the entry: a
-second attempt, after a crash or with a cache that lags behind, finds the existing claim instead of creating another. It has the
-scheduler's finalizer from the start, which saves the scheduler a write for every pod; `claims` removes it in any state.
+The name of a new claim looks server-generated, but is derived from the owner's uid and the entry: a second attempt, after a crash
+or with a stale cache, finds the existing claim instead of creating another. It has the scheduler's finalizer from the start,
+which saves the scheduler a write for every pod; `claims` removes it in any state.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from allot.core.model.scheduling_v1 import PodGroup, PodGroupResourceClaim
 
 MANAGER = "ResourceClaimController"
 FAILED = "FailedResourceClaimCreation"
-# Of the 63 characters that a name may have, the server takes 5 for its suffix; one is left for a hyphen.
+# Of the 63 characters of a name, the server uses 5 for its suffix; one is for a hyphen.
 BASE_LENGTH_MAX = 57
 _SERVER_BASE_LENGTH_MAX = 58
 _SUFFIX_LENGTH = 5
@@ -61,7 +61,7 @@ Entry = PodResourceClaim | PodGroupResourceClaim
 
 
 class View(Protocol):
-    """What is known. Keys are `namespace/name`."""
+    """Known objects. Keys are `namespace/name`."""
 
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup, if it is known."""
@@ -70,25 +70,25 @@ class View(Protocol):
         """A claim, if it is known."""
 
     def claims_made_for(self, uid: str) -> Iterable[ResourceClaim]:
-        """The claims that were made for the pod or PodGroup with that uid."""
+        """The claims created for the pod or PodGroup with that uid."""
 
     def template(self, key: str) -> ResourceClaimTemplate | None:
         """A template, if it is known."""
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """Why an entry has no claim. is_final: trying again is in vain."""
+    """Why an entry has no claim. is_final: retrying is useless."""
 
     text: str
     is_final: bool = False
 
 
-# What an entry needs: nothing, a name to be recorded (with what makes the claim), a question first, or it is not available.
+# What an entry needs: nothing, a name to record (with the actions that create the claim), a lookup first, or it is unavailable.
 _Step = tuple[str, tuple[Action, ...]] | LookUp | _Failure | None
 
 
 def reconcile_pod(pod: Pod, view: View, answers: Answers, gates: FeatureGates) -> tuple[Action, ...]:
-    """Claims for the entries of a pod that have none, their names in its status, and reservations if it has a node."""
+    """Claims for entries of a pod without one, their names in its status, and reservations if it has a node."""
     if not _may_run(pod):
         return ()
     group = _group_of(pod, view, gates)
@@ -101,14 +101,14 @@ def reconcile_pod(pod: Pod, view: View, answers: Answers, gates: FeatureGates) -
 
 
 def reconcile_pod_group(group: PodGroup, view: View, answers: Answers, gates: FeatureGates) -> tuple[Action, ...]:
-    """Claims for the entries of a PodGroup that have none, and their names in its status."""
+    """Claims for entries of a PodGroup without one, and their names in its status."""
     if group.metadata.deletion_timestamp is not None or "DRAWorkloadResourceClaims" not in gates:
         return ()
     return _generate(group, None, view, answers, gates)
 
 
 def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
-    """Whether reconciling a pod or PodGroup could do anything: cheap, for every change that is seen."""
+    """Whether reconciling a pod or PodGroup could do anything: a cheap check for every observed change."""
     if not _may_run(owner) if isinstance(owner, Pod) else owner.metadata.deletion_timestamp is not None:
         return False
     accepts_group = "DRAWorkloadResourceClaims" in gates
@@ -131,8 +131,9 @@ def needs_work(owner: Pod | PodGroup, view: View, gates: FeatureGates) -> bool:
 
 
 def _may_run(pod: Pod) -> bool:
-    """Whether a pod can still need claims. One that has finished must not get those again that were just released; by its
-    text, the controller of Kubernetes 1.37 would recreate them and release them again."""
+    """Whether a pod can still need claims. A finished one must not get claims again that were just released; judging by its code,
+    the controller of Kubernetes 1.37 would recreate and release them again.
+    """
     return pod.metadata.deletion_timestamp is None and not is_terminal(pod)
 
 
@@ -164,7 +165,7 @@ def _generate(
         if isinstance(step, LookUp):
             questions.append(step)
         elif isinstance(step, _Failure):
-            # As Kubernetes: what was made for the entries before is found and recorded when this one is available.
+            # As in Kubernetes: claims created for earlier entries are found and recorded once this one is available.
             return (*questions, *([] if questions else (*actions, *_failed(owner, entry, step))))
         elif step is not None:
             names[entry.name] = step[0]
@@ -202,7 +203,7 @@ def _step(
 
 
 def _exists(owner: Pod | PodGroup, name: str, view: View, answers: Answers, *, accepts_group: bool) -> bool | LookUp:
-    """Whether the claim that was recorded for an entry is there and still its owner's."""
+    """Whether the claim recorded for an entry exists and still belongs to its owner."""
     claim = view.claim(key_of(owner.metadata.namespace, name))
     if claim is None:
         question = LookUp(resource=_CLAIMS, name=name, namespace=owner.metadata.namespace)
@@ -213,7 +214,7 @@ def _exists(owner: Pod | PodGroup, name: str, view: View, answers: Answers, *, a
 
 
 def _shared(group: PodGroup, entry: PodResourceClaim, view: View, gates: FeatureGates) -> _Step:
-    """The claim of the pod's group, once the group has it. The pod never makes one."""
+    """The claim of the pod's group, once the group has it. The pod never creates one."""
     if "DRAWorkloadResourceClaims" not in gates:
         text = f"claim {entry.name} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
         return _Failure(text, is_final=True)
@@ -222,7 +223,7 @@ def _shared(group: PodGroup, entry: PodResourceClaim, view: View, gates: Feature
 
 
 def _made_before(owner: Pod | PodGroup, entry: Entry, view: View) -> ResourceClaim | None:
-    """A claim that was made for an entry, but not recorded: its creator was interrupted."""
+    """A claim that was created for an entry, but not recorded: its creator was interrupted."""
     for claim in view.claims_made_for(owner.metadata.uid):
         if claim.metadata.namespace == owner.metadata.namespace and entry_name(claim) == entry.name:
             return claim
@@ -266,8 +267,9 @@ def _create(
 
 
 def generate_name(owner: str, entry: str) -> str:
-    """generateName of the claim for an entry. Of what is too long both parts are cut in proportion, so that the entry can
-    still be told from the name."""
+    """generateName of the claim for an entry. If too long, both parts are cut in proportion, so that the entry stays
+    recognizable.
+    """
     whole = f"{owner}-{entry}-"
     length = len(whole)
     if length <= BASE_LENGTH_MAX:
@@ -289,7 +291,7 @@ def _name(base: str, seeds: tuple[str, ...]) -> str:
 
 
 def _record(owner: Pod | PodGroup, names: dict[str, str]) -> Apply:
-    """All names, those of before too: what a manager does not repeat it gives up."""
+    """All names, including earlier ones: a manager gives up what it does not repeat."""
     before = {
         status.name: status.resource_claim_name
         for status in owner.status.resource_claim_statuses
@@ -322,7 +324,7 @@ def _event(owner: Pod | PodGroup, entry: Entry, text: str) -> Emit:
 
 
 def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) -> list[Action]:
-    """Allocated claims of a pod that got its node from someone else than the scheduler. Nothing is allocated here."""
+    """Reserve allocated claims of a pod that got its node without the scheduler. Nothing is allocated here."""
     accepts_group = "DRAWorkloadResourceClaims" in gates
     writes: dict[str, Action] = {}
     for entry in pod.spec.resource_claims:
@@ -341,7 +343,7 @@ def _reserve(pod: Pod, group: PodGroup | None, view: View, gates: FeatureGates) 
 
 
 def _lacks_reservation(pod: Pod, claim: ResourceClaim, accepts_group: bool) -> bool:
-    """Whether a pod has a node and a claim there that it may not use yet. A claim that is being deleted takes no one."""
+    """Whether a pod has a node and a claim that is not reserved for it yet. A claim that is being deleted accepts no consumers."""
     return (
         bool(pod.spec.node_name)
         and claim.status.allocation is not None

@@ -1,5 +1,6 @@
-"""The phases of a PodGroup of Volcano: Pending, Inqueue when there are enough pods to be tried, Running, Completed, and Unknown when some of
-too few run."""
+"""The phases of a PodGroup of Volcano: Pending, Inqueue when there are enough pods to be tried, Running, Completed, and Unknown
+when some pods run, but too few.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PENDING, INQUEUE, RUNNING, COMPLETED, UNKNOWN = "Pending", "Inqueue", "Running",
 
 
 def reconcile_group(group: VolcanoPodGroup, pods: Sequence[Pod]) -> tuple[Action, ...]:
-    """What the group's status has to say. pods: all that name the group."""
+    """The update of the group's status. pods: all that name the group."""
     known, counts = group.status, count_phases(pods)
     was = {"phase": known.phase, "running": known.running, "succeeded": known.succeeded, "failed": known.failed}
     return status_patch(POD_GROUPS, group.metadata, was, {"phase": _phase(group, pods, counts), **counts})

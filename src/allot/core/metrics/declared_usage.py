@@ -3,9 +3,9 @@
 allot.dev/cpu-usage: "250m"          of the whole pod
 allot.dev/memory-usage: "1Gi"
 allot.dev/gpu-utilization: "80"      of each of its GPUs, in percent
-allot.dev/gpu-memory-usage: "60Gi"   of each of its GPUs; without it as much of the memory as of the time
-allot.dev/metrics: "waiting 12"      what its program would tell, in Prometheus' text format
-allot.dev/load-is-shared: "true"     what these say is the load on all pods of the same owner, who share it evenly
+allot.dev/gpu-memory-usage: "60Gi"   of each of its GPUs; by default the same share of memory as the utilization
+allot.dev/metrics: "waiting 12"      the metrics of its program, in Prometheus' text format
+allot.dev/load-is-shared: "true"     the values are the load on all pods of the same owner, which share it evenly
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GPU_MEMORY = "allot.dev/gpu-memory-usage"
 METRICS = "allot.dev/metrics"
 SHARED = "allot.dev/load-is-shared"
 _NANO = 10**9
-# Of a request; of a container without one so much: a program that waits.
+# Requests are divided by this; a container without a request uses as much as an idle program.
 _FRACTION = 2
 _CPU_NANO, _MEMORY_BYTES = 1_000_000, 16 * 2**20
 _GPU_PERCENT = 50.0
@@ -36,15 +36,16 @@ Object = Mapping[str, Any]
 
 
 class ContainerLoad(msgspec.Struct, frozen=True):
-    """What a container uses."""
+    """The usage of a container."""
 
     cpu_nano: int
     memory_bytes: int
 
 
 class PodLoad(msgspec.Struct, frozen=True):
-    """What a pod uses: its containers by name, and each of its GPUs. samples: what it tells of itself. problem: which annotation says
-    nothing, and why."""
+    """The usage of a pod: its containers by name, and each of its GPUs. samples: the metrics of its program. problem: which
+    annotation is invalid, and why.
+    """
 
     containers: Mapping[str, ContainerLoad]
     gpu_percent: float
@@ -54,7 +55,7 @@ class PodLoad(msgspec.Struct, frozen=True):
 
 
 def owner_of(pod: Object) -> str:
-    """The uid of the pod's owner, by which pods share a load; its own if it has none."""
+    """The uid of the pod's owner, whose pods share a load; the pod's own if it has none."""
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return str(owner["uid"])
@@ -62,7 +63,7 @@ def owner_of(pod: Object) -> str:
 
 
 def load_of(pod: Object, sharers: int) -> PodLoad:
-    """What a pod uses. sharers: how many pods of its owner there are, itself included."""
+    """The usage of a pod. sharers: how many pods its owner has, including this one."""
     annotations = pod["metadata"].get("annotations") or {}
     spec = pod["spec"]
     sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
@@ -71,7 +72,7 @@ def load_of(pod: Object, sharers: int) -> PodLoad:
     problems: list[str] = []
 
     def said(name: str) -> int | None:
-        """What an annotation says, in nano units."""
+        """The value of an annotation, in nano units."""
         if name not in annotations:
             return None
         try:
@@ -87,7 +88,7 @@ def load_of(pod: Object, sharers: int) -> PodLoad:
     count = max(len(containers), 1)
 
     def used(container: Object, resource: str, amount: int | None, otherwise: int) -> int:
-        """What a container uses: its part of what is said of the pod, else of what is requested for it or for the pod."""
+        """The usage of a container: its share of the pod's annotation, else part of its own request or of its share of the pod's."""
         if amount is None:
             own = _amount(container, "requests", resource)
             of_pod = _amount(spec, "requests", resource)
@@ -114,7 +115,7 @@ def load_of(pod: Object, sharers: int) -> PodLoad:
 
 
 def _told(pod: Object, text: str, shares: int, problems: list[str]) -> tuple[Sample, ...]:
-    """What a pod tells of itself."""
+    """The metrics of a pod's program."""
     if not text:
         return ()
     metadata = pod["metadata"]
@@ -139,7 +140,7 @@ def _told(pod: Object, text: str, shares: int, problems: list[str]) -> tuple[Sam
 
 
 def _amount(owner: Object, kind: str, resource: str) -> int | None:
-    """Of a container, or of the spec of a pod."""
+    """The amount of a container, or of a pod spec."""
     text = ((owner.get("resources") or {}).get(kind) or {}).get(resource)
     try:
         return Quantity.parse(str(text)).nano if text is not None else None

@@ -1,7 +1,7 @@
 """Prometheus' text format: parses untrusted text into samples, and writes samples.
 
-What is read is bounded: so many samples, names and values of a sane length. A line that is no sample is left out and counted;
-one broken line of a program is no reason to know nothing of it.
+Input is bounded: the number of samples, and the length of names and values. An invalid line is skipped and counted; one broken
+line does not discard the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(,|(?=}))', re.ASCII)
 _END = re.compile(r"[ \t]*}")
-# Python would take more: other alphabets' digits, underscores between them.
+# Python would accept more: digits of other alphabets, underscores between them.
 _VALUE = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
 )
@@ -24,12 +24,12 @@ _ESCAPED = re.compile(r'\\(["\\n])')
 _LINE_MAX = 8192
 _NAME_MAX = 200
 _LABELS_MAX = 64
-# As far ahead as Prometheus takes samples.
+# As far in the future as Prometheus accepts samples.
 _AHEAD_S = 600.0
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One value. at_ms: when it was measured, if it says so."""
+    """One value. at_ms: when it was measured, if given."""
 
     name: str
     labels: Mapping[str, str]
@@ -38,8 +38,9 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def measured_at(sample: Sample, now: float) -> float | None:
-    """When a sample was measured, in seconds since 1970; None if it says what cannot be. Clocks differ a little, and what a program
-    says of the future would never grow old."""
+    """When a sample was measured, in seconds since 1970; None if the time is impossible. Clocks differ a little, and a sample
+    from the future would never expire.
+    """
     if sample.at_ms is None:
         return now
     at = sample.at_ms / 1000
@@ -47,8 +48,9 @@ def measured_at(sample: Sample, now: float) -> float | None:
 
 
 class Exposition(msgspec.Struct, frozen=True):
-    """What a text has. types: counter, gauge, histogram, summary or untyped, by name. left_out: lines that were no samples, and
-    samples beyond the limit."""
+    """The contents of a text. types: counter, gauge, histogram, summary or untyped, by name. left_out: invalid lines, and samples
+    beyond the limit.
+    """
 
     samples: tuple[Sample, ...]
     types: Mapping[str, str] = {}
@@ -60,7 +62,7 @@ def parse(text: str, *, samples_max: int) -> Exposition:
     samples: list[Sample] = []
     types: dict[str, str] = {}
     left_out = 0
-    # Not splitlines: labels may have what Unicode takes for the end of a line.
+    # Not splitlines: labels may contain characters that Unicode treats as line breaks.
     for raw in text.split("\n"):
         line = raw.strip(" \t\r")
         if not line:
@@ -89,7 +91,7 @@ def _sample(line: str) -> Sample | None:
         if read is None:
             return None
         labels, position = read
-    # What follows a # is an exemplar.
+    # An exemplar follows a #.
     words = line[position:].partition("#")[0].split()
     if not 1 <= len(words) <= 2 or not _VALUE.fullmatch(words[0]):
         return None
@@ -99,7 +101,7 @@ def _sample(line: str) -> Sample | None:
 
 
 def _labels(line: str, position: int) -> tuple[Mapping[str, str], int] | None:
-    """Labels from a position on, and where what follows them begins."""
+    """The labels from a position, and where the rest starts."""
     labels: dict[str, str] = {}
     while True:
         end = _END.match(line, position)
@@ -132,7 +134,7 @@ def _escaped(text: str) -> str:
 
 
 def text_of(samples: Iterable[Sample], types: Mapping[str, str] = {}) -> str:
-    """Samples as text, those of one name together."""
+    """Samples as text, grouped by name."""
     by_name: dict[str, list[str]] = {}
     for sample in samples:
         by_name.setdefault(sample.name, []).append(line(sample.name, sample.labels, sample.value, sample.at_ms))

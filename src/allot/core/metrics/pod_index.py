@@ -1,4 +1,4 @@
-"""Pods by their labels, at one moment."""
+"""Pods by their labels, as a snapshot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Labels = Mapping[str, str]
 
 
 class PodIndex:
-    """Names, labels and nodes of pods. Those that a selector means are found without looking at all, if it names a label's value."""
+    """Names, labels and nodes of pods. A selector with a label value finds its pods without a full scan."""
 
     def __init__(self, pods: Iterable[tuple[str, str, Labels, str]] = ()) -> None:
         """pods: namespace, name, labels, and the node."""
@@ -27,7 +27,7 @@ class PodIndex:
                 self._by_label.setdefault((namespace, key, value), []).append(name)
 
     def node(self, namespace: str, name: str) -> str:
-        """Where a pod is; empty if it is nowhere."""
+        """The node of a pod; empty if it has none."""
         return self._nodes.get((namespace, name), "")
 
     def on_node(self, node: str) -> Sequence[tuple[str, str]]:
@@ -35,15 +35,15 @@ class PodIndex:
         return self._on_node.get(node, ())
 
     def namespaces(self) -> tuple[str, ...]:
-        """Those that have pods."""
+        """The namespaces with pods."""
         return tuple(sorted(self._pods))
 
     def labels(self, namespace: str, name: str) -> Labels | None:
-        """Of a pod; None if there is none."""
+        """The labels of a pod; None if there is no such pod."""
         return self._pods.get(namespace, {}).get(name)
 
     def selected(self, namespace: str, wanted: Requirements) -> Iterator[tuple[str, Labels]]:
-        """Names and labels of the pods that are meant."""
+        """Names and labels of the selected pods."""
         pods = self._pods.get(namespace, {})
         names: Collection[str] = pods
         for one in wanted.all:

@@ -1,7 +1,7 @@
 """CPU and memory usage of nodes, pods and containers from agents' samples (metrics-server's rules).
 
-Processor use is the difference of two points by the time between them, so a pod is known once all its containers have two; one
-that started lately is rated from its start. Memory is that of the last point.
+CPU usage is the difference between two points divided by the time between them, so a pod's usage is known once all its containers
+have two; for a recently started one the rate counts from its start. Memory is that of the last point.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import msgspec
 
 from allot.core.metrics.exposition import Sample, measured_at
 
-# A container must have run so long before its average since the start says something.
+# How long a container must have run before its average since the start is meaningful.
 FRESH_S = 10.0
-# What is older than that says nothing about now.
+# Older samples say nothing about the present.
 STALE_S = 120.0
-# More than any machine has: who tells so tells nothing.
+# More than any machine has: such a report is ignored.
 _CORES_MAX, _BYTES_MAX = 1e6, 2.0**60
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Use as of a time, over the window before it. told_at: when it was learned, by the clock of who learned it."""
+    """Usage at a time, over the window before it. told_at: when it was received, by the receiver's clock."""
 
     at: float
     told_at: float
@@ -43,12 +43,12 @@ _NodeName = str
 _PodName = tuple[str, str]
 
 
-# How often endpoints are asked unless said otherwise, as metrics-server does.
+# How often endpoints are scraped by default, as in metrics-server.
 RESOLUTION_S = 15.0
 
 
 class UsageBoard:
-    """Use as of the last time that each endpoint was asked."""
+    """Usage as of the last scrape of each endpoint."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -58,11 +58,11 @@ class UsageBoard:
         self._told: dict[str, tuple[tuple[_NodeName, ...], tuple[_PodName, ...]]] = {}
 
     def knows(self, nodes: Iterable[str]) -> bool:
-        """Whether enough was told of all these nodes to say what they use."""
+        """Whether enough is known about all these nodes to compute their usage."""
         return all(node in self._nodes for node in nodes)
 
     def put(self, endpoint: str, nodes: Iterable[str], samples: Iterable[Sample], now: float) -> None:
-        """What an endpoint tells. nodes: whose it is; one with several says which node a value is of."""
+        """Store an endpoint's samples. nodes: those that it covers; an endpoint with several names the node of each value."""
         names = tuple(nodes)
         points = _points(samples, names, now)
         before = self._points.get(endpoint, {})
@@ -87,7 +87,7 @@ class UsageBoard:
         self._told[endpoint] = (tuple(of_nodes), tuple(complete))
 
     def keep(self, endpoints: Iterable[str]) -> None:
-        """Forget what other endpoints told."""
+        """Forget the samples of all other endpoints."""
         kept = set(endpoints)
         for endpoint in sorted(self._told):
             if endpoint not in kept:
@@ -95,12 +95,12 @@ class UsageBoard:
                 self._points.pop(endpoint, None)
 
     def node(self, name: str, now: float) -> Usage | None:
-        """What a node uses; None if that is not known now."""
+        """The usage of a node; None if currently unknown."""
         usage = self._nodes.get(name)
         return usage if usage is not None and abs(now - usage.told_at) <= STALE_S else None
 
     def pod(self, namespace: str, name: str, now: float) -> Mapping[str, Usage] | None:
-        """What a pod's containers use, by name; None if that is not known now."""
+        """The usage of a pod's containers, by name; None if currently unknown."""
         usage = self._pods.get((namespace, name))
         return usage if usage and abs(now - next(iter(usage.values())).told_at) <= STALE_S else None
 
@@ -130,7 +130,7 @@ class UsageBoard:
 
 
 def _points(samples: Iterable[Sample], nodes: tuple[str, ...], now: float) -> dict[tuple[str, ...], _Point]:
-    """By node, or by namespace, pod and container; those that lack a value are left out."""
+    """By node, or by namespace, pod and container; those without a value are left out."""
     found: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
     for sample in samples:
         labels = sample.labels

@@ -1,8 +1,8 @@
 """Metric values of pods: by namespace, metric name, pod and labels.
 
-Counters become rates per second, under the name without `_total`, as prometheus-adapter has it. Several values of a pod are
-one: their average where they are parts of a whole (utilization, temperatures), else their sum. What is no number, and what was
-measured at no time that can be, is left out.
+Counters become rates per second, under the name without `_total`, as in prometheus-adapter. Several values of a pod become one:
+their average if they are parts of a whole (utilization, temperatures), else their sum. Values that are not numbers or have
+impossible times are left out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SERIES_MAX = 200_000
 EVERYTHING = Requirements()
 TOTAL = "_total"
 _AVERAGED = ("_UTIL", "_TEMP", "_CLOCK", "_ACTIVE", "_utilization", "_ratio", "_percent", "_usage_perc")
-# Parts of histograms and summaries, which are no values of their own.
+# Parts of histograms and summaries, which are not independent values.
 _PARTS = ("_bucket", "_sum", "_count", "_created")
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """A value with its labels, those that say whose it is not among them. window_s: over which a rate is an average."""
+    """A value with its labels, without those that identify its pod. window_s: the period of a rate."""
 
     pod: str
     labels: Mapping[str, str]
@@ -50,7 +50,7 @@ class _Index:
                 self.by_label.setdefault(label, []).append(each)
 
     def candidates(self, pods: Iterable[str] | None, wanted: Requirements) -> Iterable[Series]:
-        """No fewer than those that are meant; without looking at all where pods or a label's value are named."""
+        """A superset of the matching values; avoids a full scan if pods or a label value are given."""
         if pods is not None:
             return (series for pod in pods for series in self.by_pod.get(pod, ()))
         for one in wanted.all:
@@ -60,19 +60,20 @@ class _Index:
 
 
 class SeriesBoard:
-    """Values as of the last time that each endpoint was asked."""
+    """Values as of the last scrape of each endpoint."""
 
     def __init__(self) -> None:
         # By endpoint, then namespace and metric.
         self._told: dict[str, dict[tuple[str, str], list[Series]]] = {}
         self._counters: dict[str, dict[_Key, tuple[float, float]]] = {}
         self._counts: dict[str, int] = {}
-        # Made on demand, until an endpoint tells something else.
+        # Built on demand, valid until an endpoint changes.
         self._indexes: dict[tuple[str, str], _Index] = {}
 
     def put(self, endpoint: str, told: Sequence[Sample], now: float) -> int:
-        """What an endpoint tells (`told_by_pod`); samples name their namespace and pod. How many were left out, since all endpoints together tell
-        more than is kept."""
+        """Store an endpoint's samples (`told_by_pod`), which name their namespace and pod. Returns how many were left out because
+        all endpoints together exceed the limit.
+        """
         self._forget(endpoint)
         counters = self._counters.pop(endpoint, {})
         seen: dict[_Key, tuple[float, float]] = {}
@@ -89,7 +90,7 @@ class SeriesBoard:
         return max(len(told) - left, 0)
 
     def keep(self, endpoints: Iterable[str]) -> None:
-        """Forget what other endpoints told."""
+        """Forget the samples of all other endpoints."""
         kept = set(endpoints)
         for endpoint in sorted(self._told):
             if endpoint not in kept:
@@ -102,7 +103,7 @@ class SeriesBoard:
         self._counts.pop(endpoint, None)
 
     def names(self) -> tuple[str, ...]:
-        """The metrics that are known of any pod."""
+        """The known metrics of any pod."""
         return tuple(sorted({name for found in self._told.values() for _, name in found}))
 
     def of(
@@ -113,7 +114,7 @@ class SeriesBoard:
         pods: Iterable[str] | None = None,
         wanted: Requirements = EVERYTHING,
     ) -> Iterator[Series]:
-        """The values of a metric in a namespace. pods: only of these. wanted: only with these labels, the pod's name among them."""
+        """The values of a metric in a namespace. pods: only of these. wanted: only with these labels, including the pod's name."""
         index = self._indexes.get((namespace, metric))
         if index is None:
             found = (self._told[endpoint].get((namespace, metric), ()) for endpoint in sorted(self._told))
@@ -131,7 +132,7 @@ def _read(
     seen: dict[_Key, tuple[float, float]],
     now: float,
 ) -> tuple[tuple[str, str], Series] | None:
-    """A sample as a value of a pod, by namespace and metric; None if it is none, or a counter that is seen for the first time."""
+    """A sample as a value of a pod, by namespace and metric; None if it is invalid, or the first sample of a counter."""
     namespace, pod, name = sample.labels.get("namespace", ""), sample.labels.get("pod", ""), sample.name
     at = measured_at(sample, now)
     if not namespace or not pod or at is None or not math.isfinite(sample.value):
@@ -155,7 +156,7 @@ def combined(metric: str, series: Iterable[Series]) -> dict[str, Series]:
 
 
 def total(metric: str, values: Iterable[Series]) -> Series | None:
-    """One value of several pods; None if there are none."""
+    """One value for several pods; None if there are none."""
     found = list(values)
     return _one(metric, "", found) if found else None
 
@@ -176,8 +177,9 @@ def _rate(now: Series, before: tuple[float, float] | None) -> Series | None:
 
 
 def told_by_pod(told: Exposition, namespace: str, pod: str, *, trusted: bool) -> Iterator[Sample]:
-    """What a pod's own endpoint tells, with whose it is, in a form that needs no types: counters end with `_total`, and parts of
-    histograms and summaries are left out. What one pod says of types is no other pod's business."""
+    """The samples of a pod's own endpoint, with their pod, in a form that needs no types: counters end with `_total`, and parts
+    of histograms and summaries are left out. A pod's type declarations do not affect other pods.
+    """
     for sample in told.samples:
         if _is_part(sample.name, told.types):
             continue
@@ -194,7 +196,7 @@ def _is_part(name: str, types: Mapping[str, str]) -> bool:
 
 
 def owned_by_pod(sample: Sample, namespace: str, pod: str, *, trusted: bool = False) -> Sample:
-    """A sample with whose it is. trusted: one that says whose it is, is believed."""
+    """A sample with its pod. trusted: keep the pod that the sample names."""
     labels = dict(sample.labels)
     if trusted and labels.get("namespace") and labels.get("pod"):
         return sample

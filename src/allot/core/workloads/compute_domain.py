@@ -1,8 +1,8 @@
 """ComputeDomains: the objects of each, its nodes and their state, and cleanup.
 
-A domain gets a template for the channels of its pods, and a DaemonSet whose pods are the IMEX daemons. The driver labels a node when the first pod
-with a channel comes to it; the DaemonSet follows the label. What the daemons are like is the domain's status. The label and the uid in names are what
-ties things together, because owners cannot be in other namespaces.
+A domain gets a template for the channels of its pods, and a DaemonSet whose pods are the IMEX daemons. The driver labels a node
+when the first pod with a channel arrives there; the DaemonSet follows the label. The state of the daemons is the domain's status.
+Objects are linked by the label and by the uid in their names, because owners cannot be in other namespaces.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from allot.core.workloads.resources import DAEMON_SETS
 Object = Mapping[str, Any]
 
 COMPUTE_DOMAINS = Resource(group=GROUP, version=VERSION, plural=PLURAL, kind=KIND, namespaced=True)
-# The finalizer has the label's name, as in NVIDIA's driver.
+# The finalizer has the same name as the label, as in NVIDIA's driver.
 FINALIZER = DOMAIN_LABEL
 TARGET_LABEL = f"{GROUP}/computeDomainTarget"
 IMAGE = "ubuntu:22.04"
 _CONFIG_FILE = "/imexd/imexd.cfg"
-# The program is the node's own: it comes with the daemon device, as the driver's version has to fit.
+# The program comes from the node, with the daemon device, because it must match the driver's version.
 _RUN = ("nvidia-imex", "-c", _CONFIG_FILE)
 _CHECK = ("sh", "-c", f'test "$(nvidia-imex-ctl -c {_CONFIG_FILE} -q)" = READY')
 _TEMPLATES, _NODES, _NAMESPACES = resource_of(ResourceClaimTemplate), resource_of(Node), resource_of(Namespace)
@@ -74,35 +74,35 @@ _NO_INDEX = -1
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a domain. object: as it is served; templates, daemon_sets, nodes: those with its label."""
+    """What exists of a domain. object: as served; templates, daemon_sets, nodes: those with its label."""
 
     domain: ComputeDomain | None = None
     object: Object | None = None
     templates: tuple[ResourceClaimTemplate, ...] = ()
-    # The template of the name that the domain asks for, whosever it is.
+    # The template with the name that the domain asks for, regardless of its owner.
     named_template: ResourceClaimTemplate | None = None
     daemon_sets: tuple[ObjectMeta, ...] = ()
     daemons: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
-    # Of the daemons' nodes: their cliques.
+    # The cliques of the daemons' nodes.
     cliques: Mapping[str, str] = {}
     has_namespace: bool = True
 
 
 def daemon_name(uid: str) -> str:
-    """What the DaemonSet of a domain and the template of its claims are called."""
+    """The name of a domain's DaemonSet and of the template for its claims."""
     return f"computedomain-daemon-{uid}"
 
 
 def reconcile(uid: str, view: View, answers: Answers) -> tuple[Action, ...]:
-    """What has to be done about a domain, or about what is left of one."""
+    """What to do about a domain, or about its leftovers."""
     domain = view.domain
     if domain is None:
         return _sweep(uid, view, answers)
     if domain.metadata.deletion_timestamp is not None:
         return _delete(view)
     if FINALIZER not in domain.metadata.finalizers:
-        # Before anything is made that would have to be removed.
+        # Before creating anything that would have to be removed.
         metadata = domain.metadata
         guarded = {"resourceVersion": metadata.resource_version, "finalizers": [*metadata.finalizers, FINALIZER]}
         return (_patched(domain, {"metadata": guarded}),)
@@ -137,7 +137,7 @@ def _is(template: ResourceClaimTemplate, namespace: str, name: str) -> bool:
 
 
 def _created(resource: Resource, object_: Object) -> Create:
-    # Caches lag behind: one of that name is the one that was made a moment ago.
+    # Caches lag: one of that name was created a moment ago.
     return Create(resource=resource, object=object_, namespace=object_["metadata"]["namespace"], may_exist=True)
 
 
@@ -147,7 +147,7 @@ def _metadata(uid: str, namespace: str, name: str, target: str) -> Object:
 
 def _channel_template(domain: ComputeDomain) -> Object:
     channel, metadata = domain.spec.channel, domain.metadata
-    # A word that a later version may bring must not make pods unable to start.
+    # A value from a later version must not keep pods from starting.
     mode = channel.allocation_mode if channel.allocation_mode in (SINGLE, ALL) else SINGLE
     return _template(
         _metadata(metadata.uid, metadata.namespace, channel.resource_claim_template.name, "Workload"),
@@ -171,7 +171,7 @@ def _template(metadata: Object, request: str, class_: str, parameters: Object) -
         "requests": [{"name": request, "exactly": {"deviceClassName": class_}}],
         "config": [{"requests": [request], "opaque": {"driver": DRIVER, "parameters": parameters}}],
     }
-    # Claims carry the label as well, so that they can be distinguished.
+    # Claims carry the label too, so that they can be told apart.
     inner = {"metadata": {"labels": metadata["labels"]}, "spec": {"devices": devices}}
     return {
         "apiVersion": _TEMPLATES.api_version,
@@ -187,7 +187,7 @@ def _daemon_set(uid: str) -> Object:
             "exec": {"command": list(_CHECK)},
             "periodSeconds": period,
             "failureThreshold": failures,
-            # A machine that is busy is no broken one.
+            # A busy machine is not a broken one.
             "timeoutSeconds": 10,
         }
 
@@ -215,7 +215,7 @@ def _daemon_set(uid: str) -> Object:
     pod = {
         "nodeSelector": labels,
         "tolerations": [{"operator": "Exists"}],
-        # It asks no one anything, so it needs no rights.
+        # It makes no requests, so it needs no permissions.
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
@@ -227,7 +227,7 @@ def _daemon_set(uid: str) -> Object:
         "metadata": {"namespace": DRIVER_NAMESPACE, "name": daemon_name(uid), "labels": labels},
         "spec": {
             "selector": {"matchLabels": labels},
-            # All daemons at once: a domain with some of them replaced is no domain.
+            # All daemons at once: a domain with only some of them replaced does not work.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
@@ -272,7 +272,7 @@ def _entry(node: ComputeDomainNode) -> Object:
 
 
 def _nodes(domain: ComputeDomain, view: View) -> tuple[ComputeDomainNode, ...]:
-    """The nodes whose daemons are there. A place in a clique is kept as long as its node stays: peers know each other by it."""
+    """The nodes with daemons. A node keeps its index in a clique as long as it stays: peers know each other by it."""
     daemons = _daemon_of_each_node(view.daemons)
     places: dict[str, dict[int, str]] = {}
     for known in domain.status.nodes:
@@ -297,7 +297,7 @@ def _nodes(domain: ComputeDomain, view: View) -> tuple[ComputeDomainNode, ...]:
 
 
 def _daemon_of_each_node(daemons: Iterable[Pod]) -> dict[str, Pod]:
-    """A pod that ends counts no more; of two, the one that is ready, then the newer one."""
+    """Terminating pods do not count; of two pods, the ready one, then the newer one."""
     found: dict[str, Pod] = {}
     for pod in sorted(
         daemons, key=lambda pod: (is_ready(pod), pod.metadata.creation_timestamp or "", pod.metadata.name)
@@ -353,10 +353,10 @@ def _delete(view: View) -> tuple[Action, ...]:
 
 
 def _sweep(uid: str, view: View, answers: Answers) -> tuple[Action, ...]:
-    """What a domain has left that was deleted without us, or a label that came when it was gone."""
+    """What remains of a domain that was deleted without us, or a label that arrived after its deletion."""
     if not _has_rest(view):
         return ()
-    # The cache of domains may be behind that of nodes.
+    # The cache of domains may lag behind that of nodes.
     question = LookUp(resource=COMPUTE_DOMAINS)
     if question not in answers:
         return (question,)
@@ -370,7 +370,7 @@ def _has_rest(view: View) -> bool:
 
 
 def _removal(uid: str, view: View) -> tuple[Action, ...]:
-    """First what is made for the domain, the daemons with their set; when that is gone, which is an event, the nodes' labels."""
+    """First the domain's objects, the daemons with their set; once those are gone, which is an event, the nodes' labels."""
     deletes = (
         *(_deleted(_TEMPLATES, each.metadata) for each in view.templates if each.metadata.deletion_timestamp is None),
         *(_deleted(DAEMON_SETS, each, FOREGROUND) for each in view.daemon_sets if each.deletion_timestamp is None),

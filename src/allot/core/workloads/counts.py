@@ -10,7 +10,7 @@ _PERCENT = re.compile(r"([0-9]{1,9})%")
 
 
 def scaled(value: IntOrString | None, total: int, *, round_up: bool, default: int = 0) -> int:
-    """A number, or so many percent of a total. What is neither counts as 0, as it cannot be stored."""
+    """A number, or a percentage of a total. Anything else counts as 0, as it cannot be stored."""
     if value is None:
         return default
     if isinstance(value, int):

@@ -1,8 +1,8 @@
 """CronJobs: jobs on a schedule.
 
-The name of a job says for which minute it is, so that one time never creates two jobs, even after a crash. The status is
-written from the jobs that are there: a new job comes with the annotation that says when it was due, and that is when the cron
-job was last scheduled. The caller shows only caches that have seen what it wrote before (`controllers/cronjob.py`).
+The name of a job contains its scheduled minute, so that one time never creates two jobs, even after a crash. The status is
+derived from the existing jobs: a new job has an annotation with its scheduled time, which becomes the cron job's last schedule
+time. The caller passes only caches that include its own writes (`controllers/cronjob.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from allot.core.workloads.whole import Object, Whole
 BACKGROUND = "Background"
 FORBID = "Forbid"
 REPLACE = "Replace"
-# More than so many missed times are told of.
+# More missed times than this are reported.
 _MISSED_MAX = 100
-# Behind a time that is due, for clocks that are not quite the same.
+# Added to a due time, for clocks that differ slightly.
 _DELAY_S = 0.1
 
 
@@ -45,7 +45,7 @@ _DELAY_S = 0.1
 
 
 class Due(msgspec.Struct, frozen=True):
-    """The latest time that is due and not yet served, and how many there were, about."""
+    """The latest due time that has not been served, and approximately how many there were."""
 
     time: int | None
     missed: int = 0
@@ -62,7 +62,7 @@ def latest_due(schedule: Schedule, earliest_s: float, now_s: float) -> Due:
     between = 0 if first is None or second is None else second - first
     if first is None or between < 1:
         raise ScheduleError("time difference between two schedules is less than 1 second")
-    # As if all distances were the first one; from a little before the last of them the schedule itself is asked.
+    # As if all intervals equaled the first; from shortly before the last one, the schedule itself is evaluated.
     missed = int(now_s - first) // between + 1
     latest: int | None = None
     time = schedule.next_after(first + (missed - 2) * between)
@@ -73,7 +73,7 @@ def latest_due(schedule: Schedule, earliest_s: float, now_s: float) -> Due:
 
 
 def next_wait_s(cron_job: CronJob, schedule: Schedule, now_s: float) -> float:
-    """In how many seconds the next time is due."""
+    """Seconds until the next due time."""
     base: float
     try:
         earliest = _earliest(cron_job)
@@ -82,7 +82,7 @@ def next_wait_s(cron_job: CronJob, schedule: Schedule, now_s: float) -> float:
     except ScheduleError:
         base = now_s
     upcoming = schedule.next_after(base)
-    # One that is never due again is checked again when it changes.
+    # One that is never due again is checked when it changes.
     return _NEVER_S if upcoming is None else upcoming + _DELAY_S - now_s
 
 
@@ -90,7 +90,7 @@ _NEVER_S = 24 * 3600.0
 
 
 def schedule_of(spec: CronJobSpec) -> Schedule:
-    """The schedule in its time zone; ScheduleError if it is none."""
+    """The schedule in its time zone; ScheduleError if invalid."""
     return parse_schedule(spec.schedule, _zone(spec) or UTC)
 
 
@@ -109,7 +109,7 @@ def job_name(cron_job: str, due: int) -> str:
 
 
 def due_of(cron_job: str, job: Job) -> float | None:
-    """The time that a job was made for; None if it was not made by the clock."""
+    """The time that a job was created for; None if it was not created by the schedule."""
     text = job.metadata.annotations.get(SCHEDULED_TIMESTAMP, "")
     try:
         due = datetime.fromisoformat(text).timestamp()
@@ -124,7 +124,7 @@ def due_of(cron_job: str, job: Job) -> float | None:
 def reconcile_cron_job(
     cron_job: Whole[CronJob], jobs: Sequence[Whole[Job]], answers: Answers, now_s: float
 ) -> Sequence[Action]:
-    """What a cron job needs now. jobs: all that it controls."""
+    """What to do for a cron job now. jobs: all that it controls."""
     return _Sync(cron_job, jobs, answers, now_s).run()
 
 
@@ -148,14 +148,14 @@ class _Sync:
         status, told = self._seen(frozenset(job.metadata.uid for job in old))
         actions: list[Action] = [self._delete(job) for job in old]
         if status != self._status:
-            # What is due is decided by a status that is up to date.
+            # Only an up-to-date status decides what is due.
             return (*actions, self._cron_job.update_status(status), *told)
         return (*actions, *told, *self._start())
 
     # --- the jobs that there are ---
 
     def _missing_jobs(self) -> list[Action]:
-        """Questions about jobs that the status names and the cache does not have."""
+        """Lookups of jobs that the status names but the cache lacks."""
         known = {job.metadata.uid for job in self._jobs}
         questions = (self._question(active) for active in self._status.active if active.uid not in known)
         return [question for question in questions if question not in self._answers]
@@ -164,7 +164,7 @@ class _Sync:
         return LookUp(resource=JOBS, name=active.name, namespace=active.namespace or self._metadata.namespace)
 
     def _seen(self, deleted: frozenset[str]) -> tuple[CronJobStatus, list[Emit]]:
-        """The status as the jobs say, and what is told of them. deleted: those that are about to go."""
+        """The status according to the jobs, and events about them. deleted: those about to be deleted."""
         told: list[Emit] = []
         active = [one for one in self._status.active if one.uid not in deleted]
         names = {one.uid for one in active}
@@ -201,7 +201,7 @@ class _Sync:
         return changed, told
 
     def _superseded(self) -> list[Whole[Job]]:
-        """Finished jobs beyond what the history keeps, the oldest first."""
+        """Finished jobs beyond the history limits, oldest first."""
         found: list[Whole[Job]] = []
         limits = {True: self._spec.successful_jobs_history_limit, False: self._spec.failed_jobs_history_limit}
         for is_success, limit in limits.items():
@@ -235,7 +235,7 @@ class _Sync:
     # --- the next one ---
 
     def _start(self) -> Sequence[Action]:
-        """The job that is due, or when to look again."""
+        """The job that is due, or when to check again."""
         if self._metadata.deletion_timestamp is not None:
             return ()
         zone = _zone(self._spec)
@@ -290,7 +290,7 @@ class _Sync:
         if question not in self._answers:
             return (question,)
         if self._answers[question] is not None:
-            # Made before; it will be in the cache in a moment. Or someone else's, and then this time is left out.
+            # Created before, and about to appear in the cache. Or it belongs to someone else, and this time is skipped.
             return ()
         actions: list[Action] = []
         if self._spec.concurrency_policy == REPLACE and self._status.active:

@@ -42,7 +42,7 @@ from allot.core.workloads.resources import CONTROLLER_REVISIONS, DAEMON_SETS
 from allot.core.workloads.revisions import Owner, Plan, Revision, key_of, plan
 from allot.core.workloads.whole import Whole
 
-# So many pods are made, and so many deleted, before the next look.
+# How many pods are created, and how many deleted, per pass.
 BURST = 250
 ROLLING_UPDATE = "RollingUpdate"
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -54,42 +54,42 @@ class FailedPodBackoff:
     """How long a failed pod of a set stays on a node before it is replaced: longer after each failure."""
 
     def __init__(self) -> None:
-        # Set, its generation and node -> when it was replaced last, and how long to wait.
+        # Set, its generation and node -> when it was last replaced, and how long to wait.
         self._entries: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def wait_s(self, key: tuple[str, int, str], now_s: float) -> float:
-        """How long to wait from now on."""
+        """How long to wait from now."""
         since, pause = self._entries.get(key, (now_s, 0.0))
         return max(0.0, since + pause - now_s)
 
     def note(self, key: tuple[str, int, str], now_s: float) -> None:
-        """A pod is replaced now."""
+        """Record that a pod is being replaced."""
         since, pause = self._entries.get(key, (now_s, 0.0))
         is_forgotten = now_s - since > 2 * _BACKOFF_MAX_S
         next_s = _BACKOFF_FIRST_S if pause == 0 or is_forgotten else min(2 * pause, _BACKOFF_MAX_S)
         self._entries[key] = (now_s, next_s)
 
     def tidy(self, now_s: float) -> None:
-        """Forget what is long past."""
+        """Forget old entries."""
         self._entries = {key: entry for key, entry in self._entries.items() if now_s - entry[0] <= 2 * _BACKOFF_MAX_S}
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a DaemonSet is decided by, besides itself."""
+    """What the decisions about a DaemonSet depend on, besides itself."""
 
-    # Those that it controls, and the orphans of its namespace.
+    # Those that it controls, and the orphans in its namespace.
     pods: Sequence[Pod]
     revisions: Sequence[Whole[ControllerRevision]]
-    # Any revision of its namespace by name.
+    # Any revision in its namespace, by name.
     revision: Callable[[str], Whole[ControllerRevision] | None]
     nodes: Sequence[Node]
     backoff: FailedPodBackoff
-    # Whether pods shows everything that was done before; if not, only the status is brought up to date.
+    # Whether pods include all earlier writes; if not, only the status is updated.
     is_settled: bool = True
 
 
 def reconcile(set_: Whole[DaemonSet], view: View, answers: Answers, now_s: float) -> Sequence[Action]:
-    """What has to be done for a DaemonSet."""
+    """What to do for a DaemonSet."""
     value = set_.value
     if value.spec.selector == LabelSelector():
         note = "This daemon set is selecting all pods. A non-empty selector is required."
@@ -130,7 +130,7 @@ def max_surge(set_: DaemonSet, desired: int) -> int:
 
 
 def max_unavailable(set_: DaemonSet, desired: int) -> int:
-    """On how many nodes pods may be unavailable; rounded up. One, if otherwise nothing could change."""
+    """On how many nodes pods may be unavailable; rounded up. One, if the update could otherwise never proceed."""
     strategy = set_.spec.update_strategy
     if strategy.type != ROLLING_UPDATE:
         return 0
@@ -140,7 +140,7 @@ def max_unavailable(set_: DaemonSet, desired: int) -> int:
 
 
 def _age(pod: Pod) -> tuple[bool, str, str]:
-    """Pods on a node come before those on their way, and old ones before new ones."""
+    """Pods on a node come before those not yet bound, and old ones before new ones."""
     return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
@@ -167,7 +167,7 @@ class _Look:
         self._waits: list[float] = []
 
     def decide(self) -> Sequence[Action]:
-        """What has to be done, after the revision is there."""
+        """What to do once the revision exists."""
         actions: list[Action] = []
         changes: list[Action] = []
         if self._view.is_settled:
@@ -189,7 +189,7 @@ class _Look:
     # --- one pod on each node ---
 
     def _manage(self) -> tuple[list[str], list[Pod]]:
-        """Nodes that lack a pod, and pods that should not be where they are."""
+        """Nodes that lack a pod, and pods that are on the wrong nodes."""
         needing: list[str] = []
         going: list[Pod] = []
         allows_surge = max_surge(self._set.value, 1) > 0
@@ -211,7 +211,7 @@ class _Look:
         return needing, going
 
     def _running(self, node: str, pods: list[Pod], going: list[Pod]) -> list[Pod]:
-        """The pods on a node that have not ended. Those that have are replaced, the failed ones not too often."""
+        """The pods on a node that have not ended. Ended pods are replaced, failed ones with backoff."""
         running: list[Pod] = []
         for pod in pods:
             if pod.metadata.deletion_timestamp is not None:
@@ -258,7 +258,7 @@ class _Look:
         return [], self._roll_in_place(on_node, max_unavailable(self._set.value, desired))
 
     def _roll_in_place(self, on_node: Mapping[str, list[Pod]], budget: int) -> list[Pod]:
-        """Old pods that may go: those that do not work, and others as far as the budget lasts."""
+        """Old pods to delete: those that do not work, and others within the budget."""
         broken: list[Pod] = []
         working: list[Pod] = []
         unavailable = 0
@@ -277,7 +277,7 @@ class _Look:
     def _roll_with_surge(
         self, on_node: Mapping[str, list[Pod]], desired: int, surge: int
     ) -> tuple[list[str], list[Pod]]:
-        """Nodes that get a new pod beside the old one, and old pods that are not needed any more."""
+        """Nodes that get a new pod beside the old one, and old pods that are no longer needed."""
         going: list[Pod] = []
         unwanted: list[Pod] = []
         allowed: list[str] = []
@@ -376,7 +376,7 @@ class _Look:
         return changes
 
     def _clean_up(self) -> list[Action]:
-        """Of revisions with the present template one stays, of others so many as the limit says and pods need."""
+        """Keep one revision with the current template, and of the others those in use and as many as the limit allows."""
         assert self._spec.template is not None
         key = template_key(self._spec.template)
         actions: list[Action] = []

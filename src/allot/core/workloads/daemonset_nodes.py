@@ -41,11 +41,11 @@ class Placement(msgspec.Struct, frozen=True):
     node_selector: tuple[tuple[str, str], ...]
     affinity: NodeMatcher | None
     tolerations: tuple[Toleration, ...]
-    # What the affinity says, for display.
+    # The affinity, for display.
     required: NodeSelector | None = None
 
     def judge(self, node: Node) -> tuple[bool, bool]:
-        """Whether a pod should run on a node, and whether one that runs there may stay."""
+        """Whether a pod should run on a node, and whether a running one may stay."""
         if self.node_name and self.node_name != node.metadata.name:
             return False, False
         if not self._is_meant(node):
@@ -59,7 +59,7 @@ class Placement(msgspec.Struct, frozen=True):
         return bool(self.untolerated(node))
 
     def untolerated(self, node: Node, effects: tuple[str, ...] = (_NO_EXECUTE, _NO_SCHEDULE)) -> list[Taint]:
-        """The taints of a node with some effects that are not put up with."""
+        """The taints of a node with the given effects that are not tolerated."""
         return [
             taint
             for taint in node.spec.taints
@@ -77,14 +77,14 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def _added(spec: PodSpec) -> list[Toleration]:
-    """What pods of a DaemonSet put up with: they belong to the node."""
+    """What pods of a DaemonSet tolerate: they belong to the node."""
     names = _TOLERATED + (_TOLERATED_ON_HOST_NETWORK if spec.host_network else ())
     return [Toleration(key=_PREFIX + name, operator="Exists", effect=effect) for name, effect in names]
 
 
 @lru_cache(maxsize=256)
 def placement_of(template: RawJSON) -> Placement:
-    """What a template says about nodes. DecodeError if it is none."""
+    """What a template says about nodes. DecodeError if it is invalid."""
     spec = decode_served(template_value(template).get("spec") or {}, PodSpec)
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
@@ -99,7 +99,7 @@ def placement_of(template: RawJSON) -> Placement:
 
 @lru_cache(maxsize=256)
 def daemon_template(template: RawJSON, hash_: str, generation: str) -> Object:
-    """The template of pods of one revision, but for their node."""
+    """The pod template of one revision, without the node."""
     value = template_value(template)
     metadata, spec = value.get("metadata") or {}, value.get("spec") or {}
     labels = {**(metadata.get("labels") or {}), CONTROLLER_REVISION_HASH: hash_}
@@ -108,7 +108,7 @@ def daemon_template(template: RawJSON, hash_: str, generation: str) -> Object:
     tolerations = [dict(one) for one in spec.get("tolerations") or ()]
     for added in _added(decode_served(spec, PodSpec)):
         new = {"key": added.key, "operator": added.operator, "effect": added.effect}
-        # One for a limited time is replaced.
+        # One with a time limit is replaced.
         tolerations = [one for one in tolerations if {**one, "tolerationSeconds": 0} != {**new, "tolerationSeconds": 0}]
         tolerations.append(new)
     return {"metadata": {**metadata, "labels": labels}, "spec": {**spec, "tolerations": tolerations}}
@@ -126,7 +126,7 @@ def bound_to(pod: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def target_node(pod: Pod) -> str:
-    """The node that a pod is on, or is meant for; empty if it does not say."""
+    """The node that a pod is on or meant for; empty if it names none."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None

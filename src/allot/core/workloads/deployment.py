@@ -1,7 +1,7 @@
-"""Deployments: a ReplicaSet for each template, of which the newest grows while the others shrink.
+"""Deployments: a ReplicaSet for each template; the newest grows while the others shrink.
 
-One look decides everything on drafts of the ReplicaSets, then writes what differs: the ReplicaSets first, the Deployment's
-status last. Each write is guarded by the resourceVersion that was seen, so a look at an old cache writes nothing wrong.
+One pass decides everything on drafts of the ReplicaSets, then writes what differs: the ReplicaSets first, the Deployment's status
+last. Each write is guarded by the resourceVersion that was read, so a pass over a stale cache writes nothing wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from allot.core.workloads.whole import Whole
 
 ROLLBACK_TO = "deprecated.deployment.rollback.to"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# Annotations of a Deployment or ReplicaSet that are its own.
+# Annotations that are not copied between a Deployment and its ReplicaSets.
 _NOT_COPIED = frozenset((_LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO))
 _HISTORY_LENGTH_MAX = 2000
 _NAME_LENGTH_MAX = 253
@@ -46,20 +46,20 @@ _INT32_MAX = 2**31 - 1
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Deployment is decided by, besides itself."""
+    """What the decisions about a Deployment depend on, besides itself."""
 
-    # Those that it controls, and the orphans of its namespace.
+    # Those that it controls, and the orphans in its namespace.
     replica_sets: Sequence[Whole[ReplicaSet]]
-    # The ReplicaSet of a name in its namespace, of any owner.
+    # The ReplicaSet of a name in its namespace, with any owner.
     named: Callable[[str], Whole[ReplicaSet] | None]
     # The pods that a ReplicaSet controls, by its uid.
     pods_of: Callable[[str], Iterable[Pod]]
-    # Why the last attempt to make a ReplicaSet failed.
+    # Why the last attempt to create a ReplicaSet failed.
     failure: str = ""
 
 
 def reconcile(deployment: Whole[Deployment], view: View, answers: Answers, now_s: float) -> Sequence[Action]:
-    """What has to be done for a Deployment."""
+    """What to do for a Deployment."""
     value = deployment.value
     if value.spec.selector == LabelSelector():
         return _selecting_all(deployment)
@@ -100,7 +100,7 @@ class _Look:
         assert self._spec.template is not None
         self._key = template_key(self._spec.template, POD_TEMPLATE_HASH)
         drafts = sorted((Draft.of(each, _key_of(each)) for each in members), key=lambda each: each.age)
-        # The oldest with the present template is the new one, so that of two the same is always chosen.
+        # The oldest with the current template is the new one, so that the choice between two is stable.
         self._new = next((each for each in drafts if each.template_key == self._key), None)
         self._old = [each for each in drafts if each is not self._new]
         self._status = self._value.status
@@ -108,7 +108,7 @@ class _Look:
         self._deleted: list[Draft] = []
 
     def decide(self) -> Sequence[Action]:
-        """What has to be done."""
+        """What to do."""
         if self._value.metadata.deletion_timestamp is not None:
             self._note_revision()
             return self._written(self._counted())
@@ -175,7 +175,7 @@ class _Look:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Old ReplicaSets beyond the limit go, unless they have pods."""
+        """Delete old ReplicaSets beyond the limit, unless they have pods."""
         limit = self._spec.revision_history_limit
         if limit is None or limit == _INT32_MAX:
             return
@@ -189,7 +189,7 @@ class _Look:
     # --- the new ReplicaSet ---
 
     def _note_revision(self) -> None:
-        """Keep number, annotations and settings of the new ReplicaSet, and the Deployment's number."""
+        """Keep the revision, annotations and settings of the new ReplicaSet, and the Deployment's revision."""
         new = self._new
         if new is None:
             return
@@ -204,7 +204,7 @@ class _Look:
             self._tell_progress("True", "FoundNewReplicaSet", f'Found new replica set "{new.name}"')
 
     def _make_new(self) -> Sequence[Action] | None:
-        """A ReplicaSet of the present template. What to do instead, if that cannot be."""
+        """Create a ReplicaSet of the current template; returns what to do instead if that is impossible."""
         hash_ = hash_of(self._key, self._status.collision_count)
         owner = self._value.metadata
         name = f"{owner.name[: _NAME_LENGTH_MAX - 1 - len(hash_)]}-{hash_}"
@@ -214,7 +214,7 @@ class _Look:
                 self._new = Draft.of(taken, self._key)
                 self._note_revision()
                 return None
-            # Someone else's template has the same hash: the next look tries another.
+            # Another template has the same hash: the next pass tries another.
             count = (self._status.collision_count or 0) + 1
             return (self._deployment.update_status(msgspec.structs.replace(self._status, collision_count=count)),)
         new = Draft(ObjectMeta(name=name, namespace=owner.namespace), 0, ReplicaSetStatus(), template_key=self._key)
@@ -267,7 +267,7 @@ class _Look:
     # --- going back ---
 
     def _roll_back(self, revision: int) -> Sequence[Action]:
-        """To an earlier template, as the annotation of a long gone API asks for. kubectl writes the template itself."""
+        """Return to an earlier template if the annotation of a removed API asks for it. kubectl writes the template itself."""
         if self._new is None:
             stopped = self._make_new()
             if stopped is not None:
@@ -331,7 +331,7 @@ class _Look:
         return (*self._set_writes(), *deletions, *self._status_update(status), *self._next_look(status))
 
     def _set_writes(self) -> Sequence[Action]:
-        """The ReplicaSets that differ from what they were."""
+        """The ReplicaSets that have changed."""
         writes: list[Action] = []
         for each in self._sets:
             if each.whole is None:
@@ -358,7 +358,7 @@ class _Look:
         return _emit(self._deployment, NORMAL, "ScalingReplicaSet", note)
 
     def _status_update(self, status: DeploymentStatus) -> Sequence[Action]:
-        """The status, and the annotation with the revision, which goes the same way."""
+        """The status, and the revision annotation, which is written with it."""
         if status == self._value.status and self._annotations == self._deployment.metadata.annotations:
             return ()
         metadata = self._deployment.with_annotations(self._annotations)
@@ -371,7 +371,7 @@ class _Look:
             return ()
         if conditions.is_complete(self._value, status) or told.reason == conditions.DEADLINE_EXCEEDED:
             return ()
-        # A second more, because times are told in whole seconds.
+        # One second more, because times are in whole seconds.
         return (RequeueAfter(seconds=max(0.0, conditions.deadline_s(self._spec, told) - self._now_s) + 1.0),)
 
 
@@ -393,7 +393,7 @@ def _copy_annotations(source: Mapping[str, str], target: dict[str, str]) -> None
 
 
 def _raise_revision(annotations: dict[str, str], revision: int) -> None:
-    """Give a ReplicaSet a higher number and remember the one that it had. One that is no number stays."""
+    """Give a ReplicaSet a higher revision and remember its previous one. One that is not a number is kept."""
     text = annotations.get(REVISION, "")
     number = number_in(annotations, REVISION) if text else 0
     if number is None or number >= revision:

@@ -21,12 +21,12 @@ _INT32_MAX = 2**31 - 1
 
 
 def has_deadline(spec: DeploymentSpec) -> bool:
-    """Whether progress is watched."""
+    """Whether progress has a deadline."""
     return spec.progress_deadline_seconds is not None and spec.progress_deadline_seconds != _INT32_MAX
 
 
 def condition_of(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
-    """A condition."""
+    """The condition of a type."""
     return next((one for one in status.conditions if one.type == type_), None)
 
 
@@ -37,7 +37,7 @@ def without_condition(status: DeploymentStatus, type_: str) -> DeploymentStatus:
 
 
 def with_condition(status: DeploymentStatus, condition: DeploymentCondition) -> DeploymentStatus:
-    """The status with a condition. One of the same status and reason stays as it is, also its message."""
+    """The status with a condition. One with the same status and reason is kept unchanged, including its message."""
     old = condition_of(status, condition.type)
     if old is not None and old.status == condition.status:
         if old.reason == condition.reason:
@@ -48,7 +48,7 @@ def with_condition(status: DeploymentStatus, condition: DeploymentCondition) -> 
 
 
 def condition(type_: str, status: str, reason: str, message: str, now_s: float) -> DeploymentCondition:
-    """A condition that is new."""
+    """A new condition."""
     now = time_of(now_s)
     return DeploymentCondition(
         type=type_, status=status, last_update_time=now, last_transition_time=now, reason=reason, message=message
@@ -58,7 +58,7 @@ def condition(type_: str, status: str, reason: str, message: str, now_s: float) 
 def counted(
     deployment: Deployment, status: DeploymentStatus, sets: Sequence[Draft], new: Draft | None, now_s: float
 ) -> DeploymentStatus:
-    """The status with what there is now, and whether that is enough."""
+    """The status with current counts, and whether they suffice."""
     spec = deployment.spec
     available = sum(each.status.available_replicas for each in sets)
     status = msgspec.structs.replace(
@@ -79,7 +79,7 @@ def counted(
 
 
 def _terminating(sets: Sequence[Draft]) -> int | None:
-    """None if one of the ReplicaSets does not say it."""
+    """None if a ReplicaSet does not report it."""
     total = 0
     for each in sets:
         if each.status.terminating_replicas is not None:
@@ -90,7 +90,7 @@ def _terminating(sets: Sequence[Draft]) -> int | None:
 
 
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
-    """Whether all wanted pods, and only those, are new and available."""
+    """Whether all desired pods, and only those, are new and available."""
     wanted = wanted_replicas(deployment.spec)
     return (
         status.updated_replicas == status.replicas == status.available_replicas == wanted
@@ -101,7 +101,7 @@ def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
 def rolled_out(
     deployment: Deployment, before: DeploymentStatus, sets: Sequence[Draft], new: Draft | None, now_s: float
 ) -> DeploymentStatus:
-    """The status during an update. before: the status so far."""
+    """The status during an update. before: the previous status."""
     status = counted(deployment, before, sets, new, now_s)
     spec, current = deployment.spec, condition_of(before, PROGRESSING)
     if not has_deadline(spec):
@@ -121,7 +121,7 @@ def _with_progress(
         message = f"{subject} has successfully progressed."
         return with_condition(status, condition(PROGRESSING, "True", NEW_REPLICA_SET_AVAILABLE, message, now_s))
     if _is_progress(before, status):
-        # Told again each time, so that the deadline counts from the last progress.
+        # Updated each time, so that the deadline counts from the last progress.
         told = condition(PROGRESSING, "True", "ReplicaSetUpdated", f"{subject} is progressing.", now_s)
         current = condition_of(before, PROGRESSING)
         if current is not None and current.status == "True":
@@ -157,7 +157,7 @@ def deadline_s(spec: DeploymentSpec, told: DeploymentCondition) -> float:
 
 
 def _with_failures(status: DeploymentStatus, sets: Sequence[Draft], new: Draft | None) -> DeploymentStatus:
-    """What keeps a ReplicaSet from making pods, the new one first."""
+    """What keeps a ReplicaSet from creating pods, the new one first."""
     for each in (*([new] if new is not None else []), *sets):
         for one in each.status.conditions:
             if one.type == REPLICA_FAILURE:
@@ -175,7 +175,7 @@ def _with_failures(status: DeploymentStatus, sets: Sequence[Draft], new: Draft |
 
 
 def with_pause(deployment: Deployment, now_s: float) -> DeploymentStatus:
-    """The status with a word about being paused or resumed, so that the pause does not count as lack of progress."""
+    """The status with a condition about being paused or resumed, so that the pause does not count as lack of progress."""
     status, spec = deployment.status, deployment.spec
     told = condition_of(status, PROGRESSING)
     if not has_deadline(spec) or (told is not None and told.reason == DEADLINE_EXCEEDED):

@@ -29,7 +29,7 @@ from allot.core.workloads.ownership import controller_reference
 from allot.core.workloads.pod_states import condition_of, is_ready
 from allot.core.workloads.whole import Object, Whole
 
-# A pod whose eviction was allowed and that is still there, and not being deleted, after so long will stay.
+# A pod that is not being deleted this long after its eviction was allowed is expected to stay.
 DELETION_TIMEOUT_S = 120.0
 DISRUPTION_ALLOWED = "DisruptionAllowed"
 _BY_KUBELET = "TerminationByKubelet"
@@ -42,29 +42,29 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 class Scalable(msgspec.Struct, frozen=True):
-    """A kind that pods can be controlled by. has_scale: whether it says how many there should be."""
+    """A kind that can control pods. has_scale: whether it specifies how many."""
 
     resource: Resource
     has_scale: bool
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a budget is decided by, besides itself."""
+    """What the decisions about a budget depend on, besides itself."""
 
     # Those that it selects.
     pods: Sequence[Pod]
-    # A ReplicaSet, Deployment, StatefulSet or ReplicationController of its namespace, by kind and name.
+    # A ReplicaSet, Deployment, StatefulSet or ReplicationController in its namespace, by kind and name.
     controller: Callable[[str, str], Object | None]
-    # Any other kind, by apiVersion and kind; None if the server has none.
+    # Any other kind, by apiVersion and kind; None if the server does not have it.
     scalable: Callable[[str, str], Scalable | None]
 
 
 class _Unknown(Exception):
-    """How many pods there should be cannot be told."""
+    """The expected number of pods cannot be determined."""
 
 
 def reconcile(budget: Whole[PodDisruptionBudget], view: View, answers: Answers, now_s: float) -> Sequence[Action]:
-    """What has to be done for a budget."""
+    """What to do for a budget."""
     told: list[Action] = []
     if not view.pods:
         told.append(_emit(budget, NORMAL, "NoPods", "No matching pods found"))
@@ -105,7 +105,7 @@ def _emit(budget: Whole[PodDisruptionBudget], type_: str, reason: str, note: str
 
 
 def _failed(budget: Whole[PodDisruptionBudget], message: str, now_s: float) -> Sequence[Action]:
-    """What cannot be counted must not be disrupted."""
+    """Pods that cannot be counted must not be disrupted."""
     before = budget.value.status
     conditions = _conditions(before, "False", "SyncFailed", message, before.observed_generation, now_s)
     status = msgspec.structs.replace(before, disruptions_allowed=0, conditions=conditions)
@@ -133,7 +133,7 @@ def _conditions(
 
 
 class _Count:
-    """Counts the pods that there should be, by the controllers of those that there are."""
+    """Counts the expected pods by the controllers of the existing ones."""
 
     def __init__(self, budget: PodDisruptionBudget, view: View, answers: Answers) -> None:
         self._budget = budget
@@ -144,7 +144,7 @@ class _Count:
         self.unmanaged = 0
 
     def expected(self) -> tuple[int, int]:
-        """How many pods are expected, and how many of them have to be healthy. Nothing, if there are questions."""
+        """How many pods are expected, and how many of them must be healthy. Not meaningful while lookups are pending."""
         if self._spec.max_unavailable is not None:
             expected = self._scale()
             return expected, max(0, expected - scaled(self._spec.max_unavailable, expected, round_up=True))
@@ -194,7 +194,7 @@ class _Count:
         return found["metadata"]["uid"], 1 if replicas is None else int(replicas)
 
     def _asked(self, owner: OwnerReference, questions: dict[LookUp, None]) -> tuple[str, int] | None:
-        """The same of any kind that has a scale."""
+        """The same for any kind with a scale."""
         kind = self._view.scalable(owner.api_version, owner.kind)
         if kind is None:
             raise _Unknown(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
@@ -221,7 +221,7 @@ def _unmanaged_note(selector: LabelSelector | None) -> str:
 
 
 def _written(selector: LabelSelector | None) -> str:
-    """A selector as Go writes it."""
+    """A selector in Go's format."""
     if selector is None:
         return "nil"
     labels = "".join(f"{key}: {selector.match_labels[key]}," for key in sorted(selector.match_labels))
@@ -241,7 +241,7 @@ def _written(selector: LabelSelector | None) -> str:
 def _disrupted(
     budget: Whole[PodDisruptionBudget], pods: Iterable[Pod], now_s: float, told: list[Action]
 ) -> tuple[dict[str, str], float | None]:
-    """The pods whose eviction was allowed and that have not begun to go, and when to look at them again."""
+    """The pods whose eviction was allowed but that are not being deleted yet, and when to check them again."""
     kept: dict[str, str] = {}
     waits: list[float] = []
     since = budget.value.status.disrupted_pods
@@ -249,7 +249,7 @@ def _disrupted(
         name = pod.metadata.name
         if pod.metadata.deletion_timestamp is not None or name not in since:
             continue
-        # A time that is null is the beginning of time to Kubernetes.
+        # Kubernetes reads a null time as the zero time.
         begun = since[name]
         until_s = (seconds_of(begun) if begun else 0.0) + DELETION_TIMEOUT_S
         if begun is None or until_s < now_s:
@@ -271,7 +271,7 @@ def _is_healthy(pod: Pod, disrupted: Mapping[str, str]) -> bool:
 
 
 def stale_disruption_s(pod: Pod, now_s: float) -> float | None:
-    """In how many seconds a pod that was to be disrupted, and is not being deleted, counts as spared; None if it was not."""
+    """After how many seconds a pod that was to be disrupted, and is not being deleted, counts as spared; None if it was not."""
     if pod.metadata.deletion_timestamp is not None or is_terminal(pod):
         return None
     condition = condition_of(pod, DISRUPTION_TARGET)
@@ -282,7 +282,7 @@ def stale_disruption_s(pod: Pod, now_s: float) -> float | None:
 
 
 def reconcile_pod(pod: Pod, now_s: float) -> Sequence[Action]:
-    """A pod that was to be disrupted long ago and is still there is not a target any more."""
+    """A pod that was to be disrupted long ago and still exists is no longer a target."""
     wait = stale_disruption_s(pod, now_s)
     if wait is None:
         return ()

@@ -20,21 +20,21 @@ _NOT_COPIED = (TRIGGER_TIME, "kubectl.kubernetes.io/last-applied-configuration")
 
 
 def is_mirrored(endpoints: JSON | None, service: JSON | None) -> bool:
-    """Whether Endpoints are to be mirrored: not those of a controller, nor those that say no."""
+    """Whether to mirror Endpoints: not those of a controller, nor those that opt out."""
     if endpoints is None or service is None or (service.get("spec") or {}).get("selector"):
         return False
     return (endpoints["metadata"].get("labels") or {}).get(_SKIP) != "true" and not is_lock(endpoints)
 
 
 def reconcile_mirror(endpoints: JSON | None, service: JSON | None, slices: Iterable[Object]) -> tuple[Action, ...]:
-    """Make the slices of this controller say what the Endpoints say, one slice per list of ports and family."""
+    """Make this controller's slices match the Endpoints, one slice per list of ports and address family."""
     present = sorted(slices, key=lambda slice_: str(slice_["metadata"]["name"]))
     if not is_mirrored(endpoints, service):
         return tuple(_delete(slice_) for slice_ in present)
     assert endpoints is not None
     wanted, invalid, skipped = _wanted(endpoints)
     actions: list[Action] = []
-    # A slice keeps its family; what else is in it may change.
+    # A slice keeps its family; everything else may change.
     for slice_ in present:
         fitting = next((one for one in wanted if one["addressType"] == slice_["addressType"]), None)
         if fitting is None or slice_["metadata"].get("deletionTimestamp"):
@@ -61,7 +61,7 @@ def _same_ports(one: JSON, other: JSON) -> bool:
 
 
 def _wanted(endpoints: JSON) -> tuple[list[Object], int, int]:
-    """The slices, how many addresses are none, and how many are too many."""
+    """The slices, how many addresses are invalid, and how many exceed the limit."""
     groups: dict[tuple[str, str], Object] = {}
     invalid = skipped = 0
     for subset in endpoints.get("subsets") or ():

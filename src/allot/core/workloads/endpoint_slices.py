@@ -1,7 +1,7 @@
 """EndpointSlices of a Service: its endpoints in slices of at most 100, updated with as few writes as possible.
 
-An endpoint stays in the slice in which it is; one that goes leaves a gap, which new ones fill. Services and slices are JSON
-values. Not here: hints by the annotation `service.kubernetes.io/topology-mode`, which trafficDistribution has replaced.
+An endpoint stays in its slice; a removed one leaves a gap, which new ones fill. Services and slices are JSON values. Not
+supported: hints by the annotation `service.kubernetes.io/topology-mode`, which trafficDistribution has replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RESERVED = (SERVICE_NAME, MANAGED_BY, HEADLESS)
 _NAME_MAX = 253
 _CLOSE = ("PreferClose", "PreferSameZone", "PreferSameNode")
 
-# What makes an endpoint the same one, and a group of ports.
+# What identifies an endpoint, and a group of ports.
 _EndpointKey = tuple[object, ...]
 _PortsKey = tuple[tuple[object, ...], ...]
 
@@ -43,7 +43,7 @@ class _Group(msgspec.Struct):
 
 
 class _Changes(msgspec.Struct):
-    """Slices that have to be written. Those to delete and to update are the ones that were found."""
+    """Slices to write. Those to delete and to update are existing ones."""
 
     create: list[Object] = []
     update: list[Object] = []
@@ -53,8 +53,9 @@ class _Changes(msgspec.Struct):
 def reconcile_service(
     service: JSON, pods: Sequence[Pod], slices: Iterable[Object], nodes: Mapping[str, Node], trigger_time: str
 ) -> tuple[Action, ...]:
-    """Make the slices of a Service say what is behind it. pods: those that it selects; slices: those that this controller
-    has made for a Service of that name; nodes: at least those of the pods."""
+    """Make the slices of a Service match its pods. pods: those that it selects; slices: those that this controller has created
+    for a Service of that name; nodes: at least those of the pods.
+    """
     present = [slice_ for slice_ in slices if not slice_["metadata"].get("deletionTimestamp")]
     families = endpoints.families_of(service)
     actions: list[Action] = []
@@ -65,7 +66,7 @@ def reconcile_service(
         actions += _writes(service, changes, trigger_time)
     actions += [_delete(slice_) for slice_ in present if slice_["addressType"] not in families]
     if lost:
-        # The rest is written; the garbage collector of pods will see to these.
+        # The rest is written; the pod garbage collector takes care of these.
         pod, node = min(lost.items())
         actions.append(Retry(message=f"skipping Pod {pod}: Node {node} Not Found"))
     return tuple(actions)
@@ -114,7 +115,7 @@ def _endpoint(service: JSON, pod: Pod, node: Node | None, addresses: list[str]) 
 
 
 def _hints(distribution: str | None, endpoint: Object) -> Object:
-    """For whom the endpoint is near."""
+    """The zones or nodes that the endpoint is close to."""
     if distribution not in _CLOSE:
         return {}
     hints: Object = {}
@@ -137,7 +138,7 @@ def _endpoint_key(endpoint: JSON) -> _EndpointKey:
 
 
 def _labels(service: JSON) -> dict[str, str]:
-    """The Service's own, and those by which its slices are found."""
+    """The Service's labels, and those that identify its slices."""
     labels = {key: value for key, value in (service["metadata"].get("labels") or {}).items() if key not in _RESERVED}
     if endpoints.is_headless(service):
         labels[HEADLESS] = ""
@@ -165,7 +166,7 @@ def _changes(service: JSON, present: Sequence[Object], groups: dict[_PortsKey, _
 
 
 def _change_group(service: JSON, present: list[Object], group: _Group, family: str, changes: _Changes) -> None:
-    """Slices with one list of ports: what is there stays where it is, what is new fills gaps before it makes slices."""
+    """Slices with one list of ports: existing endpoints stay where they are, new ones fill gaps before new slices are created."""
     missing, labels = dict(group.endpoints), _labels(service)
     touched: list[Object] = []
     untouched: list[Object] = []
@@ -195,20 +196,20 @@ def _change_group(service: JSON, present: list[Object], group: _Group, family: s
 
 
 def _fill(slice_: Object, waiting: list[Object]) -> list[Object]:
-    """Put as many in as there is room for; the others."""
+    """Add as many as fit; returns the others."""
     room = max(0, ENDPOINTS_MAX - len(slice_["endpoints"]))
     slice_["endpoints"] += waiting[:room]
     return waiting[room:]
 
 
 def _fullest_that_takes(slices: Iterable[Object], count: int) -> Object | None:
-    """A slice that need not be written so far and in which all of them find room."""
+    """The fullest unchanged slice that has room for all of them."""
     fitting = [slice_ for slice_ in slices if len(slice_.get("endpoints") or ()) + count <= ENDPOINTS_MAX]
     return max(fitting, key=lambda slice_: len(slice_.get("endpoints") or ()), default=None)
 
 
 def _keep_one(service: JSON, family: str, changes: _Changes) -> None:
-    """A Service without endpoints has one empty slice, so that one can tell that it was checked."""
+    """A Service without endpoints has one empty slice, which shows that it was checked."""
     empty = _new_slice(service, [], family)
     if len(changes.delete) == 1:
         (last,) = changes.delete
@@ -250,7 +251,7 @@ def _with(slice_: Object, kept: list[Object], labels: dict[str, str]) -> Object:
 
 
 def _has_labels(slice_: JSON, labels: Mapping[str, str]) -> bool:
-    """Whether the Service's own labels are on the slice; whether it is headless matters only when it is created."""
+    """Whether the slice has the Service's labels; the headless label matters only on creation."""
     present = slice_["metadata"].get("labels") or {}
     return {key: value for key, value in present.items() if key not in _RESERVED} == {
         key: value for key, value in labels.items() if key not in _RESERVED
@@ -258,7 +259,7 @@ def _has_labels(slice_: JSON, labels: Mapping[str, str]) -> bool:
 
 
 def _written(endpoint: JSON) -> Object:
-    """An endpoint as it was written: the version of the pod that others may have noted does not count."""
+    """An endpoint for comparison: without the pod's resourceVersion, which other writers may have set."""
     target = endpoint.get("targetRef")
     if target and "resourceVersion" in target:
         target = {key: value for key, value in target.items() if key != "resourceVersion"}
@@ -275,7 +276,7 @@ def _is_owned_by(slice_: JSON, service: JSON) -> bool:
 
 
 def _writes(service: JSON, changes: _Changes, trigger_time: str) -> list[Action]:
-    """A slice that would go and one that would come are one slice that changes."""
+    """A slice to delete and one to create become one update."""
     reusable = [slice_ for slice_ in changes.delete if _is_owned_by(slice_, service)]
     kept: list[str] = []
     for old in reusable[: len(changes.create)]:

@@ -12,17 +12,17 @@ from allot.core.workloads.storage_protection import CLAIMS, is_made_for
 
 JSON = Mapping[str, Any]
 
-# Pods as the server has them: what a claim is to look like is not kept in caches.
+# Pods as the server has them: caches do not keep claim templates.
 WHOLE_PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
 
 
 def has_ephemeral_volumes(pod: Pod) -> bool:
-    """Whether a pod needs its own claims."""
+    """Whether a pod has ephemeral volumes that need claims."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
 def reconcile_pod(pod: Pod, claim_of: Callable[[str], JSON | None], answers: Answers) -> tuple[Action, ...]:
-    """Make the claims that a pod lacks. claim_of: the claim of that name in the pod's namespace."""
+    """Create the claims that a pod lacks. claim_of: the claim of that name in the pod's namespace."""
     if pod.metadata.deletion_timestamp is not None:
         return ()
     names = {volume.name: str(claim_name(pod, volume)) for volume in pod.spec.volumes if volume.ephemeral is not None}

@@ -1,8 +1,8 @@
-"""Writes of a controller that its cache does not show yet. A controller that decides while its cache lags behind its
-own writes creates pods twice.
+"""Writes of a controller that its cache does not show yet. A controller that acts on a cache without its own writes creates pods
+twice.
 
-Unlike client-go, which counts events, this remembers which objects are awaited and asks the cache for them: an event that
-comes before the answer to the write, or never because the object was gone by the next list, cannot confuse it.
+Unlike client-go, which counts events, this remembers which objects are expected and looks for them in the cache: an event that
+arrives before the response to the write, or never because the object was gone by the next list, cannot confuse it.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ import msgspec
 from allot.core.model.meta import ObjectMeta
 from allot.core.workloads.whole import HasMetadata
 
-# As in client-go: whatever it was, by then the cache is right.
+# As in client-go: after this time, the cache is trusted.
 EXPIRE_S = 300.0
 
 
 class Cached(Protocol):
-    """What the cache of a resource shows by now."""
+    """The current contents of a resource's cache."""
 
     def get(self, key: str) -> HasMetadata | None:
         """The object of a key."""
 
     def has_seen(self, version: str) -> bool:
-        """Whether everything up to a resourceVersion is in the cache."""
+        """Whether the cache includes everything up to a resourceVersion."""
 
 
 class _Awaited(msgspec.Struct, frozen=True):
     uid: str
-    # Of the write; empty: a deletion is awaited.
+    # Of the write; empty if a deletion is expected.
     version: str
     since_s: float
-    # Whether any state of the object will do.
+    # Whether any state of the object suffices.
     is_new: bool = False
 
 
 class Expectations:
-    """What is awaited, by owner's uid and object's key."""
+    """Expected objects, by owner's uid and object's key."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, dict[str, _Awaited]] = {}
 
     def created(self, owner: str, created: ObjectMeta, now_s: float) -> None:
-        """The server has made an object for an owner."""
+        """Record an object created for an owner."""
         self._put(owner, created, _Awaited(created.uid, created.resource_version, now_s, is_new=True))
 
     def updated(self, owner: str, updated: ObjectMeta, now_s: float) -> None:
-        """The server has changed an object of an owner."""
+        """Record a change to an owner's object."""
         self._put(owner, updated, _Awaited(updated.uid, updated.resource_version, now_s))
 
     def deleted(self, owner: str, deleted: ObjectMeta, now_s: float) -> None:
-        """The server was told to delete an object of an owner, and agreed."""
+        """Record an accepted deletion of an owner's object."""
         self._put(owner, deleted, _Awaited(deleted.uid, "", now_s))
 
     def are_met(self, owner: str, cached: Cached, now_s: float) -> bool:
-        """Whether the cache shows everything that was done for an owner."""
+        """Whether the cache shows all writes for an owner."""
         awaited = self._awaited.get(owner)
         if not awaited:
             return True
@@ -69,7 +69,7 @@ class Expectations:
         return True
 
     def forget(self, owner: str) -> None:
-        """The owner is gone."""
+        """Forget a deleted owner."""
         self._awaited.pop(owner, None)
 
     def _put(self, owner: str, object_: ObjectMeta, awaited: _Awaited) -> None:

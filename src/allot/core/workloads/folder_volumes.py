@@ -16,7 +16,7 @@ _ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
 def storage_class() -> Object:
-    """The default class: folders, made when the first pod that wants one has a node, and removed with their claim."""
+    """The default class: directories, created when the first pod that wants one has a node, and removed with their claim."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -29,24 +29,24 @@ def storage_class() -> Object:
 
 
 def is_ours(claim: PersistentVolumeClaim) -> bool:
-    """Whether a claim waits for a folder."""
+    """Whether a claim waits for a directory."""
     return claim.metadata.annotations.get(PROVISIONER) == FOLDER_PROVISIONER and not claim.spec.volume_name
 
 
 def volume_name(claim: PersistentVolumeClaim) -> str:
-    """The name of the volume that is made for a claim, and of its folder."""
+    """The name of the volume for a claim, and of its directory."""
     return f"{PREFIX}{claim.metadata.uid}"
 
 
 def provision(claim: Claim, class_: JSON, node: Node | None, folder: str) -> tuple[Action, ...]:
-    """A volume for a claim whose node was chosen. node: that one, if it is known. folder: around all folders."""
+    """Create a volume for a claim whose node was chosen. node: that node, if known. folder: the parent of all directories."""
     chosen = claim.object.metadata.annotations.get(SELECTED_NODE)
     problem = _problem(claim, chosen)
     if problem:
         text = f'failed to provision volume with StorageClass "{class_["metadata"]["name"]}": {problem}'
         return (_say(claim, WARNING, "ProvisioningFailed", text),)
     if node is None:
-        # The scheduler chooses again.
+        # Let the scheduler choose again.
         annotations = {
             key: value for key, value in claim.value["metadata"]["annotations"].items() if key != SELECTED_NODE
         }
@@ -62,7 +62,7 @@ def provision(claim: Claim, class_: JSON, node: Node | None, folder: str) -> tup
 
 
 def grow(claim: Claim, volume: Volume) -> tuple[Action, ...]:
-    """Say that a folder is as large as its claim wants by now: it has no size of its own. The volume comes first."""
+    """Report the directory as large as its claim wants: directories have no fixed size. The volume comes first."""
     metadata = volume.object.metadata
     if metadata.annotations.get(PROVISIONED_BY) != FOLDER_PROVISIONER or not volume_matching.is_bound(claim.object):
         return ()
@@ -88,7 +88,7 @@ def grow(claim: Claim, volume: Volume) -> tuple[Action, ...]:
 
 
 def give_up(volume: Volume) -> tuple[Action, ...]:
-    """Delete a volume that its claim has left, if that is its policy."""
+    """Delete a released volume, if that is its policy."""
     metadata = volume.object.metadata
     is_deleted = volume.value["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
     if metadata.annotations.get(PROVISIONED_BY) != FOLDER_PROVISIONER or not is_deleted:
@@ -99,7 +99,7 @@ def give_up(volume: Volume) -> tuple[Action, ...]:
 
 
 def _problem(claim: Claim, chosen: str | None) -> str:
-    """Why no folder can be made for a claim; empty if one can."""
+    """Why no directory can be created for a claim; empty if one can."""
     spec = claim.value["spec"]
     many = [mode for mode in spec.get("accessModes") or () if mode not in _ONE_NODE]
     checks = (
@@ -116,7 +116,7 @@ def _problem(claim: Claim, chosen: str | None) -> str:
 
 
 def _volume(claim: Claim, class_: JSON, node: Node, folder: str) -> Object:
-    """A volume that is a folder of one node, made by its agent when it is first used."""
+    """A volume that is a directory on one node, created by the node's agent on first use."""
     spec, metadata = claim.value["spec"], claim.object.metadata
     name, hostname = volume_name(claim.object), node.metadata.labels.get(HOSTNAME, node.metadata.name)
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [hostname]}]}

@@ -1,8 +1,8 @@
-"""Parts of a GPU as KAI's users ask for them, as claims: `gpu-fraction: "0.5"` or `gpu-memory: "2000"` (MiB) on a pod become a request for
-so much of the capacity of devices that several claims may share.
+"""Parts of a GPU in KAI's notation, as claims: `gpu-fraction: "0.5"` or `gpu-memory: "2000"` (MiB) on a pod becomes a request for
+part of the capacity of devices that several claims may share.
 
-Which devices are shared, the cluster says: a DeviceClass with the label `allot.dev/gpu-shares`, whose value is the name of the capacity
-that is divided. A fraction is an amount that depends on the device, so the request names an alternative for each size that there is.
+The cluster defines which devices are shared: a DeviceClass with the label `allot.dev/gpu-shares`, whose value is the name of the
+divided capacity. The amount for a fraction depends on the device, so the request has an alternative for each device size.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ Object = Mapping[str, Any]
 SHARES_LABEL = "allot.dev/gpu-shares"
 CLAIM = "gpu-share"
 _PREFIX = "gpu-share-"
-# What a template was made for: when devices of other sizes come, it is recreated.
+# What a template was created for: it is recreated when devices of other sizes appear.
 _DIGEST = "allot.dev/gpu-shares-of"
 _TEMPLATES = resource_of(ResourceClaimTemplate)
 _MEBIBYTE = 2**20
-# firstAvailable has at most so many alternatives.
+# The maximum number of alternatives in firstAvailable.
 _SIZES_MAX = 8
 _LOOK_AGAIN_S = 10.0
 _WHOLE = ("nvidia.com/gpu", "amd.com/gpu")
 
 
 class BadShare(ValueError):
-    """A pod asks for a part of a GPU in a way that makes no sense."""
+    """A pod's request for part of a GPU is invalid."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod asks for: a fraction of each device, or so much of its memory. container: the one that uses it; empty: the first."""
+    """What a pod requests: a fraction of each device, or an amount of its memory. container: the one that uses it; empty: the
+    first.
+    """
 
     fraction: Fraction | None = None
     memory_mib: int = 0
@@ -54,7 +56,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share_in(annotations: Mapping[str, Any], containers: Sequence[Object]) -> Share | None:
-    """What the annotations of a pod ask for; None if nothing. BadShare in KAI's words."""
+    """What the annotations of a pod request; None if nothing. BadShare with KAI's message."""
     fraction, memory = annotations.get(words.GPU_FRACTION), annotations.get(words.GPU_MEMORY)
     devices = annotations.get(words.GPU_DEVICES)
     if fraction is None and memory is None:
@@ -91,7 +93,7 @@ def _fraction(text: Any) -> Fraction:
 
 
 def with_claim(pod: Object, share: Share) -> dict[str, Any]:
-    """A pod that asks for a share by a claim."""
+    """A pod that requests its share by a claim."""
     spec = dict(pod["spec"])
     containers = list(spec["containers"])
     number = next((index for index, each in enumerate(containers) if each.get("name") == share.container), 0)
@@ -106,7 +108,7 @@ def with_claim(pod: Object, share: Share) -> dict[str, Any]:
 def reconcile_template(
     pod: Pod, known: ResourceClaimTemplate | None, classes: Iterable[DeviceClass], slices: Iterable[ResourceSlice]
 ) -> tuple[Action, ...]:
-    """The template that a pod with a share needs is there, for the devices that there are. known: the template of that name."""
+    """Ensure that a template for the pod's share exists and matches the devices. known: the template of that name."""
     reference = next((each for each in pod.spec.resource_claims if each.name == CLAIM), None)
     try:
         share = share_in(pod.metadata.annotations, ())

@@ -1,4 +1,4 @@
-"""Sets of completion indexes, kept as intervals: a job may have a hundred thousand, and its status names them in a line."""
+"""Sets of completion indexes, stored as intervals: a job may have a hundred thousand, and its status lists them on one line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Interval = tuple[int, int]
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """Indexes as intervals (first and last) that rise and do not touch."""
+    """Indexes as ascending, non-adjacent intervals (first and last)."""
 
     intervals: tuple[Interval, ...] = ()
 
     @classmethod
     def of(cls, indexes: Iterable[int]) -> Indexes:
-        """A set of single indexes."""
+        """A set of individual indexes."""
         return cls(_joined((index, index) for index in sorted(set(indexes))))
 
     @classmethod
     def parse(cls, text: str, completions: int) -> Indexes:
-        """The indexes below completions that a status names; what cannot be read is left out, as upstream does."""
+        """The indexes below completions in a status; invalid ones are skipped, as upstream does."""
         found: list[Interval] = []
         for part in text.split(",") if text else ():
             ends = part.split("-")
@@ -41,7 +41,7 @@ class Indexes(msgspec.Struct, frozen=True):
         return cls(_joined(found))
 
     def __str__(self) -> str:
-        """As a status says it: three or more in a row are a range."""
+        """As in a status: three or more in a row become a range."""
         parts = []
         for first, last in self.intervals:
             separator = "" if first == last else "," if last == first + 1 else "-"
@@ -71,7 +71,7 @@ class Indexes(msgspec.Struct, frozen=True):
         return count
 
     def missing(self, end: int) -> Iterator[int]:
-        """The indexes from 0 below an end that are not in here, in order."""
+        """The indexes from 0 up to, but excluding, an end that are not in the set, in order."""
         candidate = 0
         for first, last in self.intervals:
             yield from range(candidate, min(first, end))
@@ -80,7 +80,7 @@ class Indexes(msgspec.Struct, frozen=True):
 
 
 def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Intervals in order of their beginnings, those that touch or overlap made one."""
+    """Intervals in order of their starts, with adjacent and overlapping ones merged."""
     joined: list[Interval] = []
     for first, last in intervals:
         if joined and first <= joined[-1][1] + 1:

@@ -1,17 +1,17 @@
 """Jobs: pods run until enough of them have succeeded, and each that ends is counted exactly once.
 
-The API alone remembers. A pod carries a finalizer until it is counted; counting takes three writes, and a controller may die
+All state is in the API. A pod carries a finalizer until it is counted; counting takes three writes, and a controller may die
 between any two of them:
 
     1. the status names the pod as ended and not yet counted (by its uid; by its index where pods have one),
     2. the pod loses the finalizer,
-    3. the status counts it and names it no more.
+    3. the status counts it and no longer names it.
 
-One sync makes pods or deletes some, writes the status once, and takes finalizers away; what it has left behind is what the
-next one begins with. So the third step of some pods and the first of others share a write, and the last one of a job says that
-it is over. Kubernetes does the three steps in one sync; its status has the same states in the same order.
+One sync creates or deletes pods, writes the status once, and removes finalizers; the next one continues from there. So the
+third step of some pods and the first of others share a write, and the last write of a job ends it. Kubernetes does the three
+steps in one sync; its status has the same states in the same order.
 
-The caller shows only caches that have seen what it wrote before (`controllers/job.py`).
+The caller passes only caches that include its own writes (`controllers/job.py`).
 """
 
 from __future__ import annotations
@@ -78,22 +78,22 @@ from allot.core.workloads.pod_templates import delete_pod
 from allot.core.workloads.resources import JOBS
 from allot.core.workloads.whole import Whole
 
-# So many pods are made or deleted in one sync, and so many named in a status at most.
+# The most pods that one sync creates or deletes, and that a status names.
 PODS_MAX = 500
 UNCOUNTED_MAX = 500
-# Pods come and go in crowds; the job looks once for all of them.
+# Pods come and go in groups; the job handles them together.
 BATCH_S = 1.0
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """What is to be done, and the failures that successors wait for as soon as the status is written."""
+    """What to do, and the failures that delay replacements once the status is written."""
 
     actions: tuple[Action, ...]
     backoff: Backoff
 
 
 def is_managed_elsewhere(job: Job) -> bool:
-    """Whether another controller looks after a job."""
+    """Whether another controller manages a job."""
     return job.spec.managed_by not in (None, JOB_CONTROLLER)
 
 
@@ -106,10 +106,10 @@ def reconcile_job(
     pod_group: str = "",
     is_refused: bool = False,
 ) -> Synced:
-    """What a job needs now.
+    """What to do for a job now.
 
-    pods: all that it controls. is_refused: the server refused to make pods the last time, so that the status, which must not
-    wait for them, comes first.
+    pods: all that it controls. is_refused: the server refused to create pods the last time, so the status, which must not wait
+    for them, comes first.
     """
     value = job.value
     if is_managed_elsewhere(value) or finished_condition(value) is not None:
@@ -121,9 +121,10 @@ def reconcile_job(
 
 
 def reconcile_orphan(pod: Pod, job: Job | None, answers: Answers) -> tuple[Action, ...]:
-    """A pod with the finalizer whose job is gone, over, or no longer its owner: no one will count it, so it may go.
+    """A pod with the finalizer whose job is gone, finished, or no longer its owner: nothing will count it, so the finalizer is
+    removed.
 
-    job: the one of its controller's name, as far as the cache knows. That it is gone, the server itself has to say.
+    job: the cached job with its controller's name. Only the server can confirm that it is gone.
     """
     if not is_tracked(pod):
         return ()
@@ -138,7 +139,7 @@ def reconcile_orphan(pod: Pod, job: Job | None, answers: Answers) -> tuple[Actio
             return (question,)
         answer = answers[question]
         if answer is not None and answer["metadata"]["uid"] == controller.uid:
-            # It will be in the cache in a moment, and its own sync counts the pod.
+            # It will be in the cache soon, and its own sync counts the pod.
             return ()
         return (stop_tracking(pod),)
     is_left = finished_condition(job) is not None and not is_managed_elsewhere(job)
@@ -150,11 +151,11 @@ def _told(job: Whole[Job], type_: str, reason: str, note: str) -> Emit:
 
 
 class _Managed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done to have as many pods as wanted."""
+    """What to do to reach the desired number of pods."""
 
     removed: tuple[Pod, ...] = ()
     created: tuple[Create, ...] = ()
-    # When to look again because successors of failed pods have to wait.
+    # When to check again because replacements of failed pods are delayed.
     wait_s: float | None = None
 
 
@@ -189,7 +190,7 @@ class _Sync:
         self._succeeded = self._status.succeeded + len(new_successes) + len(self._uncounted.succeeded)
         self._prior = self._succeeded_indexes = Indexes()
         self._failed_indexes: Indexes | None = None
-        # By index: the failed pod that stays until its successor, which says how often the index has failed, is made.
+        # By index: the failed pod that is kept until its replacement, which records the failures of the index, exists.
         self._awaiting_successor: dict[int, Pod] = {}
         if self._is_indexed:
             self._count_indexes()
@@ -231,8 +232,8 @@ class _Sync:
             flush.append(msgspec.structs.replace(update, on_success=told[0]) if told else update)
         flush += [*_together(map(stop_tracking, untracked)), *told[1:]]
         later = (RequeueAfter(seconds=max(wait_s, 0.0)),) if wait_s is not None and end is None else ()
-        # A job that has succeeded lets go of the pods that still run before it deletes them: a write in between that fails must not
-        # turn them into failures at the next look, which would see that they are being deleted.
+        # A successful job releases its running pods before it deletes them: if a write in between fails, the next
+        # sync must not see them being deleted and count them as failures.
         flushes_first = is_refused or (end is not None and end.is_success)
         actions = (*flush, *pod_actions) if flushes_first else (*pod_actions, *flush)
         return Synced((*actions, *later), self._backoff)
@@ -240,7 +241,7 @@ class _Sync:
     # --- counting ---
 
     def _is_valid(self, pod: Pod) -> bool:
-        """Whether a pod counts at all: in an indexed job, if its index is one of the job's."""
+        """Whether a pod counts at all: in an indexed job, only if its index is within the job's range."""
         if not self._is_indexed:
             return True
         index = completion_index(pod)
@@ -295,7 +296,7 @@ class _Sync:
         return active == 0 and self._succeeded >= wanted
 
     def _suspension(self, start_time: str | None) -> tuple[tuple[JobCondition, ...], Emit | None, str | None]:
-        """The conditions with the one that says whether the job is suspended, what is told, and when it began."""
+        """The conditions including the one for suspension, the event, and the start time."""
         present = condition_of(self._status, SUSPENDED)
         conditions = self._status.conditions
         if self._spec.suspend:
@@ -338,12 +339,12 @@ class _Sync:
     def _wanted(self) -> int:
         parallelism = 1 if self._spec.parallelism is None else self._spec.parallelism
         if self._spec.completions is None:
-            # After the first success those that run may end, and none is added.
+            # After the first success, running pods may finish, and none is added.
             return len(self._active) if self._succeeded > 0 else parallelism
         return max(min(self._spec.completions - self._succeeded, parallelism), 0)
 
     def _superfluous(self, at_least: int) -> tuple[Pod, ...]:
-        """Pods that are too many, or in an indexed job without a place."""
+        """Excess pods, or pods without a valid index in an indexed job."""
         removed: list[Pod] = []
         left = list(self._active)
         if self._is_indexed:
@@ -379,7 +380,7 @@ class _Sync:
         return _Managed(created=created, wait_s=max(min(later), BATCH_S) if later else None)
 
     def _free_indexes(self, count: int) -> list[int]:
-        """The lowest indexes that no one has, or has had to the end."""
+        """The lowest indexes that are neither in use nor completed."""
         taken = self._succeeded_indexes | Indexes.of(indexes_of(self._active))
         if self._spec.pod_replacement_policy == REPLACE_FAILED:
             taken |= Indexes.of(indexes_of(pod for pod in self._pods if is_terminating(pod)))
@@ -395,7 +396,7 @@ class _Sync:
 
     def _pod_actions(self, managed: _Managed) -> tuple[Action, ...]:
         if managed.removed:
-            # What is deleted here is neither a success nor a failure: the finalizer goes first, so that no one counts it.
+            # Pods deleted here are neither successes nor failures: the finalizer goes first, so that they are not counted.
             tracked = map(stop_tracking, filter(is_tracked, managed.removed))
             deletions = (delete_pod(pod, self._job.reference) for pod in managed.removed)
             return (*_together(tracked), *_together(deletions))
@@ -404,7 +405,7 @@ class _Sync:
     # --- tracking ---
 
     def _track(self, status: JobStatus, end: End | None) -> tuple[JobStatus, list[Pod]]:
-        """The status with pods counted and named, and the pods that lose the finalizer behind it."""
+        """The status with pods counted and named, and the pods that lose the finalizer after it is written."""
         tracked = [pod for pod in self._pods if is_tracked(pod)]
         uids = frozenset(pod.metadata.uid for pod in tracked)
         succeeded = [uid for uid in self._uncounted.succeeded if uid in uids]
@@ -444,7 +445,7 @@ class _Sync:
         return msgspec.structs.replace(status, uncounted_terminated_pods=uncounted), untracked
 
     def _may_go(self, pod: Pod, end: End | None, is_lost: bool) -> bool:
-        """Whether a pod needs the finalizer no more."""
+        """Whether a pod no longer needs the finalizer."""
         if self._is_deleting or end is not None or pod.status.phase == SUCCEEDED:
             return True
         if not is_lost:
@@ -458,7 +459,7 @@ class _Sync:
         return index is not None and self._is_valid(pod) and index not in self._prior
 
     def _is_counted(self, pod: Pod, end: End | None, is_lost: bool) -> bool:
-        """Whether a pod is a failure that counts. When the job has failed, so has every pod that has not ended."""
+        """Whether a pod is a failure that counts. If the job has failed, every unfinished pod counts as failed."""
         if not is_lost and (end is None or end.is_success):
             return False
         return self._is_valid(pod) and judge(self._spec.pod_failure_policy, pod).is_counted
@@ -468,7 +469,7 @@ class _Sync:
     def _conclude(
         self, status: JobStatus, end: End | None, untracked: Sequence[Pod], event: Emit | None
     ) -> tuple[JobStatus, list[Emit]]:
-        """The status with the conditions of the end, and what is told when it is written."""
+        """The status with the final conditions, and the events to emit once it is written."""
         told = [event] if event is not None else []
         if end is None:
             return status, told
@@ -480,7 +481,7 @@ class _Sync:
         if is_over:
             conditions = _with_condition(conditions, self._condition(end.final, end.reason, end.message))
             if end.is_success:
-                # The clock of who began it may have been ahead of ours, and nothing ends before it begins.
+                # The clock that set the start time may have been ahead of ours, and nothing ends before it starts.
                 ended = max(status.start_time or self._now, self._now, key=seconds_of)
                 status = msgspec.structs.replace(status, completion_time=ended)
                 told.append(_told(self._job, NORMAL, "Completed", "Job completed"))
@@ -493,7 +494,7 @@ class _Sync:
 
 
 def _with_condition(conditions: tuple[JobCondition, ...], added: JobCondition) -> tuple[JobCondition, ...]:
-    """The conditions with one instead of its predecessor, or at the end."""
+    """The conditions with one replaced, or appended."""
     if any(one.type == added.type for one in conditions):
         return tuple(added if one.type == added.type else one for one in conditions)
     return (*conditions, added)

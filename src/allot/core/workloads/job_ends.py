@@ -1,7 +1,7 @@
-"""When a job ends, and how: the checks in Kubernetes' order, with its reasons and messages.
+"""When and how a job ends: the checks in Kubernetes' order, with its reasons and messages.
 
-An end is announced by an interim condition (FailureTarget, SuccessCriteriaMet) while pods are still deleted and counted, and
-becomes final (Failed, Complete) when none is left.
+An end is announced by an interim condition (FailureTarget, SuccessCriteriaMet) while pods are still being deleted and counted,
+and becomes final (Failed, Complete) when none is left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class End(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> str:
-        """The condition that says that it is over."""
+        """The condition that makes it final."""
         return COMPLETE if self.is_success else FAILED
 
 
@@ -67,13 +67,13 @@ def is_true(status: JobStatus, type_: str) -> bool:
 
 
 def finished_condition(job: Job) -> JobCondition | None:
-    """The condition by which a job is over."""
+    """The condition that ends a job."""
     final = (COMPLETE, FAILED)
     return next((one for one in job.status.conditions if one.type in final and one.status == "True"), None)
 
 
 def announced_end(status: JobStatus) -> End | None:
-    """The end that was decided before."""
+    """The end that an interim condition announces."""
     for type_ in (SUCCESS_CRITERIA_MET, FAILURE_TARGET):
         found = condition_of(status, type_)
         if found is not None and found.status == "True":
@@ -82,7 +82,7 @@ def announced_end(status: JobStatus) -> End | None:
 
 
 def failure(spec: JobSpec, pods: Sequence[Pod], failed: int, running_s: float | None) -> End | None:
-    """Whether the job fails for what its pods did, or for its time. running_s: since when it is active, None if it is not."""
+    """Whether the job fails because of its pods or its deadline. running_s: how long it has been active, None if it is not."""
     message = _fatal(spec, pods)
     if message:
         return End(False, "PodFailurePolicy", message)
@@ -110,7 +110,7 @@ def _is_restarted_too_often(spec: JobSpec, pods: Sequence[Pod], limit: int) -> b
 
 
 def failure_of_indexes(spec: JobSpec, failed: Indexes, succeeded: Indexes) -> End | None:
-    """Whether the job fails because too many indexes did, or because all are through and some did."""
+    """Whether the job fails because too many indexes failed, or because all are done and some failed."""
     if spec.max_failed_indexes is not None and len(failed) > spec.max_failed_indexes:
         return _TOO_MANY_INDEXES
     if failed and len(failed) + len(succeeded) >= (spec.completions or 0):
@@ -136,7 +136,7 @@ def success(policy: SuccessPolicy | None, completions: int, succeeded: Indexes) 
 
 
 def running_seconds(job: Job, now_s: float) -> float | None:
-    """For how long a job has been active; None if it is suspended or has not begun."""
+    """How long a job has been active; None if it is suspended or has not started."""
     if job.spec.suspend or job.status.start_time is None:
         return None
     return now_s - seconds_of(job.status.start_time)

@@ -27,7 +27,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def is_failed(pod: Pod, spec: JobSpec) -> bool:
-    """Whether a pod counts as failed. One that is deleted does at once, unless only pods that have ended are replaced."""
+    """Whether a pod counts as failed. A deleted one does immediately, unless only finished pods are replaced."""
     if pod.status.phase == FAILED:
         return True
     if spec.pod_replacement_policy == REPLACE_FAILED:
@@ -39,7 +39,7 @@ def is_failed(pod: Pod, spec: JobSpec) -> bool:
 
 
 class FailureAction(StrEnum):
-    """What is done about a failed pod."""
+    """What to do about a failed pod."""
 
     FAIL_JOB = "FailJob"
     FAIL_INDEX = "FailIndex"
@@ -48,7 +48,7 @@ class FailureAction(StrEnum):
 
 
 class FailureDecision(msgspec.Struct, frozen=True):
-    """What a policy says: the action, and for FailJob why."""
+    """The result of a policy: the action, and the reason for FailJob."""
 
     action: FailureAction
     message: str = ""
@@ -63,7 +63,7 @@ COUNTED = FailureDecision(FailureAction.COUNT)
 
 
 def judge(policy: PodFailurePolicy | None, pod: Pod) -> FailureDecision:
-    """What the first rule that fits says about a failed pod; it counts if none does."""
+    """The result of the first matching rule for a failed pod; it counts if none matches."""
     for place, rule in enumerate(policy.rules if policy is not None else ()):
         reason = _fits(rule, pod)
         if not reason or rule.action not in tuple(FailureAction):
@@ -75,7 +75,7 @@ def judge(policy: PodFailurePolicy | None, pod: Pod) -> FailureDecision:
 
 
 def _fits(rule: PodFailurePolicyRule, pod: Pod) -> str:
-    """What of a pod fits a rule, in words; empty if nothing does."""
+    """What matches a rule, as text; empty if nothing does."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if rule.on_exit_codes is not None:
         for statuses in (pod.status.container_statuses, pod.status.init_container_statuses):
@@ -91,7 +91,7 @@ def _fits(rule: PodFailurePolicyRule, pod: Pod) -> str:
 
 
 def _exit_code(container: ContainerStatus, wanted: PodFailurePolicyOnExitCodesRequirement) -> int:
-    """The exit code of a container that failed as a requirement says; 0 if it did not."""
+    """The exit code of a failed container that matches a requirement; 0 if none does."""
     terminated = _terminated(container)
     if terminated is None or wanted.container_name not in (None, container.name):
         return 0
@@ -107,7 +107,7 @@ def _terminated(container: ContainerStatus) -> ContainerStateTerminated | None:
 
 
 def finished_at(pod: Pod) -> float:
-    """When a pod ended, as far as it says: its last container's end, or when it was ready no more, or deleted, or made."""
+    """When a pod ended, as far as known: the end of its last container, or when it became unready, was deleted, or was created."""
     times = _container_ends(pod)
     if times is not None:
         return times
@@ -142,7 +142,7 @@ class Backoff(msgspec.Struct, frozen=True):
     last_failure_s: float = 0.0
 
     def after(self, succeeded: Sequence[Pod], failed: Sequence[Pod]) -> Backoff:
-        """The same with pods that have ended since."""
+        """The backoff after more pods have ended."""
         if not failed:
             return Backoff() if succeeded else self
         times = sorted(finished_at(pod) for pod in failed)
@@ -153,7 +153,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return Backoff(len(later), later[-1]) if later else Backoff()
 
     def wait_s(self, now_s: float) -> float:
-        """For how long no pod is made."""
+        """How long to wait before creating a pod."""
         return wait_after(self.failures, self.last_failure_s, now_s)
 
 
@@ -161,7 +161,7 @@ NO_FAILURES = Backoff()
 
 
 def wait_after(failures: int, last_failure_s: float, now_s: float) -> float:
-    """How long after so many failures the next try waits: 10 seconds, doubling up to 10 minutes."""
+    """How long the next attempt waits after a number of failures: 10 seconds, doubling up to 10 minutes."""
     if failures <= 0:
         return 0.0
     pause = min(BACKOFF_S * 2.0 ** min(failures - 1, 30), BACKOFF_MAX_S)
@@ -172,17 +172,17 @@ def wait_after(failures: int, last_failure_s: float, now_s: float) -> float:
 
 
 def index_failures(pod: Pod) -> int:
-    """How often the index of a pod had failed before it."""
+    """How often the index of a pod failed before this pod."""
     return _count(pod, INDEX_FAILURE_COUNT)
 
 
 def all_index_failures(pod: Pod) -> int:
-    """The same with failures that do not count."""
+    """The same, including failures that do not count."""
     return _count(pod, INDEX_FAILURE_COUNT) + _count(pod, INDEX_IGNORED_FAILURE_COUNT)
 
 
 def successor_failures(spec: JobSpec, failed: Pod | None) -> tuple[int, int]:
-    """What the pod that takes the place of a failed one says about its index: failures that count, and that do not."""
+    """What the replacement of a failed pod records about its index: failures that count, and that do not."""
     if failed is None:
         return 0, 0
     counted, ignored = _count(failed, INDEX_FAILURE_COUNT), _count(failed, INDEX_IGNORED_FAILURE_COUNT)
@@ -192,7 +192,7 @@ def successor_failures(spec: JobSpec, failed: Pod | None) -> tuple[int, int]:
 
 
 def is_index_failed(spec: JobSpec, pod: Pod) -> bool:
-    """Whether the index of a pod is given up because of it."""
+    """Whether this pod's failure makes its index fail."""
     if not is_failed(pod, spec):
         return False
     verdict = judge(spec.pod_failure_policy, pod)
@@ -208,7 +208,7 @@ def _count(pod: Pod, annotation: str) -> int:
 
 
 def restarts_of(pods: Iterable[Pod]) -> int:
-    """How often containers of pods that still run were started again."""
+    """How often containers of running pods were restarted."""
     statuses = (
         status
         for pod in pods

@@ -1,7 +1,7 @@
-"""Pods of jobs: what they look like, which index they have, and who tracks them.
+"""Pods of jobs: what they look like, their indexes, and tracking.
 
-A pod of a job carries a finalizer until the job's status has counted it, so that none ends uncounted. A pod of an indexed
-job has its index in an annotation, a label, its host name and an environment variable.
+A pod of a job carries a finalizer until the job's status has counted it, so that none ends uncounted. A pod of an indexed job has
+its index in an annotation, a label, its host name and an environment variable.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PREFIX_LENGTH_MAX = 58
 
 
 def is_tracked(pod: Pod) -> bool:
-    """Whether the job still has to count a pod, or to say that it does not count."""
+    """Whether the job still has to count a pod, or decide that it does not count."""
     return TRACKING_FINALIZER in pod.metadata.finalizers
 
 
 def stop_tracking(pod: Pod) -> Patch:
-    """Take the finalizer from that very pod."""
+    """Remove the finalizer from exactly this pod."""
     metadata = {"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
     return Patch(
         resource=PODS,
@@ -50,7 +50,7 @@ def stop_tracking(pod: Pod) -> Patch:
 
 
 def completion_index(pod: Pod) -> int | None:
-    """The index of a pod; None if it has none that can be read."""
+    """The index of a pod; None if missing or invalid."""
     text = pod.metadata.annotations.get(COMPLETION_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
@@ -61,7 +61,7 @@ def indexes_of(pods: Iterable[Pod]) -> list[int]:
 
 
 class PodMaker:
-    """Makes the pods of one job."""
+    """Creates the pods of one job."""
 
     def __init__(self, job: Whole[Job], pod_group: str) -> None:
         self._job = job
@@ -83,7 +83,7 @@ class PodMaker:
         return create_pod({**self._pod, "metadata": {**self._pod["metadata"], **name}}, self._job.reference)
 
     def create_indexed(self, index: int, replaced: Pod | None) -> Create:
-        """The pod of an index; replaced: the failed one whose place it takes, if failures are counted by index."""
+        """The pod of an index; replaced: the failed pod that it replaces, if failures are counted by index."""
         job = self._job.metadata.name
         suffix = f"-{index}-"
         prefix = f"{job}{suffix}"
@@ -107,7 +107,7 @@ class PodMaker:
 
 
 def _with_variable(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod's spec in which every container is told the index, unless it has a variable of that name."""
+    """A pod's spec with the index as a variable in every container, unless it already has a variable of that name."""
     told = dict(spec)
     for part in ("initContainers", "containers"):
         if spec.get(part):

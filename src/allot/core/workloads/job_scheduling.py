@@ -1,7 +1,7 @@
 """Jobs as groups (gate WorkloadWithJob): a Workload and a PodGroup are created for a job before its first pod.
 
-A job that no one controls gets both; one whose owner has a Workload and says which template of it is the job's gets a
-PodGroup from that. Only a job that has never run gets them, so that those from before the gate was on stay as they are.
+A job without a controller gets both; one whose owner has a Workload and names the job's template in it gets a PodGroup from that.
+Only a job that has never run gets them, so that jobs from before the gate was enabled stay unchanged.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _NAME_LENGTH_MAX = 253
 
 
 class Grouped(msgspec.Struct, frozen=True):
-    """What has to be done first (and then the job waits), or the group of its pods; empty if they have none."""
+    """What to do first (while the job waits), or the group of its pods; empty if they have none."""
 
     actions: tuple[Action, ...] = ()
     pod_group: str = ""
 
 
 def workload_jobs(workload: Workload) -> tuple[str, ...]:
-    """The object that a workload was made for; an index of caches."""
+    """The object that a workload was created for; a cache index."""
     reference = workload.spec.controller_ref
     if reference is None or not reference.name:
         return ()
@@ -65,18 +65,18 @@ def workload_jobs(workload: Workload) -> tuple[str, ...]:
 
 
 def workload_key(namespace: str, group: str, kind: str, name: str) -> str:
-    """Under what `workload_jobs` finds the workloads of an object."""
+    """The key under which `workload_jobs` finds an object's workloads."""
     return f"{namespace}/{group}/{kind}/{name}"
 
 
 def group_workloads(group: PodGroup) -> tuple[str, ...]:
-    """The workload that a group was made from; an index of caches."""
+    """The workload that a group was created from; a cache index."""
     reference = group.spec.workload_ref
     return () if reference is None else (f"{group.metadata.namespace}/{reference.workload_name}",)
 
 
 def wanted_workload(job: Whole[Job]) -> str | None:
-    """The key of the workloads that concern a job; None if it is no group."""
+    """The key of the workloads relevant to a job; None if it is not a group."""
     if (template_value(job.value.spec.template).get("spec") or {}).get("schedulingGroup") is not None:
         return None
     owner, namespace = controller_reference(job.metadata), job.metadata.namespace
@@ -89,7 +89,7 @@ def wanted_workload(job: Whole[Job]) -> str | None:
 
 
 def ensure_group(job: Whole[Job], has_pods: bool, workloads: Sequence[Workload], groups: Sequence[PodGroup]) -> Grouped:
-    """The group of a job's pods. workloads: those that concern it; groups: all that were made from one of them."""
+    """The group of a job's pods. workloads: those relevant to it; groups: all that were created from one of them."""
     is_new = _is_new(job.value, has_pods)
     if controller_reference(job.metadata) is not None:
         return _delegated(job, is_new, workloads, groups)
@@ -182,7 +182,7 @@ def _create_workload(job: Whole[Job]) -> Create:
 
 
 def _create_group(job: Whole[Job], workload: Workload, template: PodGroupTemplate, *, links: bool) -> Create:
-    """links: whether the workload is the job's own, and so another owner of the group."""
+    """links: whether the workload belongs to the job, and so also owns the group."""
     name = _group_name(workload.metadata.name, template.name)
     owners = [_owner(job)]
     if links:

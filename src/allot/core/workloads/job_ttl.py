@@ -14,7 +14,7 @@ from allot.core.workloads.whole import whole
 
 
 def expires_at(job: Job) -> float | None:
-    """When a job is to be deleted; None if it is not, or not yet over, or is deleted already."""
+    """When to delete a job; None if never, or if it is not finished or already being deleted."""
     finished, ttl_s = finished_condition(job), job.spec.ttl_seconds_after_finished
     if finished is None or ttl_s is None or job.metadata.deletion_timestamp is not None:
         return None
@@ -22,7 +22,7 @@ def expires_at(job: Job) -> float | None:
 
 
 def reconcile_ttl(source: Mapping[str, Any], answers: Answers, now_s: float) -> tuple[Action, ...]:
-    """Delete a job if its time has come. The cache may be old: before the deletion the server itself is asked."""
+    """Delete a job when it expires. The cache may be stale, so the server is asked first."""
     job = whole(JOBS, Job, source).value
     expiry = expires_at(job)
     if expiry is None:

@@ -22,12 +22,12 @@ ADDRESSES_MAX = 1000
 
 
 def is_lock(object_: JSON) -> bool:
-    """Whether someone uses the object to elect a leader; then it belongs to no Service."""
+    """Whether the object is used for leader election; then it belongs to no Service."""
     return _LEADER in (object_["metadata"].get("annotations") or {})
 
 
 def remove_endpoints(present: JSON) -> tuple[Action, ...]:
-    """The Service is gone."""
+    """Delete the Endpoints of a deleted Service."""
     if is_lock(present):
         return ()
     metadata = present["metadata"]
@@ -39,7 +39,7 @@ def remove_endpoints(present: JSON) -> tuple[Action, ...]:
 def reconcile_endpoints(
     service: JSON, pods: Iterable[Pod], present: JSON | None, trigger_time: str
 ) -> tuple[Action, ...]:
-    """Make the Endpoints of a Service say what is behind it. pods: those that it selects."""
+    """Make the Endpoints of a Service match its pods. pods: those that it selects."""
     subsets = _subsets(service, pods)
     is_truncated = _truncate(subsets)
     labels = {**(service["metadata"].get("labels") or {}), _MANAGED_BY: _MANAGER}
@@ -73,7 +73,7 @@ def reconcile_endpoints(
 
 
 def _subsets(service: JSON, pods: Iterable[Pod]) -> list[Object]:
-    """Addresses with the same ports together."""
+    """Addresses grouped by ports."""
     spec = service.get("spec") or {}
     all_ready = bool(spec.get("publishNotReadyAddresses"))
     family = endpoints.families_of(service)[0]
@@ -84,7 +84,7 @@ def _subsets(service: JSON, pods: Iterable[Pod]) -> list[Object]:
         addresses, ports = endpoints.addresses_of(pod, family), endpoints.ports_of(service, pod)
         if not addresses or (spec.get("ports") and not ports):
             continue
-        # Unlike those of slices, a port without a name has none.
+        # Unlike in slices, an unnamed port has no name at all.
         ports = [{key: value for key, value in port.items() if value != ""} for port in ports]
         subset = found.setdefault(repr(ports), {"addresses": [], "notReadyAddresses": [], "ports": ports})
         address: Object = {"ip": addresses[0], "targetRef": endpoints.reference_to(pod)}
@@ -101,7 +101,7 @@ def _subsets(service: JSON, pods: Iterable[Pod]) -> list[Object]:
 
 
 def _truncate(subsets: list[Object]) -> bool:
-    """Leave out what is too much: first of those that are not ready, from each subset its share."""
+    """Drop the excess: unready addresses first, from each subset its share."""
     ready = sum(len(subset.get("addresses", ())) for subset in subsets)
     not_ready = sum(len(subset.get("notReadyAddresses", ())) for subset in subsets)
     if ready + not_ready <= ADDRESSES_MAX:
@@ -133,7 +133,7 @@ def _canonical(subsets: Iterable[JSON]) -> list[str]:
 
 
 def _plain(value: JSON) -> list[tuple[str, Any]]:
-    """Members in the order of their names, without empty ones and without the version of the pod."""
+    """Members sorted by name, without empty ones and without the pod's resourceVersion."""
     return sorted(
         (key, _plain(member) if isinstance(member, Mapping) else member)
         for key, member in value.items()

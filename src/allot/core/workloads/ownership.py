@@ -1,8 +1,8 @@
 """Controller references: which objects an owner has, adopts and releases.
 
-An object belongs to the owner that its one ownerReference with `controller: true` names. Objects that match the owner's
-selector and belong to no one are adopted, those that it has and that match no more are released. Both are patches guarded
-by the object's uid, and before an adoption the server itself is asked whether the owner is still there.
+An object belongs to the owner in its one ownerReference with `controller: true`. Objects that match the owner's selector and have
+no controller are adopted; its objects that no longer match are released. Both are patches guarded by the object's uid, and before
+an adoption the server is asked whether the owner still exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allot.core.workloads.whole import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 
-# The index of caches by who controls an object, shared by all who have it.
+# The cache index by controller, shared by all users.
 BY_CONTROLLER = "controller"
 
 
@@ -32,12 +32,12 @@ def controller_reference(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def orphans_of(namespace: str) -> str:
-    """The value under which the index has the objects of a namespace that no one controls."""
+    """The index key for objects of a namespace without a controller."""
     return f"orphans/{namespace}"
 
 
 def controller_keys(object_: HasMetadata) -> tuple[str, ...]:
-    """The uid of who controls an object, or where orphans are found; an index of caches."""
+    """The uid of an object's controller, or the key for orphans; a cache index."""
     metadata = object_.metadata
     owner = controller_reference(metadata) if metadata.owner_references else None
     return (orphans_of(metadata.namespace),) if owner is None else (owner.uid,)
@@ -50,7 +50,7 @@ def is_controlled_by(object_: HasMetadata, uid: str) -> bool:
 
 
 def reference_to(resource: Resource, owner: ObjectMeta) -> dict[str, Any]:
-    """What an object says that the owner controls."""
+    """An object's reference to its controlling owner."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -80,12 +80,12 @@ class Claimed(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def members(self) -> tuple[T, ...]:
-        """What the owner has once everything is done."""
+        """The owner's objects once everything is done."""
         return self.own + self.adopted
 
 
 def claim(owner: ObjectMeta, selects: Callable[[T], bool], candidates: Iterable[T]) -> Claimed[T]:
-    """Tell the objects of an owner from others. candidates: all it controls, and the orphans of its namespace."""
+    """Separate an owner's objects from others. candidates: all it controls, and the orphans in its namespace."""
     own: list[T] = []
     adopted: list[T] = []
     released: list[T] = []
@@ -107,8 +107,9 @@ def claim(owner: ObjectMeta, selects: Callable[[T], bool], candidates: Iterable[
 def take_over(
     resource: Resource, owner: ObjectMeta, dependents: Resource, claimed: Claimed[T], answers: Answers, *finalizers: str
 ) -> tuple[Sequence[Action], bool]:
-    """What has to be done for the members to be the owner's, and whether that comes first and everything else later (a
-    question to the server, or an owner that is not what it was). finalizers: set on adoption, taken away on release."""
+    """The actions that make the members the owner's, and whether they must be done before anything else (a question to the
+    server, or an owner that has changed). finalizers: set on adoption, removed on release.
+    """
     if claimed.adopted:
         question = LookUp(
             resource=msgspec.structs.replace(resource, type=None), name=owner.name, namespace=owner.namespace

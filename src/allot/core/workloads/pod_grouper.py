@@ -1,7 +1,7 @@
 """Creates and updates PodGroups for pods of KAI's scheduler that have none, and labels the pods (`pod_grouping`).
 
-A pod that names a group already is left alone, unless the group is the one that it would get. What users may change in a group that was
-made for them is its queue, which stays as it is.
+A pod that already names a group is left alone, unless it is the group that it would get. Users may change the queue of a group
+created for them; it is kept.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from allot.core.workloads.pod_grouping import (
 )
 
 Object = Mapping[str, Any]
-# An owner, or the question about it that is to be asked.
+# An owner, or the lookup needed to find it.
 Find = Callable[[Resource, str, str], Object | LookUp | None]
 
 POD_GROUPS = Resource(group=KAI, version="v2alpha2", plural="podgroups", kind="PodGroup", namespaced=True)
-# A chain of owners that continues is one that bites its tail.
+# A longer chain of owners is a cycle.
 _DEPTH_MAX = 8
 
 
@@ -45,7 +45,7 @@ def is_concerned(pod: Pod) -> bool:
 def reconcile_pod(
     pod: Pod, find: Find, known: Callable[[str], Object | None], classes: Collection[str]
 ) -> tuple[Action, ...]:
-    """What is to be done for a pod. known: the PodGroup of a key; classes: the priority classes that there are."""
+    """What to do for a pod. known: the PodGroup of a key; classes: the existing priority classes."""
     if not is_concerned(pod):
         return ()
     owners = _owners(pod, find)
@@ -65,7 +65,7 @@ def reconcile_pod(
 
 
 def _owners(pod: Pod, find: Find) -> list[Object] | LookUp:
-    """The controllers of a pod, the nearest first."""
+    """The controllers of a pod, nearest first."""
     owners: list[Object] = []
     reference = controller_of(pod.metadata.owner_references)
     namespace = pod.metadata.namespace

@@ -1,7 +1,7 @@
 """Which pods form a PodGroup of KAI if their users created none: by their owners.
 
-A pod is followed up its controllers to the top one; what that is says how many pods start together and in which parts. The kinds of other
-operators are known by their specs and by the labels of the pods that they make, as KAI's pod grouper knows them.
+A pod's controllers are followed to the top one, whose kind determines how many pods start together and in which parts. Kinds of
+other operators are recognized by their specs and by the labels of their pods, as in KAI's pod grouper.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Object = Mapping[str, Any]
 
 TRAIN, BUILD, INFERENCE = "train", "build", "inference"
 _SEGMENTS_MAX = 10_000
-# Of an owner's name in that of its group, which has 253 characters at most.
+# Of an owner's name in the name of its group, which has at most 253 characters.
 _NAME_MAX = 180
 _KUBEFLOW = "kubeflow.org"
 
 
 class Ungroupable(Exception):
-    """What a pod belongs to does not say how many start together."""
+    """A pod's owner does not say how many pods start together."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +40,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pods of an owner start together. part: that of the pod that was asked about; suffix: of the group's name, where an owner
-    has several."""
+    """How many pods of an owner start together. part: that of the given pod; suffix: of the group's name, if an owner has
+    several.
+    """
 
     min_member: int | None = 1
     min_sub_group: int | None = None
@@ -52,7 +53,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grouping(msgspec.Struct, frozen=True, kw_only=True):
-    """The PodGroup of a pod as it is to be, and the pod's part of it."""
+    """The desired PodGroup of a pod, and the pod's part of it."""
 
     name: str
     part: str
@@ -67,7 +68,7 @@ def _known(group: str, plural: str, kind: str, *versions: str) -> dict[tuple[str
     return {(group, kind): made}
 
 
-# What may be asked for: owners of other kinds are known by their references alone.
+# Kinds to look up: owners of other kinds are known by their references alone.
 OWNERS: Mapping[tuple[str, str], tuple[Resource, ...]] = {
     **_known("apps", "replicasets", "ReplicaSet", "v1"),
     **_known("apps", "deployments", "Deployment", "v1"),
@@ -88,38 +89,39 @@ OWNERS: Mapping[tuple[str, str], tuple[Resource, ...]] = {
     **_known("ray.io", "rayservices", "RayService", "v1"),
     **_known("argoproj.io", "workflows", "Workflow", "v1alpha1"),
 }
-# What only wraps others: the owner below it says how many pods start together.
+# Kinds that only wrap others: the owner below determines how many pods start together.
 _WRAPPERS = frozenset((("argoproj.io", "Workflow"), ("trainer.kubeflow.org", "TrainJob"), ("batch", "CronJob")))
 
 
 def resource_of_owner(reference: OwnerReference) -> Resource | None:
-    """Where an owner may be asked for; None if it is known by its reference alone."""
+    """Where to look up an owner; None if it is known by its reference alone."""
     group, _, version = reference.api_version.rpartition("/")
     known = OWNERS.get((group, reference.kind), ())
     return next((each for each in known if each.version == version), None)
 
 
 def controller_of(references: Iterable[OwnerReference]) -> OwnerReference | None:
-    """The one that manages an object."""
+    """The controller of an object."""
     return next((each for each in references if each.controller), None)
 
 
 def by_reference(reference: OwnerReference, namespace: str) -> Object:
-    """An owner of which nothing but the reference is known."""
+    """An owner known only by its reference."""
     metadata = {"name": reference.name, "namespace": namespace, "uid": reference.uid}
     return {"apiVersion": reference.api_version, "kind": reference.kind, "metadata": metadata}
 
 
 def is_skipped(pod: Pod, owners: Sequence[Object]) -> bool:
-    """Whether a pod, or what it belongs to, wants no group to be made."""
+    """Whether a pod, or its owner, opts out of grouping."""
     own = (pod.metadata.labels, pod.metadata.annotations)
     theirs = (each for owner in owners for each in (_labels(owner), _annotations(owner)))
     return any(words.SKIP_GROUPER in each and each[words.SKIP_GROUPER] == "true" for each in (*own, *theirs))
 
 
 def group_of(pod: Pod, owners: Sequence[Object], classes: Collection[str]) -> Grouping:
-    """The group of a pod. owners: its controllers, the nearest first; classes: the priority classes that there are. Ungroupable with the
-    reason if the top owner does not say what it needs."""
+    """The group of a pod. owners: its controllers, nearest first; classes: the existing priority classes. Ungroupable with the
+    reason if the top owner lacks necessary information.
+    """
     top = _top(owners)
     shape = _shape(pod, owners, top)
     if top is None or _is_per_pod(top):
@@ -144,7 +146,7 @@ def group_of(pod: Pod, owners: Sequence[Object], classes: Collection[str]) -> Gr
 
 
 class _Said:
-    """What labels and annotations say: those of the top owner before those of the pod, unless only one of them counts."""
+    """Labels and annotations: those of the top owner before those of the pod, unless only one of them counts."""
 
     def __init__(self, pod: Pod, owners: Sequence[Object], top: Object | None) -> None:
         self._pod = pod
@@ -164,7 +166,7 @@ class _Said:
         return self._pod.metadata.annotations.get(name, "")
 
     def priority_class(self, classes: Collection[str], default: str) -> str:
-        """The first that exists."""
+        """The first one that exists."""
         wanted = (self.label(words.PRIORITY_CLASS), self._pod.spec.priority_class_name, default)
         return next((name for name in wanted if name and name in classes), "")
 
@@ -237,7 +239,7 @@ def _notebook(pod: Pod, owner: Object, owners: Sequence[Object]) -> Shape:  # no
 
 
 def _job(pod: Pod, owner: Object, owners: Sequence[Object]) -> Shape:  # noqa: ARG001
-    # Of a CronJob, the annotation is not read.
+    # For a CronJob, the annotation is not read.
     if any(each.get("kind") == "CronJob" for each in owners):
         return Shape()
     return Shape(min_member=_batch_minimum(owner, 1))
@@ -265,7 +267,7 @@ def _pytorch(pod: Pod, owner: Object, owners: Sequence[Object]) -> Shape:  # noq
 
 
 def _segments(name: str, pods: int, size: int) -> tuple[Part, ...]:
-    """Pods that go near to each other in so many, and all of them."""
+    """A part for all pods, divided into segments of pods that are placed close together."""
     count = -(-pods // size)
     if count > _SEGMENTS_MAX:
         raise Ungroupable(
@@ -397,7 +399,7 @@ _SHAPES: Mapping[tuple[str, str], Callable[[Pod, Object, Sequence[Object]], Shap
 
 
 def _replicas(owner: Object, field: str) -> dict[str, int]:
-    """How many pods there are of each role; 1 where it is not said."""
+    """The number of pods of each role; 1 by default."""
     roles = _mapping(_at(owner, "spec", field))
     found = {str(role): _integer(_mapping(each).get("replicas"), 1) for role, each in roles.items()}
     for role, count in found.items():

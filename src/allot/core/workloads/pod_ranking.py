@@ -19,10 +19,10 @@ _INT32_MAX = 2**31 - 1
 
 
 class _Rank(msgspec.Struct, frozen=True):
-    """What decides about one pod."""
+    """The sort key of one pod."""
 
     pod: Pod
-    # Everything up to the first comparison that is not of one value with another.
+    # Everything up to the first criterion that is not a plain comparison of values.
     head: tuple[int, int, int, int, int]
     ready_at: float | None
     restarts: tuple[int, int]
@@ -30,12 +30,12 @@ class _Rank(msgspec.Struct, frozen=True):
 
 
 def first_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now_s: float) -> tuple[Pod, ...]:
-    """So many of the active pods, those first that are missed least.
+    """The given number of active pods, least needed first.
 
     related: all pods of all replica sets of the same owner; pods on nodes with many of them go first.
     """
     if count >= len(pods):
-        # All of them: the order does not matter.
+        # All of them, so the order does not matter.
         return tuple(pods)
     on_node = Counter(pod.spec.node_name for pod in related if is_active(pod))
     ranks = [_rank(pod, on_node[pod.spec.node_name]) for pod in pods]
@@ -44,8 +44,9 @@ def first_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now
 
 
 def by_stage(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """The pods of a job, those first that have come the least far: it asks neither for costs nor for neighbours
-    (Kubernetes' `ActivePods`). A time that is not known counts as the latest."""
+    """The pods of a job, least advanced first: deletion costs and neighbors do not matter (Kubernetes' `ActivePods`). An unknown
+    time counts as the latest.
+    """
 
     def stage(pod: Pod) -> tuple[int, int, bool, float, int, int, float, str]:
         ready = condition_of(pod, "Ready")
@@ -68,7 +69,7 @@ def by_stage(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 
 
 def deletion_cost(pod: Pod) -> int:
-    """What a pod says its deletion costs; 0 if it says nothing that can be read."""
+    """The deletion cost of a pod; 0 if missing or invalid."""
     text = pod.metadata.annotations.get(DELETION_COST, "")
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or (len(digits) > 1 and digits[0] == "0") or text == "-0":
@@ -118,8 +119,9 @@ def _compare(one: _Rank, other: _Rank, now_s: float) -> int:
 
 
 def _younger_first(mine: float | None, others: float | None, one: _Rank, other: _Rank, now_s: float) -> int:
-    """No time at all counts as youngest. Ages are compared by their magnitude, so that pods of about the same age go in
-    random order (their uids')."""
+    """A missing time counts as youngest. Ages are compared by magnitude, so that pods of about the same age go in random order
+    (by uid).
+    """
     if mine is None or others is None:
         return -1 if mine is None else 1
     difference = _magnitude(now_s - mine) - _magnitude(now_s - others)

@@ -10,12 +10,12 @@ from allot.core.model.core_v1 import Pod, PodCondition
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether a pod counts as a replica: it has not ended and no one deletes it."""
+    """Whether a pod counts as a replica: it has not ended and is not being deleted."""
     return not is_terminal(pod) and pod.metadata.deletion_timestamp is None
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Whether a pod is being deleted and still runs."""
+    """Whether a pod is being deleted and still running."""
     return not is_terminal(pod) and pod.metadata.deletion_timestamp is not None
 
 
@@ -28,13 +28,13 @@ def condition_of(pod: Pod, type_: str) -> PodCondition | None:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether a pod serves."""
+    """Whether a pod is ready."""
     ready = condition_of(pod, "Ready")
     return ready is not None and ready.status == "True"
 
 
 def available_at(pod: Pod, min_ready_seconds: int) -> float | None:
-    """Since when, or from when on, a pod has been ready long enough; None if it is not ready."""
+    """When a pod became, or will become, available; None if it is not ready."""
     ready = condition_of(pod, "Ready")
     if ready is None or ready.status != "True":
         return None
@@ -52,7 +52,7 @@ def is_available(pod: Pod, min_ready_seconds: int, now_s: float) -> bool:
 
 
 def next_available_s(pods: Iterable[Pod], min_ready_seconds: int, now_s: float) -> float | None:
-    """In how many seconds the next of the ready pods will have been so long enough; None if none will by itself."""
+    """Seconds until the next ready pod becomes available; None if none will without a change."""
     if min_ready_seconds == 0:
         return None
     times = (available_at(pod, min_ready_seconds) for pod in pods)

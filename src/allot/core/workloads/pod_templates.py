@@ -17,7 +17,7 @@ from allot.core.quantity import Quantity
 from allot.core.workloads.whole import Object
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-# Fields of a pod that are maps: empty is the same as absent. Other empty objects say something (`emptyDir: {}`).
+# Pod fields that are maps: empty is the same as absent. Other empty objects have a meaning (`emptyDir: {}`).
 _MAPS = frozenset(("labels", "annotations", "nodeSelector", "overhead", "limits", "requests", "matchLabels"))
 _QUANTITIES = frozenset(("overhead", "limits", "requests"))
 _NAME_LENGTH_MAX = 253
@@ -31,7 +31,7 @@ def template_value(template: RawJSON) -> Object:
 
 
 def pod_from_template(template: Object, reference: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """A pod as a template says, controlled by an owner; it has no name yet."""
+    """A pod from a template, controlled by an owner; it has no name yet."""
     given = template.get("metadata") or {}
     metadata: dict[str, Any] = {"namespace": namespace, "ownerReferences": [dict(reference)]}
     for part in ("labels", "annotations", "finalizers"):
@@ -41,13 +41,13 @@ def pod_from_template(template: Object, reference: Mapping[str, Any], namespace:
 
 
 def generated_name(owner: str) -> str:
-    """What generated names of an owner's pods begin with; a dash follows where there is room."""
+    """The prefix of generated names of an owner's pods; it ends with a dash if there is room."""
     prefix = f"{owner}-"
     return prefix if len(prefix) <= _NAME_LENGTH_MAX else owner
 
 
 def create_pod(pod: Object, owner: Object) -> Create:
-    """Make a pod and tell the owner's readers. The name is the server's."""
+    """Create a pod with an event about its owner. The server generates the name."""
     return Create(
         resource=PODS,
         object=pod,
@@ -58,7 +58,7 @@ def create_pod(pod: Object, owner: Object) -> Create:
 
 
 def delete_pod(pod: Pod, owner: Object) -> Delete:
-    """Delete that very pod and tell the owner's readers."""
+    """Delete exactly this pod, with an event about its owner."""
     return Delete(
         resource=PODS,
         name=pod.metadata.name,
@@ -77,7 +77,7 @@ def _told(owner: Object, type_: str, reason: str, note: str) -> Emit:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value without what Kubernetes does not distinguish: nulls, empty lists and maps, spellings of quantities."""
+    """A JSON value without differences that Kubernetes ignores: nulls, empty lists and maps, spellings of quantities."""
     if isinstance(value, dict):
         members = {}
         for name, member in value.items():
@@ -103,7 +103,7 @@ def _quantity(amount: Any) -> str:
 
 
 def canonical_template(template: Object, *, without_label: str = "") -> dict[str, Any]:
-    """What makes a template the same as another: its labels, annotations, finalizers and spec."""
+    """What identifies a template: its labels, annotations, finalizers and spec."""
     metadata = canonical(template.get("metadata") or {})
     metadata.pop("creationTimestamp", None)
     if without_label:
@@ -115,14 +115,15 @@ def canonical_template(template: Object, *, without_label: str = "") -> dict[str
 
 @lru_cache(maxsize=512)
 def template_key(template: RawJSON, without_label: str = "") -> bytes:
-    """Equal for templates that are the same."""
+    """Equal for identical templates."""
     value = canonical_template(template_value(template), without_label=without_label)
     return msgspec.json.encode(value, order="deterministic")
 
 
 def hash_of(data: bytes, collision_count: int | None) -> str:
-    """A short name for a template that is also a label and part of names. Kubernetes hashes a dump of Go structs: no one
-    compares across implementations, only the alphabet and that it stays the same matter."""
+    """A short name for a template, valid as a label and in names. Kubernetes hashes a dump of Go structs; hashes are never
+    compared across implementations, so only the alphabet and stability matter.
+    """
     digest = hashlib.blake2s(data, digest_size=4)
     if collision_count is not None:
         digest.update(b"#%d" % collision_count)

@@ -1,4 +1,4 @@
-"""The status of queues and groups, in the words of their own API."""
+"""The status of queues and groups, in the format of their own API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.core.scheduling.queues.limits import GPU
 from allot.core.scheduling.queues.model import QueueShares
 from allot.core.scheduling.queues.usage import Usage
 
-# What KAI calls whole and shared GPUs of any maker in a status.
+# KAI's status names for whole and shared GPUs of any vendor.
 _KAI_GPU = "nvidia.com/gpu"
 _MILLI = 1000
 
@@ -39,7 +39,7 @@ def kai_resources_status(usage: Usage) -> dict[str, Any]:
 
 
 def volcano_queue_status(queue: QueueShares, state: str, phases: Mapping[str, int]) -> dict[str, Any]:
-    """status of a Queue of scheduling.volcano.sh/v1beta1. phases: how many groups of it are in which."""
+    """status of a Queue of scheduling.volcano.sh/v1beta1. phases: how many of its groups are in each."""
     counted = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
     return {
         "state": state or "Open",
@@ -49,7 +49,7 @@ def volcano_queue_status(queue: QueueShares, state: str, phases: Mapping[str, in
 
 
 def _quantities(amounts: Amounts, gpu: str) -> dict[str, str]:
-    """Nothing is left out, so that what is zero now does not stay as it was."""
+    """Zeros are included, so that old values do not stay."""
     found: dict[str, str] = {}
     for resource, amount in sorted(amounts.items()):
         nano = amount // _MILLI if resource == CPU else amount * 10**9 // ONE

@@ -1,7 +1,8 @@
 """Which queues an object would use, and which of them are restricted.
 
-A pod says its queue itself, by its group, by what owns it, or not at all, which is the default queue of its scheduler. Whatever makes
-pods has templates of them somewhere inside; as operators bring kinds of their own, any labels in an object are taken to be those of pods.
+A pod's queue comes from the pod itself, its group or its owner, or else is the default queue of its scheduler. Objects that
+create pods contain pod templates somewhere; as operators bring their own kinds, any labels in an object are treated as those of
+pods.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from allot.core.workloads.pod_grouping import OWNERS
 
 Object = Mapping[str, Any]
 
-# On a queue: only who may `use` it may put pods into it and the queues below it. Whatever it says but "false" counts, so that a
-# slip of the pen does not open a queue.
+# On a queue: only users who may `use` it may put pods into it and the queues below it. Any value but "false" counts, so that a
+# typo does not open a queue.
 RESTRICTED = "allot.dev/restricted"
 QUEUE_GROUPS = (KAI, VOLCANO)
 _VOLCANO_JOBS = "batch.volcano.sh"
-# Groups whose kinds name queues by fields called `queue`, too.
+# Groups whose kinds also name queues in fields called `queue`.
 _QUEUE_FIELDS = frozenset((KAI, VOLCANO, _VOLCANO_JOBS, "kubeflow.org"))
-# The queue of what says none, by group and kind.
+# The default queue, by group and kind.
 _DEFAULTS = {
     (KAI, "PodGroup"): DEFAULT_QUEUES["kai-scheduler"],
     (VOLCANO, "PodGroup"): DEFAULT_QUEUES["volcano"],
@@ -37,7 +38,9 @@ _NOTHING: Object = {}
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What an object says. groups: PodGroups by API group and name; owners: what it belongs to or scales, as group, plural, name."""
+    """What an object names. groups: PodGroups by API group and name; owners: what it belongs to or scales, as group, plural,
+    name.
+    """
 
     queues: frozenset[str]
     groups: frozenset[tuple[str, str]]
@@ -45,14 +48,14 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Restriction(msgspec.Struct, frozen=True):
-    """Why a queue is restricted. by: the queue that says so, itself or one above it; api_groups: where queues of the name are."""
+    """Why a queue is restricted. by: the restricting queue, itself or an ancestor; api_groups: where queues of that name exist."""
 
     by: str
     api_groups: tuple[str, ...]
 
 
 def restrictions(queues: Mapping[str, Iterable[Object]]) -> dict[str, Restriction]:
-    """The restricted queues by name. queues: by API group. Queues of all dialects are one tree, so that a name means all of them."""
+    """The restricted queues by name. queues: by API group. Queues of all dialects form one tree, so a name means all of them."""
     known: dict[str, list[tuple[str, Object]]] = {}
     for api_group, found in queues.items():
         for queue in found:
@@ -68,7 +71,7 @@ def restrictions(queues: Mapping[str, Iterable[Object]]) -> dict[str, Restrictio
 
 
 def _upwards(name: str, known: Mapping[str, list[tuple[str, Object]]]) -> Iterator[str]:
-    """A queue and all above it. Parents may go round in a circle."""
+    """A queue and its ancestors. Parents may form a cycle."""
     seen: set[str] = set()
     ahead = [name]
     while ahead:
@@ -114,12 +117,12 @@ def named_in(object_: Object, api_group: str, kind: str) -> Named:
 
 
 def content_of(object_: Object) -> Object:
-    """What an object wants: all of it but what is said about it and what became of it."""
+    """The desired state of an object: everything but metadata and status."""
     return {key: value for key, value in object_.items() if key not in ("metadata", "status")}
 
 
 def _mappings(object_: Object) -> Iterator[Object]:
-    """An object and everything in it, but for its status."""
+    """An object and all nested mappings, except its status."""
     ahead: list[Any] = [{key: value for key, value in object_.items() if key != "status"}]
     while ahead:
         each = ahead.pop()
@@ -131,7 +134,7 @@ def _mappings(object_: Object) -> Iterator[Object]:
 
 
 def _says_none(template: Object) -> bool:
-    """Whether a pod, or a template of pods, says neither its queue nor its group."""
+    """Whether a pod, or a pod template, names neither its queue nor its group."""
     metadata = _map(template.get("metadata"))
     labels, annotations = _map(metadata.get("labels")), _map(metadata.get("annotations"))
     said = (*_queues_of(labels, annotations), *_groups_of(labels, annotations), _map(template["spec"]).get("queue"))
@@ -149,7 +152,7 @@ def _groups_of(labels: Object, annotations: Object) -> Iterator[tuple[str, str]]
         for key in dialect.annotations if dialect.api_group in QUEUE_GROUPS else ():
             if name := _text(annotations.get(key)):
                 yield dialect.api_group, name
-    # The pod grouper puts pods of Spark into the group that they name.
+    # The pod grouper puts Spark pods into the group that they name.
     if _SPARK_NAME in labels and (name := _text(labels.get(_SPARK_GROUP))):
         yield KAI, name
 
@@ -158,7 +161,7 @@ def _owners_of(object_: Object) -> Iterator[tuple[str, str, str]]:
     references = _map(object_.get("metadata")).get("ownerReferences")
     listed = references if isinstance(references, list) else ()
     found = [each for each in listed if isinstance(each, Mapping) and each.get("controller") is True]
-    # What an autoscaler makes larger.
+    # The target of an autoscaler.
     found.append(_map(_map(object_.get("spec")).get("scaleTargetRef")))
     for each in found:
         api_group = _text(each.get("apiVersion")).rpartition("/")[0]

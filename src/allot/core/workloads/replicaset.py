@@ -1,6 +1,6 @@
-"""ReplicaSets, and the older ReplicationControllers: as many pods as wanted, and a status that counts them.
+"""ReplicaSets, and the older ReplicationControllers: the desired number of pods, and a status that counts them.
 
-A ReplicationController differs by what its selector may say and by a count that its status lacks.
+A ReplicationController differs in what its selector may contain and in a count that its status lacks.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from allot.core.workloads.pod_templates import (
 from allot.core.workloads.resources import REPLICA_SETS, REPLICATION_CONTROLLERS
 from allot.core.workloads.whole import Object, Whole, whole
 
-# So many pods are made or deleted before the next look.
+# How many pods are created or deleted per pass.
 BURST = 500
 REPLICA_FAILURE = "ReplicaFailure"
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why the last attempt to make or delete pods failed. reason: FailedCreate or FailedDelete."""
+    """Why the last attempt to create or delete pods failed. reason: FailedCreate or FailedDelete."""
 
     reason: str
     message: str
 
 
 def read_replica_set(source: Object) -> Whole[ReplicaSet]:
-    """A ReplicaSet as the server sent it. DecodeError if it is none."""
+    """A ReplicaSet as the server sent it. DecodeError if it is invalid."""
     return whole(REPLICA_SETS, ReplicaSet, source)
 
 
 def read_replication_controller(source: Object) -> Whole[ReplicaSet]:
-    """A ReplicationController, seen as a ReplicaSet; it is written back as what it is."""
+    """A ReplicationController, read as a ReplicaSet; it is written back as what it is."""
     spec = dict(source.get("spec") or {})
     selector = {"matchLabels": spec.get("selector") or {}}
     seen = whole(REPLICATION_CONTROLLERS, ReplicaSet, {**source, "spec": {**spec, "selector": selector}})
@@ -54,7 +54,7 @@ def read_replication_controller(source: Object) -> Whole[ReplicaSet]:
 
 
 def replicas_of(replica_set: ReplicaSet) -> int:
-    """How many pods are wanted."""
+    """The desired number of pods."""
     replicas = replica_set.spec.replicas
     return 1 if replicas is None else replicas
 
@@ -69,11 +69,11 @@ def reconcile(
     is_settled: bool = True,
     failure: Failure | None = None,
 ) -> Sequence[Action]:
-    """What has to be done for a ReplicaSet.
+    """What to do for a ReplicaSet.
 
-    pods: all that it controls, and the orphans of its namespace. related: the pods of all ReplicaSets of its owner, for the
-    choice of those to delete. is_settled: whether pods shows everything that was done before; if not, only the status is
-    brought up to date. failure: that of the last attempt.
+    pods: all that it controls, and the orphans in its namespace. related: the pods of all ReplicaSets of its owner, for choosing
+    those to delete. is_settled: whether pods include all earlier writes; if not, only the status is updated. failure: that of the
+    last attempt.
     """
     owner = replica_set.metadata
     selector = selector_of(replica_set.value.spec.selector)
@@ -93,7 +93,7 @@ def reconcile(
     is_counted = replica_set.resource is REPLICA_SETS
     status = _status(replica_set.value, claimed.members, terminating if is_counted else None, failure, now_s)
     if not is_settled:
-        # What is counted may be on its way out already, for the present size.
+        # Counted pods may already be about to be deleted for the current size.
         observed = replica_set.value.status.observed_generation
         status = msgspec.structs.replace(status, observed_generation=observed)
     if status != replica_set.value.status:
@@ -113,7 +113,7 @@ def _controllers(pod: Pod) -> tuple[str, ...]:
 def _changes(
     replica_set: Whole[ReplicaSet], claimed: Claimed[Pod], related: Callable[[], Iterable[Pod]], now_s: float
 ) -> Sequence[Action]:
-    """Pods to make or to delete."""
+    """Pods to create or delete."""
     members, wanted = claimed.members, replicas_of(replica_set.value)
     missing = wanted - len(members)
     told = replica_set.reference
@@ -157,7 +157,7 @@ def _status(
 def _conditions(
     conditions: tuple[WorkloadCondition, ...], failure: Failure | None, now_s: float
 ) -> tuple[WorkloadCondition, ...]:
-    """The first failure is told until one attempt succeeds."""
+    """The first failure is reported until an attempt succeeds."""
     has_failed = any(one.type == REPLICA_FAILURE for one in conditions)
     if failure is None and has_failed:
         return tuple(one for one in conditions if one.type != REPLICA_FAILURE)

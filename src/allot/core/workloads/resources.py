@@ -1,4 +1,4 @@
-"""The kinds of workloads by their place in the API."""
+"""The kinds of workloads as API resources."""
 
 from __future__ import annotations
 

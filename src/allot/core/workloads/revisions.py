@@ -19,21 +19,21 @@ _PREFIX_LENGTH_MAX = 223
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """One template of a set. whole is None as long as it is only planned."""
+    """One template of a set. whole is None while it is only planned."""
 
     name: str
     number: int
-    # What revisions of the same hash carry as a label.
+    # The label value of revisions with the same hash.
     hash: str
     template: Object
     whole: Whole[ControllerRevision] | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The history of a set as it should be: the revision of its present template, and what has to be written for that."""
+    """The desired history of a set: the revision of its current template, and the writes for it."""
 
     update: Revision
-    # From the oldest to the newest, without what is only planned.
+    # From oldest to newest, without planned ones.
     history: tuple[Revision, ...]
     collision_count: int
     writes: tuple[Action, ...] = ()
@@ -44,18 +44,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose history it is."""
+    """The owner of a history."""
 
     resource: Resource
     metadata: ObjectMeta
     template: RawJSON
     collision_count: int
-    # The label that says which hash a revision has.
+    # The label with a revision's hash.
     hash_label: str
 
 
 def revision_of(whole: Whole[ControllerRevision], hash_label: str) -> Revision:
-    """A revision that exists."""
+    """An existing revision."""
     value = whole.value
     data = value.data.value() if value.data is not None else {}
     template = dict(((data or {}).get("spec") or {}).get("template") or {})
@@ -74,9 +74,9 @@ def plan(
     revisions: Iterable[Whole[ControllerRevision]],
     named: Callable[[str], Whole[ControllerRevision] | None],
 ) -> Plan:
-    """Find the revision of the present template, or plan it: the newest with the same template gets the highest number.
+    """Find or plan the revision of the current template: the newest with the same template gets the highest number.
 
-    revisions: those of the owner. named: any revision of its namespace by name, for hashes that collide.
+    revisions: those of the owner. named: any revision in its namespace by name, for hash collisions.
     """
     history = sorted((revision_of(each, owner.hash_label) for each in revisions), key=_age)
     key = template_key(owner.template)
@@ -99,7 +99,7 @@ def plan(
             break
         other = revision_of(taken, owner.hash_label)
         if key_of(other) == key:
-            # It has our name and template; whose it is will show.
+            # It has our name and template; its owner will become known.
             return Plan(update=other, history=tuple(history), collision_count=collision_count)
         collision_count += 1
     template = template_value(owner.template)
@@ -128,7 +128,7 @@ def _creation(owner: Owner, revision: Revision) -> Create:
         "ownerReferences": [reference_to(owner.resource, owner.metadata)],
     }
     if owner.metadata.annotations:
-        # kubectl shows the cause of a change from them.
+        # kubectl shows the cause of a change from these.
         metadata["annotations"] = dict(owner.metadata.annotations)
     object_ = {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
@@ -141,7 +141,7 @@ def _creation(owner: Owner, revision: Revision) -> Create:
 
 
 def truncated(history: Sequence[Revision], live: Mapping[str, object], limit: int | None) -> tuple[Action, ...]:
-    """The oldest revisions beyond the limit that are not in use go. live: names of those that are."""
+    """Delete the oldest unused revisions beyond the limit. live: names of those in use."""
     unused = [each for each in history if each.name not in live]
     excess = len(unused) - (10 if limit is None else limit)
     return tuple(_deletion(each) for each in unused[: max(0, excess)])
@@ -156,8 +156,8 @@ def _deletion(revision: Revision) -> Delete:
 def _in_order(data: Object) -> Object:
     """The members in the order in which Go writes them.
 
-    kube-apiserver compares the data as text. A patch of something else, as of the owner when the revision is adopted, puts them into
-    this order, and in another one that would be a change, which is refused.
+    kube-apiserver compares the data as text. Any patch, such as the one of the owner on adoption, puts them into this order; from
+    another order that would be a change of the data, which is refused.
     """
     ordered: Object = msgspec.json.decode(msgspec.json.encode(data, order="sorted"))
     return ordered

@@ -26,7 +26,7 @@ _INT64_DIGITS_MAX = 19
 
 
 class Draft:
-    """A ReplicaSet while it is decided about. whole is None for one that is to be made."""
+    """A ReplicaSet while decisions are made. whole is None for one to be created."""
 
     __slots__ = ("annotations", "metadata", "min_ready_seconds", "replicas", "status", "template_key", "whole")
 
@@ -50,7 +50,7 @@ class Draft:
 
     @classmethod
     def of(cls, replica_set: Whole[ReplicaSet], template_key: bytes) -> Draft:
-        """One that exists."""
+        """The draft of an existing ReplicaSet."""
         value = replica_set.value
         return cls(
             value.metadata,
@@ -68,24 +68,25 @@ class Draft:
 
     @property
     def age(self) -> tuple[str, str]:
-        """What orders ReplicaSets from the oldest to the newest."""
+        """The sort key from oldest to newest."""
         return self.metadata.creation_timestamp or "", self.metadata.name
 
     @property
     def revision(self) -> int:
-        """The number of its template; 0 if it has none."""
+        """The revision of its template; 0 if it has none."""
         return number_in(self.annotations, REVISION) or 0
 
     @property
     def sure_available(self) -> int:
-        """How many pods are available for sure. A status from before the last change of size may count pods that are on
-        their way out: Kubernetes believes it, and can fall below what a Deployment allows for a moment."""
+        """How many pods are certainly available. A status from before the last resize may count pods that are about to be
+        deleted: Kubernetes trusts it, and can briefly fall below what a Deployment allows.
+        """
         if self.metadata.generation > self.status.observed_generation:
             return 0
         return min(self.status.available_replicas, self.replicas)
 
     def set_size(self, replicas: int, spec: DeploymentSpec, *, force: bool = False) -> bool:
-        """Give it another size, or (force) annotations that say what it was decided by; whether the size is another."""
+        """Set its size, or (force) only the annotations about how it was decided; returns whether the size changed."""
         is_other = replicas != self.replicas
         if is_other or force:
             self.replicas = replicas
@@ -93,14 +94,14 @@ class Draft:
         return is_other
 
     def note_sizes(self, spec: DeploymentSpec) -> None:
-        """Remember what its size was decided by."""
+        """Record what its size was based on."""
         wanted = wanted_replicas(spec)
         self.annotations[DESIRED_REPLICAS] = str(wanted)
         self.annotations[MAX_REPLICAS] = str(wanted + max_surge(spec))
 
 
 def number_in(annotations: Mapping[str, str], name: str) -> int | None:
-    """The number in an annotation; None if there is none, or more than 64 bits of it."""
+    """The number in an annotation; None if there is none, or if it exceeds 64 bits."""
     text = annotations.get(name, "")
     if not (text.isascii() and text.isdigit()) or len(text) > _INT64_DIGITS_MAX:
         return None
@@ -118,12 +119,12 @@ def size_note(draft: Draft, name: str) -> int | None:
 
 
 def wanted_replicas(spec: DeploymentSpec) -> int:
-    """How many pods are wanted."""
+    """The desired number of pods."""
     return 1 if spec.replicas is None else spec.replicas
 
 
 def _fence_posts(spec: DeploymentSpec) -> tuple[int, int]:
-    """Surge, rounded up, and unavailable, rounded down. At least one of them is not 0, or nothing could ever change."""
+    """Surge, rounded up, and unavailable, rounded down. At least one of them is not 0, or the update could never proceed."""
     rolling = spec.strategy.rolling_update
     if spec.strategy.type != ROLLING_UPDATE:
         return 0, 0
@@ -134,12 +135,12 @@ def _fence_posts(spec: DeploymentSpec) -> tuple[int, int]:
 
 
 def max_surge(spec: DeploymentSpec) -> int:
-    """How many more pods than wanted there may be."""
+    """How many pods there may be beyond the desired number."""
     return _fence_posts(spec)[0]
 
 
 def max_unavailable(spec: DeploymentSpec) -> int:
-    """How many of the wanted pods may be unavailable."""
+    """How many of the desired pods may be unavailable."""
     wanted = wanted_replicas(spec)
     return min(_fence_posts(spec)[1], wanted)
 
@@ -148,7 +149,7 @@ def max_unavailable(spec: DeploymentSpec) -> int:
 
 
 def new_size(spec: DeploymentSpec, new: int, total: int) -> int:
-    """How large the new ReplicaSet of that size may be, if all together are of that size."""
+    """The allowed size of the new ReplicaSet, from its current size and the total."""
     wanted = wanted_replicas(spec)
     if spec.strategy.type != ROLLING_UPDATE:
         return wanted
@@ -158,7 +159,7 @@ def new_size(spec: DeploymentSpec, new: int, total: int) -> int:
 
 
 def scale_down_old(spec: DeploymentSpec, new: Draft, old: Sequence[Draft]) -> bool:
-    """Make old ReplicaSets smaller, as far as enough pods stay available: first by their unhealthy pods. Whether any is."""
+    """Shrink old ReplicaSets as far as enough pods stay available: unhealthy pods first. Returns whether any shrinks."""
     old = sorted((each for each in old if each.replicas > 0), key=lambda each: each.age)
     least = wanted_replicas(spec) - max_unavailable(spec)
     total = new.replicas + sum(each.replicas for each in old)
@@ -185,14 +186,14 @@ def scale_down_old(spec: DeploymentSpec, new: Draft, old: Sequence[Draft]) -> bo
 
 
 def is_scaling(spec: DeploymentSpec, sets: Iterable[Draft]) -> bool:
-    """Whether the wanted number has changed since the ReplicaSets were sized."""
+    """Whether the desired number has changed since the ReplicaSets were sized."""
     wanted = wanted_replicas(spec)
     notes = (size_note(each, DESIRED_REPLICAS) for each in sets if each.replicas > 0)
     return any(note is not None and note != wanted for note in notes)
 
 
 def scale(spec: DeploymentSpec, new: Draft | None, old: Sequence[Draft], replicas_before: int) -> None:
-    """Give all ReplicaSets their share of a number that has changed. replicas_before: what the status says."""
+    """Distribute a changed number over all ReplicaSets. replicas_before: from the status."""
     wanted = wanted_replicas(spec)
     newest_first = sorted(old, key=lambda each: each.age, reverse=True)
     every = [*newest_first, *([new] if new is not None else [])]
@@ -221,7 +222,7 @@ def _scale_proportionally(spec: DeploymentSpec, active: list[Draft], replicas_be
     allowed = wanted + max_surge(spec) if wanted > 0 else 0
     change = allowed - sum(each.replicas for each in active)
     if change > 0:
-        # The largest first; of the same size the newer first.
+        # Largest first; of equal size, newer first.
         active.sort(key=lambda each: each.age, reverse=True)
     elif change < 0:
         active.sort(key=lambda each: each.age)
@@ -233,14 +234,14 @@ def _scale_proportionally(spec: DeploymentSpec, active: list[Draft], replicas_be
         share = min(share, rest) if change > 0 else max(share, rest)
         sizes.append(each.replicas + share)
         rest -= share
-    # What rounding has left goes to the largest.
+    # The rounding remainder goes to the largest.
     sizes[0] = max(sizes[0] + rest, 0)
     for each, size in zip(active, sizes, strict=True):
         each.set_size(size, spec, force=True)
 
 
 def _share(spec: DeploymentSpec, draft: Draft, replicas_before: int) -> int:
-    """By how much a ReplicaSet would change if it kept its part of the whole."""
+    """The change of a ReplicaSet that keeps its proportion."""
     wanted = wanted_replicas(spec)
     if wanted == 0:
         return -draft.replicas
@@ -248,5 +249,5 @@ def _share(spec: DeploymentSpec, draft: Draft, replicas_before: int) -> int:
     if before == 0:
         return 0
     scaled_size = draft.replicas * (wanted + max_surge(spec))
-    # The nearest whole number; halves go up.
+    # The nearest integer; halves round up.
     return (2 * scaled_size + before) // (2 * before) - draft.replicas

@@ -22,35 +22,35 @@ IPV6 = "IPv6"
 
 
 def selector_of(service: JSON) -> Mapping[str, str] | None:
-    """Which pods are behind a Service; None if that is not for a controller to say."""
+    """The selector of a Service's pods; None if no controller manages its endpoints."""
     spec = service.get("spec") or {}
     return None if spec.get("type") == "ExternalName" else spec.get("selector") or None
 
 
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether a pod with these labels is behind a Service."""
+    """Whether a Service selects a pod with these labels."""
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 def is_headless(service: JSON) -> bool:
-    """Whether a Service has no address of its own."""
+    """Whether a Service has no cluster IP."""
     return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
 
 
 def families_of(service: JSON) -> tuple[str, ...]:
-    """The families of addresses that a Service has endpoints of."""
+    """The address families of a Service's endpoints."""
     spec = service.get("spec") or {}
     families = tuple(family for family in (IPV4, IPV6) if family in (spec.get("ipFamilies") or ()))
     if families:
         return families
     if not is_headless(service):
         return (family_of(spec["clusterIP"]),)
-    # An API server of the days before families.
+    # An API server from before address families.
     return (IPV4, IPV6)
 
 
 def family_of(address: str) -> str:
-    """IPv4 or IPv6; empty for what is no address."""
+    """IPv4 or IPv6; empty for an invalid address."""
     try:
         return f"IPv{ip_address(address).version}"
     except ValueError:
@@ -58,7 +58,7 @@ def family_of(address: str) -> str:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether the pod says that it is ready."""
+    """Whether the pod reports that it is ready."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
@@ -70,12 +70,12 @@ def has_endpoint(pod: Pod, *, with_terminating: bool) -> bool:
 
 
 def addresses_of(pod: Pod, family: str) -> list[str]:
-    """The pod's addresses of a family, spelled in the usual way."""
+    """The pod's addresses of a family, in canonical form."""
     return [str(ip_address(each.ip)) for each in pod.status.pod_ips if family_of(each.ip) == family]
 
 
 def hostname_of(pod: Pod, service: JSON) -> str:
-    """The name that the pod has below the Service's; empty if it has none."""
+    """The pod's name below the Service's; empty if it has none."""
     return pod.spec.hostname if pod.spec.subdomain == service["metadata"]["name"] else ""
 
 
@@ -86,7 +86,7 @@ def reference_to(pod: Pod) -> Object:
 
 
 def ports_of(service: JSON, pod: Pod) -> list[Object]:
-    """The ports of a Service as they are on a pod, in the order of their names; those that the pod does not have are left out."""
+    """The ports of a Service on a pod, sorted by name; those that the pod lacks are left out."""
     found = []
     for port in (service.get("spec") or {}).get("ports") or ():
         protocol = port.get("protocol", "TCP")
@@ -113,7 +113,7 @@ def _number(target: int | str, protocol: str, pod: Pod) -> int | None:
 
 
 def changes_endpoints(old: Pod, new: Pod) -> bool:
-    """Whether what a Service says of a pod may be another."""
+    """Whether a pod change may affect endpoints."""
     return (
         old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         or is_ready(old) != is_ready(new)
@@ -125,18 +125,18 @@ def changes_endpoints(old: Pod, new: Pod) -> bool:
 
 
 class TriggerTimes:
-    """When what changed a Service's endpoints happened: measured by those who want to know how long it takes to arrive."""
+    """When the changes of a Service's endpoints happened, to measure how long they take to propagate."""
 
     def __init__(self) -> None:
         # By Service and pod.
         self._seen: dict[str, dict[str, str]] = {}
 
     def forget(self, key: str) -> None:
-        """A Service is gone."""
+        """Forget a deleted Service."""
         self._seen.pop(key, None)
 
     def note(self, key: str, service: JSON, pods: list[Pod]) -> str:
-        """The earliest of the changes since the last time; of a new Service, when it was made. Empty if there were none."""
+        """The time of the earliest change since the last call; for a new Service, its creation. Empty if there were none."""
         times = {pod.metadata.name: time for pod in pods for time in _ready_since(pod)}
         before = self._seen.get(key)
         self._seen[key] = times

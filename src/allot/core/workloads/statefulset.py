@@ -1,6 +1,6 @@
 """StatefulSets: pods with an ordinal, a stable name and their own volumes, created, updated and deleted in order.
 
-With policy OrderedReady everything waits for the pod before it; with Parallel nothing does.
+With policy OrderedReady each pod waits for the one before it; with Parallel none does.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _STALE_CLAIM_S = 1.0
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a StatefulSet is decided by, besides itself."""
+    """What the decisions about a StatefulSet depend on, besides itself."""
 
-    # Those that it controls, and the orphans of its namespace.
+    # Those that it controls, and the orphans in its namespace.
     pods: Sequence[Pod]
     revisions: Sequence[Whole[ControllerRevision]]
-    # Any revision of its namespace by name.
+    # Any revision in its namespace, by name.
     revision: Callable[[str], Whole[ControllerRevision] | None]
-    # A volume claim of its namespace by name.
+    # A volume claim in its namespace, by name.
     claim: Callable[[str], Object | None]
-    # Whether pods shows everything that was done before.
+    # Whether pods include all earlier writes.
     is_settled: bool = True
 
 
 def reconcile(set_: Whole[StatefulSet], view: View, answers: Answers, now_s: float) -> Sequence[Action]:
-    """What has to be done for a StatefulSet."""
+    """What to do for a StatefulSet."""
     value = set_.value
     selector = selector_of(value.spec.selector)
     if selector is None or value.spec.template is None:
@@ -112,7 +112,7 @@ class _Look:
         self._condemned = sorted(outside, key=ordinal_of, reverse=True)
 
     def decide(self) -> Sequence[Action]:
-        """What has to be done, after the revision is there."""
+        """What to do once the revision exists."""
         changes: list[Action] = []
         replaced = 0
         if self._set.metadata.deletion_timestamp is None and self._keep_replicas(changes):
@@ -135,10 +135,10 @@ class _Look:
             actions.append(RequeueAfter(seconds=float(seconds) if wait is None else wait))
         return actions
 
-    # --- the pods that there should be ---
+    # --- desired pods ---
 
     def _keep_replicas(self, changes: list[Action]) -> bool:
-        """Make what is missing and repair what is wrong; whether pods outside of the range may be checked."""
+        """Create missing pods and repair wrong ones; returns whether pods outside the range may be checked."""
         claims: list[Create] = []
         creations: list[Create] = []
         for index, pod in enumerate(self._replicas):
@@ -160,9 +160,9 @@ class _Look:
         return True
 
     def _create(self, ordinal: int) -> tuple[list[Create], list[Action]]:
-        """A pod with its claims, or why it cannot be yet."""
+        """A pod with its claims, or why it cannot be created yet."""
         if self._writer.has_stale_claim(ordinal):
-            # It goes with the pod that was there before, and no one tells when it has gone.
+            # It is deleted with the previous pod, and no event reports when it is gone.
             return [], [RequeueAfter(seconds=_STALE_CLAIM_S)]
         claims, problems = self._writer.missing_claims(ordinal)
         return (
@@ -170,7 +170,7 @@ class _Look:
         )
 
     def _revision_for(self, ordinal: int) -> Revision:
-        """Below the partition pods are made as they were."""
+        """Below the partition, pods are created from the current revision."""
         rolling = self._spec.update_strategy.rolling_update
         if rolling is not None:
             kept = rolling.partition or 0
@@ -181,7 +181,7 @@ class _Look:
         return self._current if ordinal < self._range.start + kept else self._update
 
     def _tend(self, pod: Pod, ordinal: int, changes: list[Action]) -> bool:
-        """Do what one pod needs; whether the next has to wait for it."""
+        """Do what one pod needs; returns whether the next has to wait for it."""
         if is_terminal(pod):
             if pod.metadata.deletion_timestamp is None:
                 changes.append(self._writer.delete(pod))
@@ -198,10 +198,10 @@ class _Look:
         changes += self._writer.repairs(pod)
         return False
 
-    # --- the pods that there should not be ---
+    # --- excess pods ---
 
     def _condemn(self, changes: list[Action]) -> None:
-        """Remove pods outside of the range, with OrderedReady the last first, and none while another is unhealthy."""
+        """Delete pods outside the range; with OrderedReady the last first, and none while another is unhealthy."""
         for pod in self._condemned:
             changes += self._writer.claim_owner_writes(ordinal_of(pod), pod)
         first = self._first_unhealthy()
@@ -226,7 +226,7 @@ class _Look:
     # --- updating ---
 
     def _to_replace(self) -> list[Pod]:
-        """The pods of another template that may go now, from the last to the partition."""
+        """The pods of another template that may be deleted now, from the last down to the partition."""
         rolling = self._spec.update_strategy.rolling_update
         partition = (rolling.partition or 0) if rolling is not None else 0
         updatable = [pod for pod in reversed(self._replicas[partition:]) if pod is not None and self._is_outdated(pod)]
@@ -234,7 +234,7 @@ class _Look:
         budget = max(0, max_unavailable(self._set.value) - unavailable)
         if self._is_ordered:
             return updatable[:budget]
-        # What does not work anyway is replaced outside of the budget.
+        # Broken pods are replaced outside the budget.
         broken = [pod for pod in updatable if not self._is_available(pod)]
         working = [pod for pod in updatable if self._is_available(pod)]
         return broken + working[:budget]
@@ -275,7 +275,7 @@ class _Look:
 
 
 def _differs(status: StatefulSetStatus, old: StatefulSetStatus) -> bool:
-    """Whether there is something to tell; that no hash has collided is not."""
+    """Whether the status has changed; a missing collision count equals 0."""
     return msgspec.structs.replace(status, collision_count=None) != msgspec.structs.replace(
         old, collision_count=None
     ) or (status.collision_count or 0) != (old.collision_count or 0)

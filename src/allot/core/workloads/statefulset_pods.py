@@ -30,7 +30,7 @@ _DELETE = "Delete"
 
 
 def parent_and_ordinal(name: str) -> tuple[str, int]:
-    """The name of the set and the number in a pod's name; -1 if it has none."""
+    """The set name and the ordinal in a pod's name; -1 if it has none."""
     found = _NAME.fullmatch(name)
     if found is None:
         return "", -1
@@ -39,7 +39,7 @@ def parent_and_ordinal(name: str) -> tuple[str, int]:
 
 
 def ordinal_of(pod: Pod) -> int:
-    """The number in a pod's name."""
+    """The ordinal in a pod's name."""
     return parent_and_ordinal(pod.metadata.name)[1]
 
 
@@ -49,14 +49,14 @@ def pod_name(set_: str, ordinal: int) -> str:
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Which ordinals a set has."""
+    """The ordinals of a set."""
 
     start: int
     replicas: int
 
     @classmethod
     def of(cls, set_: StatefulSet) -> Range:
-        """Of a set."""
+        """The range of a set."""
         start = set_.spec.ordinals.start if set_.spec.ordinals is not None else 0
         return cls(start, 1 if set_.spec.replicas is None else set_.spec.replicas)
 
@@ -65,7 +65,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class PodWriter:
-    """Writes pods and volume claims of one set, and tells what became of it."""
+    """Writes pods and volume claims of one set, with events."""
 
     def __init__(self, set_: Whole[StatefulSet], claim: Callable[[str], Object | None]) -> None:
         """claim: a volume claim of the set's namespace by name, as the server sent it."""
@@ -79,7 +79,7 @@ class PodWriter:
     # --- pods ---
 
     def create(self, ordinal: int, revision: Revision) -> Create:
-        """A pod of that number and template."""
+        """Create the pod of an ordinal from a template."""
         set_ = self._set.metadata
         name = pod_name(set_.name, ordinal)
         pod = pod_from_template(revision.template, reference_to(STATEFUL_SETS, set_), set_.namespace)
@@ -106,7 +106,7 @@ class PodWriter:
         )
 
     def delete(self, pod: Pod) -> Delete:
-        """That very pod goes."""
+        """Delete exactly this pod."""
         name = pod.metadata.name
         return Delete(
             resource=PODS,
@@ -118,14 +118,14 @@ class PodWriter:
         )
 
     def repairs(self, pod: Pod) -> list[Action]:
-        """What makes a pod the set's own: its labels, its volumes, and the owners of its claims."""
+        """Restore a pod's identity: its labels, its volumes, and the owners of its claims."""
         ordinal = ordinal_of(pod)
         metadata: dict[str, Any] = {}
         patch: dict[str, Any] = {}
         if pod.metadata.labels.get(POD_NAME_LABEL) != pod.metadata.name:
             metadata["labels"] = self._identity(pod.metadata.name, ordinal)
         if not self._has_volumes(pod, ordinal):
-            # The server will not allow it, and its words are told.
+            # The server will refuse it, and its message is reported.
             patch["spec"] = {"volumes": self._claim_volumes(ordinal)}
         actions: list[Action] = [*self.claim_owner_writes(ordinal, pod)]
         if metadata or patch:
@@ -174,7 +174,7 @@ class PodWriter:
         return True
 
     def missing_claims(self, ordinal: int) -> tuple[list[Create], list[Action]]:
-        """The claims that a pod lacks, and what keeps it from having them."""
+        """The claims that a pod lacks, and what prevents their creation."""
         creations: list[Create] = []
         problems: list[Action] = []
         name = pod_name(self._set.metadata.name, ordinal)
@@ -210,7 +210,7 @@ class PodWriter:
         )
 
     def has_stale_claim(self, ordinal: int) -> bool:
-        """Whether a claim of a pod that does not exist still goes with the pod of that name that was there before."""
+        """Whether a claim of a missing pod is still to be deleted with the previous pod of that name."""
         if self._policy.when_scaled != _DELETE:
             return False
         name = pod_name(self._set.metadata.name, ordinal)
@@ -218,7 +218,7 @@ class PodWriter:
         return any(_names(owner, "v1", "Pod", name) for claim in claims for owner in _owners(claim))
 
     def claim_owner_writes(self, ordinal: int, pod: Pod) -> list[Action]:
-        """Give the claims of a pod the owners that make the garbage collector delete them when the policy says so."""
+        """Set the owners of a pod's claims that make the garbage collector delete them when the policy says so."""
         actions: list[Action] = []
         for template in self._templates:
             name = self._claim_name(template, ordinal)
@@ -240,12 +240,12 @@ class PodWriter:
         return actions
 
     def _right_owners(self, claim: Object, pod: Pod, ordinal: int) -> list[Object] | None:
-        """The owners that a claim should have; None if it has them, or is another's business."""
+        """The owners that a claim should have; None if it has them, or is managed by others."""
         set_, owners = self._set.metadata, _owners(claim)
         ours = [owner for owner in owners if self._is_set(owner) or _names(owner, "v1", "Pod", pod.metadata.name)]
         uids = (set_.uid, pod.metadata.uid)
         if any(owner.get("uid") not in uids for owner in ours):
-            # Of a set or pod that is gone: the garbage collector has it.
+            # The set or pod is gone: this is up to the garbage collector.
             return None
         others = [owner for owner in owners if owner not in ours]
         if self._has_other_controller(claim, pod):
@@ -276,7 +276,7 @@ class PodWriter:
     def _is_set(self, owner: Object) -> bool:
         return _names(owner, STATEFUL_SETS.api_version, STATEFUL_SETS.kind, self._set.metadata.name)
 
-    # --- telling ---
+    # --- events ---
 
     def _done(self, verb: str, pod: str) -> Emit:
         text = f"{verb} Pod {pod} in StatefulSet {self._set.metadata.name} successful"

@@ -1,7 +1,7 @@
-"""Protects storage in use from deletion: volume claims, volumes and volume attributes classes keep a finalizer while
-they are in use, and a volume claim's status says since when it is unused.
+"""Protects storage in use from deletion: volume claims, volumes and volume attributes classes keep a finalizer while they are in
+use, and a volume claim's status says since when it is unused.
 
-Volume claims, volumes and classes are JSON values: they are written back whole, with fields that core has no types for.
+Volume claims, volumes and classes are JSON values: they are written back whole, including fields unknown to core.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _UNUSED = "Unused"
 
 
 def is_protected(object_: JSON, finalizer: str) -> bool:
-    """Whether it is being deleted and kept by the finalizer."""
+    """Whether it is being deleted and the finalizer keeps it."""
     metadata = object_["metadata"]
     return bool(metadata.get("deletionTimestamp")) and finalizer in (metadata.get("finalizers") or ())
 
 
 def lacks_protection(object_: JSON, finalizer: str) -> bool:
-    """Whether it should have the finalizer and has not: it is older than the admission plugin that sets it."""
+    """Whether it should have the finalizer but does not: it predates the admission plugin that sets it."""
     metadata = object_["metadata"]
     return not metadata.get("deletionTimestamp") and finalizer not in (metadata.get("finalizers") or ())
 
@@ -50,7 +50,7 @@ def lacks_protection(object_: JSON, finalizer: str) -> bool:
 
 
 def claim_keys(pod: Pod) -> Iterator[str]:
-    """Keys of the volume claims that a pod names, those of its ephemeral volumes included."""
+    """Keys of the volume claims that a pod names, including those of its ephemeral volumes."""
     for volume in pod.spec.volumes:
         name = claim_name(pod, volume)
         if name is not None:
@@ -58,7 +58,7 @@ def claim_keys(pod: Pod) -> Iterator[str]:
 
 
 def reconcile_claim(claim: JSON, named_by: Iterable[Pod], now: str) -> tuple[Action, ...]:
-    """A volume claim that stays: its finalizer, and since when no pod uses it. named_by: pods that name it."""
+    """For a volume claim that is not being deleted: its finalizer, and since when no pod uses it. named_by: pods that name it."""
     if lacks_protection(claim, CLAIM_FINALIZER):
         return (_protect(CLAIMS, claim, CLAIM_FINALIZER),)
     if claim["metadata"].get("deletionTimestamp") or (claim.get("status") or {}).get("phase") != "Bound":
@@ -87,10 +87,10 @@ def reconcile_claim(claim: JSON, named_by: Iterable[Pod], now: str) -> tuple[Act
 def release_claims(
     namespace: str, claims: Sequence[JSON], named_by: Mapping[str, Sequence[Pod]], answers: Answers
 ) -> tuple[Action, ...]:
-    """Let go the volume claims of a namespace that are being deleted and that no pod uses.
+    """Release the volume claims of a namespace that are being deleted and that no pod uses.
 
-    named_by: by the claim's key, pods that the cache has. What it does not have yet may still use the claim, so before one
-    goes the server is asked for all pods of the namespace, once for all claims.
+    named_by: cached pods by the claim's key. Pods not in the cache yet may still use a claim, so before one is released the
+    server is asked for all pods of the namespace, once for all claims.
     """
     unused = [claim for claim in claims if is_protected(claim, CLAIM_FINALIZER)]
     unused = [claim for claim in unused if not _is_used(claim, named_by.get(_key(claim), ()))]
@@ -115,12 +115,12 @@ def _key(object_: JSON) -> str:
 
 
 def _is_used(claim: JSON, pods: Iterable[Pod]) -> bool:
-    """Whether a node may have the claim's volume: pods without a node are not started once the claim is being deleted."""
+    """Whether a node may have the claim's volume: unscheduled pods do not start once the claim is being deleted."""
     return any(pod.spec.node_name and _names(pod, claim, unless_shut_down=True) for pod in pods)
 
 
 def _names(pod: Pod, claim: JSON, *, unless_shut_down: bool = False) -> bool:
-    """Whether a pod uses that very claim: one of an ephemeral volume must have been made for the pod."""
+    """Whether a pod uses exactly this claim: one of an ephemeral volume must have been created for the pod."""
     for volume in pod.spec.volumes:
         if claim_name(pod, volume) != claim["metadata"]["name"]:
             continue
@@ -132,13 +132,13 @@ def _names(pod: Pod, claim: JSON, *, unless_shut_down: bool = False) -> bool:
 
 
 def is_made_for(claim: JSON, pod: Pod) -> bool:
-    """Whether a claim was made for an ephemeral volume of that very pod."""
+    """Whether a claim was created for an ephemeral volume of exactly this pod."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == pod.metadata.uid for owner in owners)
 
 
 def _is_shut_down(pod: Pod) -> bool:
-    """Whether the node is done with the pod, or it was deleted by force; only its finalizers may still keep it."""
+    """Whether the node is done with the pod, or it was force-deleted; only its finalizers may still keep it."""
     return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds == 0
 
 
@@ -155,7 +155,7 @@ def reconcile_volume(volume: JSON) -> tuple[Action, ...]:
 
 
 def class_names(object_: JSON) -> Iterator[str]:
-    """The volume attributes classes that a volume has, or that a volume claim has or shall get."""
+    """The volume attributes classes that a volume has, or that a volume claim has or requests."""
     spec, status = object_.get("spec") or {}, object_.get("status") or {}
     names = (
         spec.get("volumeAttributesClassName"),

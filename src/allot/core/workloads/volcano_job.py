@@ -1,7 +1,7 @@
-"""A Job of Volcano: a PodGroup, the pods of its tasks, what its policies ask for, and its status.
+"""A Job of Volcano: a PodGroup, the pods of its tasks, its policies, and its status.
 
-Pods have names that follow from the job, so that none is made twice. A restart makes the version of the job go up; pods of an older one are
-deleted and made again. Everything that is remembered is in the job's status.
+Pod names follow from the job, so that none is created twice. A restart increments the job's version; pods of an older version are
+deleted and recreated. All state is in the job's status.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ SERVICES = Resource(group="", version="v1", plural="services", kind="Service", n
 PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 COMPLETED, FAILED, ABORTED, TERMINATED = "Completed", "Failed", "Aborted", "Terminated"
 OVER = frozenset((COMPLETED, FAILED, ABORTED, TERMINATED))
-# Plugins that are known here; of others the server warns.
+# Supported plugins; the server warns about others.
 SVC, ENV = "svc", "env"
 
 _JOB_NAME, _TASK, _VERSION = "volcano.sh/job-name", "volcano.sh/task-spec", "volcano.sh/job-version"
 _GROUP_NAME = "scheduling.k8s.io/group-name"
 _ENDS = {"AbortJob": ABORTED, "TerminateJob": TERMINATED, "CompleteJob": COMPLETED}
 _ANY = "*"
-# So many pods are made at a time; the rest follows.
+# How many pods are created at a time.
 _CREATED_MAX = 200
 
 
 def minimum_of_task(task: VolcanoTask) -> int:
-    """How many of its pods are needed."""
+    """The minimum number of its pods."""
     return task.replicas if task.min_available is None else task.min_available
 
 
@@ -60,7 +60,7 @@ def minimum_of_job(job: VolcanoJob) -> int:
 
 
 def _minimum_of(job: VolcanoJob, tasks: Sequence[VolcanoTask]) -> int:
-    """The same while only some of its tasks have their turn: no one waits for pods that are not made yet."""
+    """The same while only some of its tasks have started: pods that do not exist yet are not waited for."""
     if len(tasks) == len(job.spec.tasks):
         return minimum_of_job(job)
     if not job.spec.min_available:
@@ -71,7 +71,7 @@ def _minimum_of(job: VolcanoJob, tasks: Sequence[VolcanoTask]) -> int:
 def reconcile_job(
     job: VolcanoJob, pods: Sequence[Pod], group: Object | None, *, has_service: bool, now_s: float
 ) -> tuple[Action, ...]:
-    """What is to be done for a job. pods: that it controls; group: its PodGroup, if there is one."""
+    """What to do for a job. pods: those that it controls; group: its PodGroup, if any."""
     if job.metadata.deletion_timestamp is not None:
         return ()
     current = [pod for pod in pods if _version_of(pod) == job.status.version]
@@ -107,7 +107,7 @@ def reconcile_job(
 
 
 def _on_turn(job: VolcanoJob, pods: Sequence[Pod]) -> list[VolcanoTask]:
-    """The tasks that have pods, or may have: those that they depend on run."""
+    """The tasks that have or may have pods: the tasks that they depend on are running."""
     begun = {pod.metadata.labels.get(_TASK) for pod in pods}
     return [task for task in job.spec.tasks if task.name in begun or _may_begin(job, task, pods)]
 
@@ -121,7 +121,7 @@ def _may_begin(job: VolcanoJob, task: VolcanoTask, pods: Sequence[Pod]) -> bool:
 
 
 def _runs(job: VolcanoJob, name: str, pods: Sequence[Pod]) -> bool:
-    """Whether as many pods of a task are ready, or have succeeded, as it needs."""
+    """Whether enough pods of a task are ready or have succeeded."""
     task = next((each for each in job.spec.tasks if each.name == name), None)
     own = [pod for pod in pods if pod.metadata.labels.get(_TASK) == name]
     return task is not None and sum(_is_ready(pod) for pod in own) >= minimum_of_task(task)
@@ -134,7 +134,7 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _never(job: VolcanoJob) -> list[str]:
-    """Why tasks will never have their turn, whatever becomes of others."""
+    """Why tasks can never start, regardless of the others."""
     names = {task.name for task in job.spec.tasks}
     after = {task.name: task.depends_on.name for task in job.spec.tasks if task.depends_on is not None}
     found = [
@@ -200,7 +200,7 @@ def pod_name(job: VolcanoJob, task: VolcanoTask, index: int) -> str:
 
 def _pod(job: VolcanoJob, task: VolcanoTask, index: int) -> Object:
     metadata, spec = job.metadata, job.spec
-    # What is wrong with a template, the server says when the pod is made.
+    # The server reports errors in a template when the pod is created.
     template = {key: value for key, value in task.template.items() if isinstance(value, Mapping)}
     pod = pod_from_template(template, reference_to(JOBS, metadata), metadata.namespace)
     queue = {"volcano.sh/queue-name": spec.queue} if spec.queue else {}
@@ -230,7 +230,7 @@ def _pod(job: VolcanoJob, task: VolcanoTask, index: int) -> Object:
 
 
 def _variables(job: VolcanoJob, index: int) -> Iterator[Object]:
-    """What the plugins `env` and `svc` tell containers."""
+    """The variables that the plugins `env` and `svc` set in containers."""
     if ENV in job.spec.plugins:
         yield {"name": "VK_TASK_INDEX", "value": str(index)}
         yield {"name": "VC_TASK_INDEX", "value": str(index)}
@@ -299,7 +299,7 @@ def _group(job: VolcanoJob, tasks: Sequence[VolcanoTask], known: Object | None) 
     if not changed:
         return ()
     if "minTaskMember" in changed:
-        # Maps are merged, so that what is gone has to be named.
+        # Maps are merged, so removed keys must be named.
         changed["minTaskMember"] = {**dict.fromkeys(before.get("minTaskMember") or ()), **spec["minTaskMember"]}
     patch = {"metadata": {"uid": known["metadata"]["uid"]}, "spec": changed}
     return (Patch(resource=POD_GROUPS, name=group_name(job), namespace=namespace, patch=patch),)
@@ -309,7 +309,7 @@ def _group(job: VolcanoJob, tasks: Sequence[VolcanoTask], known: Object | None) 
 
 
 def _triggered(job: VolcanoJob, pods: Sequence[Pod]) -> tuple[str, str, list[Pod]]:
-    """What the first policy that fits says, why, and the pods that it is about."""
+    """The action of the first matching policy, the reason, and the affected pods."""
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if _is_surplus(job, pod):
             continue
@@ -360,7 +360,7 @@ def _of_task(pod: Pod, pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _end(job: VolcanoJob, tasks: Sequence[VolcanoTask], pods: Sequence[Pod]) -> str:
-    """How a job ends all of whose pods have ended; empty if it continues. Tasks whose turn has not come by then never have one."""
+    """The final phase of a job whose pods have all ended; empty if it continues. Tasks that have not started by then never will."""
     wanted = sum(task.replicas for task in tasks)
     own = [pod for pod in pods if not _is_surplus(job, pod)]
     if len(own) < wanted or not all(is_terminal(pod) for pod in own):
@@ -380,7 +380,7 @@ def _restart(job: VolcanoJob, pods: Sequence[Pod], why: str, now_s: float) -> tu
 
 
 def _ended(job: VolcanoJob, pods: Sequence[Pod], now_s: float) -> tuple[Action, ...]:
-    """Nothing of a job that is over runs on; after its time it goes too."""
+    """Stop whatever still runs of a finished job; delete the job after its TTL."""
     running = [_delete(pod) for pod in pods if not is_terminal(pod) and pod.metadata.deletion_timestamp is None]
     ttl, since = job.spec.ttl_seconds_after_finished, job.status.state.last_transition_time
     if ttl is None or since is None:
@@ -409,7 +409,7 @@ def _status(
     staying = [pod for pod in pods if pod not in leaving]
     counts = count_phases(staying)
     tasks: dict[str, Any] = {task.name: {"phase": _phases(task, staying)} for task in job.spec.tasks}
-    # Maps of a status are merged, so that what is gone has to be named.
+    # Maps of a status are merged, so removed keys must be named.
     tasks |= {name: None for name in known.task_status_count if name not in tasks}
     status: dict[str, Any] = {
         "minAvailable": minimum_of_job(job),

@@ -1,8 +1,8 @@
 """Binds volume claims to volumes: by class, size, access and labels, by name, or because one was provisioned for the other.
 
-A binding is four writes: the volume names the claim, is Bound, the claim names the volume, is Bound. It can end after any of
-them and is completed by the next look. What no one claims any more is Released, and kept or given up by its policy. Claims and
-volumes are JSON values, which are written back whole, beside the structs by which they are compared.
+A binding is four writes: the volume names the claim, is Bound, the claim names the volume, is Bound. It can be interrupted after
+any of them and is completed by the next pass. A volume without its claim is Released, and retained or deleted by its policy.
+Claims and volumes are JSON values, which are written back whole, beside the structs used for comparison.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RELEASED = ("Released", "Failed")
 
 
 class Stored(msgspec.Struct, Generic[T], frozen=True):
-    """An object as it is written, and as it is understood."""
+    """An object as JSON, and decoded."""
 
     value: Object
     object: T
@@ -46,7 +46,7 @@ Volume = Stored[PersistentVolume]
 
 
 class StorageView(Protocol):
-    """What is known of storage."""
+    """Known storage objects."""
 
     def claim(self, key: str) -> Claim | None:
         """A claim by namespace and name."""
@@ -64,14 +64,14 @@ class StorageView(Protocol):
         """All of them."""
 
     def pods_without_node(self, key: str) -> Sequence[str]:
-        """The pods that name a claim and wait for a node."""
+        """The pods that use a claim and wait for a node."""
 
 
 # --- claims ---
 
 
 def reconcile_claim(claim: Claim, view: StorageView) -> tuple[Action, ...]:
-    """Bind a claim, have a volume made for it, or say why it waits."""
+    """Bind a claim, request a volume for it, or report why it waits."""
     if BIND_COMPLETED in claim.object.metadata.annotations:
         return _bound_claim(claim, view)
     if claim.object.spec.volume_name:
@@ -96,7 +96,7 @@ def _bound_claim(claim: Claim, view: StorageView) -> tuple[Action, ...]:
 
 
 def _named_volume(claim: Claim, view: StorageView) -> tuple[Action, ...]:
-    """A claim that wants one volume and no other."""
+    """A claim that wants one specific volume."""
     name = claim.object.spec.volume_name
     volume = view.volume(name)
     if volume is None:
@@ -134,7 +134,7 @@ def _any_volume(claim: Claim, view: StorageView) -> tuple[Action, ...]:
 
 
 def _best(claim: PersistentVolumeClaim, candidates: Iterable[Volume], *, only_held: bool) -> Volume | None:
-    """The volume that is held for the claim; else, of those that fit, one with as few other uses and as small as possible."""
+    """The volume reserved for the claim; else, of those that fit, the one with the fewest access modes, then the smallest."""
     fitting = [volume for volume in candidates if volume_matching.suits(volume.object, claim)]
     held = [volume for volume in fitting if volume_matching.is_held_for(volume.object, claim)]
     if only_held or held:
@@ -152,7 +152,7 @@ def _has_class(claim: PersistentVolumeClaim) -> bool:
 
 
 def default_class(classes: Iterable[JSON]) -> str:
-    """The class of claims that name none: of several the newest, then the first by name. Empty if there is none."""
+    """The class of claims that name none: the newest of several, then the first by name. Empty if there is none."""
     found = [
         (str(one["metadata"].get("creationTimestamp") or ""), str(one["metadata"]["name"]))
         for one in classes
@@ -173,7 +173,7 @@ def _waiting(claim: Claim, view: StorageView) -> Emit:
 
 
 def _provision(claim: Claim, class_name: str, storage_class: JSON | None) -> tuple[Action, ...]:
-    """Tell whose task it is to make a volume."""
+    """Report which provisioner has to create a volume."""
     if storage_class is None:
         note = f'storageclass.storage.k8s.io "{class_name}" not found'
         return (_say(claim, WARNING, "ProvisioningFailed", note),)
@@ -209,7 +209,7 @@ def _say(about: Stored[Any], type_: str, reason: str, note: str) -> Emit:
 
 
 def _bind(volume: Volume, claim: Claim) -> tuple[Action, ...]:
-    """What is missing of the four writes."""
+    """The missing ones of the four writes."""
     actions: list[Action] = []
     changed = _volume_for(volume, claim)
     if changed is not None:
@@ -223,7 +223,7 @@ def _bind(volume: Volume, claim: Claim) -> tuple[Action, ...]:
 
 
 def _volume_for(volume: Volume, claim: Claim) -> Object | None:
-    """The volume with the claim in it; None if it is."""
+    """The volume with the claim in it; None if it already is."""
     metadata, holder = claim.object.metadata, volume.object.spec.claim_ref
     is_held = volume_matching.is_held_for(volume.object, claim.object)
     if is_held and holder is not None and holder.uid:
@@ -241,7 +241,7 @@ def _volume_for(volume: Volume, claim: Claim) -> Object | None:
 
 
 def _claim_for(claim: Claim, volume: str) -> Object | None:
-    """The claim with the volume in it; None if it is."""
+    """The claim with the volume in it; None if it already is."""
     annotations = claim.object.metadata.annotations
     is_named = claim.object.spec.volume_name == volume
     if is_named and BIND_COMPLETED in annotations:
@@ -254,7 +254,7 @@ def _claim_for(claim: Claim, volume: str) -> Object | None:
 
 
 def _claim_status(claim: JSON, phase: str, volume: JSON | None, *, follows: bool = False) -> tuple[Action, ...]:
-    """A claim's phase, and what it has of its volume; nothing if it says so already."""
+    """A claim's phase, and its volume's properties; nothing if they are current."""
     old: Object = claim.get("status") or {}
     new = {**old, "phase": phase}
     if volume is None:
@@ -264,7 +264,7 @@ def _claim_status(claim: JSON, phase: str, volume: JSON | None, *, follows: bool
         spec = volume.get("spec") or {}
         new["accessModes"] = spec.get("accessModes") or []
         if old.get("phase") != phase:
-            # Later it may differ on purpose: the file system need not be as large as the device.
+            # Later it may differ on purpose: the file system may be smaller than the device.
             new["capacity"] = spec.get("capacity") or {}
             if spec.get("volumeAttributesClassName"):
                 new["currentVolumeAttributesClassName"] = spec["volumeAttributesClassName"]
@@ -290,14 +290,14 @@ def _annotated(object_: Object, annotations: Mapping[str, str]) -> Object:
 
 
 def reconcile_volume(volume: Volume, view: StorageView, answers: Answers) -> tuple[Action, ...]:
-    """A volume's phase: free, bound, or given back. Binding it is the claim's affair (`claim_of`)."""
+    """A volume's phase: available, bound, or released. Binding it is up to the claim (`claim_of`)."""
     holder = volume.object.spec.claim_ref
     if holder is None or not holder.uid:
         return _volume_phase(volume.value, "Available")
     claim = view.claim(f"{holder.namespace}/{holder.name}")
     if claim is None or claim.object.metadata.uid != holder.uid:
         if volume.object.status.phase not in _RELEASED:
-            # The cache of claims may be behind; data depends on it.
+            # The cache of claims may be stale, and data is at stake.
             question = LookUp(resource=CLAIMS, name=holder.name, namespace=holder.namespace)
             if question not in answers:
                 return (question,)
@@ -322,7 +322,7 @@ def claim_of(volume: PersistentVolume) -> str:
 
 
 def _release(volume: Volume) -> tuple[Action, ...]:
-    """No one claims it any more. What was made by a provisioner is deleted by it."""
+    """No claim uses it anymore. Provisioned volumes are deleted by their provisioner."""
     phase = () if volume.object.status.phase in _RELEASED else _volume_phase(volume.value, "Released")
     policy = volume.value["spec"].get("persistentVolumeReclaimPolicy") or "Retain"
     provisioner = volume.object.metadata.annotations.get(PROVISIONED_BY, "")
@@ -346,7 +346,7 @@ def _failed(volume: Volume, reason: str, message: str) -> tuple[Action, ...]:
 
 
 def _unbind(volume: Volume) -> tuple[Action, ...]:
-    """The claim went elsewhere. A volume that was meant for it stays so."""
+    """The claim was bound elsewhere. A volume reserved by its creator stays reserved."""
     spec, metadata = dict(volume.value["spec"]), dict(volume.value["metadata"])
     annotations = dict(metadata.get("annotations") or {})
     if annotations.pop(volume_matching.BOUND_BY_CONTROLLER, None) is not None:

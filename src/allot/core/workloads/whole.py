@@ -1,6 +1,6 @@
-"""Objects that are read by their structs and written back as the server sent them, so that no field is lost.
+"""Objects that are decoded into structs and written back as the server sent them, so that no field is lost.
 
-The kinds of workloads are not in `model.kinds`: their structs name only what controllers decide by.
+The kinds of workloads are not in `model.kinds`: their structs have only the fields that controllers use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=APIStruct)
 
 
 class Whole(msgspec.Struct, Generic[T], frozen=True):
-    """An object: what it is, as a struct, and as it was sent."""
+    """An object as a struct, and as it was sent."""
 
     resource: Resource
     value: T
@@ -44,7 +44,7 @@ class Whole(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def reference(self) -> Object:
-        """As much of it as events tell."""
+        """The reference for events."""
         metadata = self.metadata
         return {
             "apiVersion": self.resource.api_version,
@@ -58,7 +58,7 @@ class Whole(msgspec.Struct, Generic[T], frozen=True):
         }
 
     def with_parts(self, **parts: Any) -> dict[str, Any]:
-        """The whole object with other members (metadata, spec, status)."""
+        """The whole object with parts replaced (metadata, spec, status)."""
         head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
         return {**self.source, **head, **parts}
 
@@ -67,15 +67,15 @@ class Whole(msgspec.Struct, Generic[T], frozen=True):
         return {**self.source["metadata"], "annotations": dict(annotations)}
 
     def update_status(self, status: APIStruct, **parts: Any) -> Update:
-        """Replace the status; what its struct does not name stays. Only if the object still is as it was seen."""
+        """Replace the status; fields that its struct lacks are kept. Only if the object has not changed since it was read."""
         encoded = merge_back(self.source.get("status") or {}, encode_struct(status), type(status))
         return Update(resource=self.resource, object=self.with_parts(status=encoded, **parts), subresource="status")
 
 
 def whole(resource: Resource, type_: type[T], source: Object) -> Whole[T]:
-    """An object as the server sent it. DecodeError if it is none of that type."""
+    """An object as the server sent it. DecodeError if it is not of that type."""
     metadata = source.get("metadata") or {}
     if "managedFields" in metadata:
-        # No one here asks who set a field, and an update that leaves them out leaves them as they are.
+        # Field managers are not needed here, and an update without managedFields leaves them unchanged.
         source = {**source, "metadata": {key: part for key, part in metadata.items() if key != "managedFields"}}
     return Whole(resource, decode_served(source, type_), source)

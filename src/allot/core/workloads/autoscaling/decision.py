@@ -1,7 +1,7 @@
 """One reconciliation of an autoscaler: the replicas of its target, its status and events.
 
-First what has to be known (`questions`), then the decision (`decide`), then, when the target was written to or not, the status
-(`concluded`). Autoscalers and scales are JSON values.
+`questions` lists what must be looked up first, `decide` makes the decision, and `concluded` gives the status once the write to
+the target has succeeded or failed. Autoscalers and scales are JSON values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_SCALE = "the HPA controller was unable to get the target's current scale"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What is told about an autoscaler."""
+    """An event about an autoscaler."""
 
     type: str
     reason: str
@@ -50,7 +50,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done. replicas: what the target shall have; None if it stays as it is. status: as if nothing were written."""
+    """What to do. replicas: the new number for the target; None to leave it unchanged. status: assumes that nothing is written."""
 
     current: int
     replicas: int | None = None
@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Conditions:
-    """The conditions of an autoscaler, changed one by one."""
+    """The conditions of an autoscaler, changed one at a time."""
 
     def __init__(self, status: JSON, now: float) -> None:
         self._now = time_of(now)
@@ -81,12 +81,12 @@ class _Conditions:
 
 
 def selector_of(scale: JSON) -> str:
-    """Which pods a target has, as its scale says."""
+    """The selector of the target's pods, from its scale."""
     return str((scale.get("status") or {}).get("selector") or "")
 
 
 def requirements_of(selector: str) -> Requirements | None:
-    """A selector that can be used; None if it says nothing or cannot be read."""
+    """A usable selector; None if it is empty or invalid."""
     try:
         return parse_label_selector(selector) if selector else None
     except SelectorError:
@@ -94,7 +94,7 @@ def requirements_of(selector: str) -> Requirements | None:
 
 
 def questions(hpa: JSON, scale: JSON) -> tuple[Question, ...]:
-    """What has to be asked before something is decided; nothing if the number of replicas alone decides."""
+    """What to look up before deciding; empty if the number of replicas alone decides."""
     selector = selector_of(scale)
     if not _asks_metrics(hpa, _replicas(scale)) or requirements_of(selector) is None:
         return ()
@@ -123,8 +123,9 @@ def decide(
     ticks: float,
     settings: Settings = Settings(),  # noqa: B008 - a value
 ) -> Decision:
-    """How many replicas there shall be. pods: those of the target. rivals: the keys of autoscalers that have some of them, this
-    one included. ticks: seconds that never go back, in which the history is kept; now is the time of day."""
+    """How many replicas there should be. pods: those of the target. rivals: the keys of autoscalers that select some of them,
+    including this one. ticks: a monotonic clock in seconds, used for the history; now is the time of day.
+    """
     spec, current = hpa["spec"], _replicas(scale)
     conditions = _Conditions(hpa.get("status") or {}, now)
     conditions.set(_ABLE, True, "SucceededGetScale", _GOT_SCALE)
@@ -167,7 +168,7 @@ def concluded(
     ticks: float,
     error: str | None = None,
 ) -> Decision:
-    """The status after the target was written to; error: why that failed. now and ticks as for `decide`."""
+    """The status after the write to the target; error: why it failed. now and ticks as in `decide`."""
     if decision.replicas is None:
         return decision
     conditions = _Conditions(decision.status, now)
@@ -243,7 +244,7 @@ def _computed(
     now: float,
     settings: Settings,
 ) -> tuple[Computed | None, list[JSON], tuple[Event, ...], str]:
-    """The metric that asks for most, what all say, events, and what is wrong with those that say nothing."""
+    """The metric with the highest proposal, the status of all metrics, events, and the errors of those that are unavailable."""
     selector = selector_of(scale)
     problem = _selector_problem(selector, rivals)
     if problem is not None:
@@ -290,7 +291,7 @@ def _computed(
 
 
 def _selector_problem(selector: str, rivals: Sequence[str]) -> tuple[str, str, str] | None:
-    """The reason, what the event says, and what the condition says."""
+    """The reason, the event message, and the condition message."""
     if not selector:
         return "SelectorRequired", "selector is required", "the HPA target's scale is missing a selector"
     try:
@@ -318,7 +319,7 @@ def _decision(
 ) -> Decision:
     old = hpa.get("status") or {}
     status: Object = {
-        # kube-apiserver keeps no zero here, and a status that is not as it was written would be written again and again.
+        # kube-apiserver drops a zero here, and a status that differs from what was written would be written again and again.
         **({"currentReplicas": current} if current else {}),
         "desiredReplicas": old.get("desiredReplicas", 0) if keeps_desired else current,
         "conditions": conditions.all(),

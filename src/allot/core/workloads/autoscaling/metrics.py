@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler: what to request, and the meaning of an answer, in Kubernetes' words."""
+"""The metrics of an autoscaler: what to request, and how to interpret the answer, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ JSON = Mapping[str, Any]
 Object = dict[str, Any]
 
 RESOURCE, CONTAINER, PODS, OBJECT, EXTERNAL = "Resource", "ContainerResource", "Pods", "Object", "External"
-# In the absence of another: that of metrics-server.
+# The default: metrics-server's.
 _WINDOW_S = 60.0
 _MEMBERS = {RESOURCE: "resource", CONTAINER: "containerResource", PODS: "pods", OBJECT: "object", EXTERNAL: "external"}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be asked of a metrics API. api: resource, custom or external. object_kind: whose metric it is, if it is not that
-    of pods; with the object's name."""
+    """A query to a metrics API. api: resource, custom or external. object_kind: the kind of the object that the metric describes,
+    with the object's name; empty for metrics of pods.
+    """
 
     api: str
     namespace: str
@@ -45,17 +46,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An answer that is none, and why."""
+    """Why there is no answer."""
 
     message: str
 
 
-# What was answered: the object, or why there is none.
+# The answer: the object, or why there is none.
 MetricAnswers = Mapping[Question, JSON | Failure]
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a metric is judged by."""
+    """What a metric is evaluated against."""
 
     namespace: str
     selector: str
@@ -68,7 +69,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """What a metric asks for: replicas, what it is called, and what is said of it in the status."""
+    """The result for a metric: proposed replicas, its description, and its status entry."""
 
     replicas: int
     name: str
@@ -76,7 +77,7 @@ class Computed(msgspec.Struct, frozen=True):
 
 
 def question_of(metric: JSON, namespace: str, selector: str) -> Question | None:
-    """What to ask for a metric; None if it is of a type that is not known here. selector: of the target's pods."""
+    """What to request for a metric; None if its type is unknown. selector: of the target's pods."""
     kind = metric["type"]
     if kind not in _MEMBERS:
         return None
@@ -102,14 +103,14 @@ def question_of(metric: JSON, namespace: str, selector: str) -> Question | None:
 
 
 def failure_reason(metric: JSON) -> str:
-    """The reason of a condition and event about a metric that says nothing."""
+    """The reason in the condition and event for an unavailable metric."""
     if metric["type"] not in _MEMBERS:
         return "InvalidMetricSourceType"
     return f"FailedGet{metric['type']}Metric"
 
 
 def outer_error(metric: JSON, error: str) -> str:
-    """What is said of a metric that says nothing when all are summed up."""
+    """The error of an unavailable metric in the summary of all metrics."""
     kind = metric["type"]
     if kind not in _MEMBERS:
         return error
@@ -125,7 +126,7 @@ def outer_error(metric: JSON, error: str) -> str:
         (source.get("metric") or {}).get("name"),
         (source.get("target") or {}).get("averageValue") is not None,
     )
-    # The condition has the error itself, for these alone.
+    # Only for these does the condition contain the error itself.
     if kind == EXTERNAL:
         error = f"failed to get {f'{name} external metric' if per_pod else f'external metric {name}'}: {error}"
     elif kind == OBJECT and per_pod:
@@ -134,7 +135,7 @@ def outer_error(metric: JSON, error: str) -> str:
 
 
 def compute(metric: JSON, answers: MetricAnswers, situation: Situation) -> Computed:
-    """What a metric asks for; MetricUnavailable if it says nothing."""
+    """The proposal of a metric; MetricUnavailable if there is none."""
     question = question_of(metric, situation.namespace, situation.selector)
     if question is None:
         raise MetricUnavailable(f'unknown metric source type "{metric["type"]}"')
@@ -193,7 +194,7 @@ def _resource(source: JSON, container: str, kind: str, answer: JSON | Failure, o
 
 
 def _by_utilization(on: Situation, target: int, samples: Samples, container: str, name: str) -> Proposal:
-    """Which pods count is decided before what they request is checked."""
+    """Decides which pods count before checking their requests."""
     counted = dict(samples)
     proposals.group_pods(on.pods, counted, name, on.settings, on.now)
     if not counted:
@@ -222,7 +223,7 @@ def _resource_samples(answer: JSON | Failure, resource: str, container: str) -> 
 
 
 def _duration_s(text: object) -> float:
-    """A duration as Go prints it, as far as windows are: hours, minutes and seconds."""
+    """A duration in Go's format, as used for windows: hours, minutes and seconds."""
     total, number = 0.0, ""
     for character in str(text or ""):
         if character in "hms":
@@ -285,7 +286,7 @@ def _object(source: JSON, answer: JSON | Failure, on: Situation) -> Computed:
         proposal = proposals.by_value_per_pod(on.status_replicas, value, wanted, on.tolerances)
         current = {"averageValue": _quantity(proposal.value)}
     status = {"describedObject": dict(described), "metric": _identifier(source), "current": current}
-    # Of an average it is called external, as upstream has it.
+    # For an average, upstream calls it external.
     called = f"{described['kind']} metric {name}"
     if not is_value:
         called = f"external metric {name}({selector_words(source['metric'].get('selector'))})"
@@ -337,7 +338,7 @@ def _quantity(value: int, format_: Format = Format.DECIMAL_SI) -> str:
 
 
 def selector_text(selector: JSON | None) -> str:
-    """A selector of labels as a query has it."""
+    """A label selector as a query parameter."""
     if not selector:
         return ""
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
@@ -354,7 +355,7 @@ def selector_text(selector: JSON | None) -> str:
 
 
 def selector_words(selector: JSON | None) -> str:
-    """A selector of labels as messages have it: Go's words for the structure."""
+    """A label selector as in messages: Go's format of the struct."""
     if selector is None:
         return "nil"
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))

@@ -1,7 +1,7 @@
 """How many replicas one metric requires: Kubernetes' arithmetic, in thousandths and with its rounding.
 
-Pods that cannot be counted on are left out or filled in so that the answer errs on the safe side: who has no sample is taken to
-be busy when there would be fewer replicas, and idle when there would be more.
+Pods without reliable samples are left out or filled in conservatively: a pod without a sample counts as busy when scaling down,
+and as idle when scaling up.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _INT64_MAX = 2**63 - 1
 
 
 class MetricUnavailable(Exception):
-    """Why a metric says nothing."""
+    """Why a metric is unavailable."""
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What a pod uses, in thousandths, as of a time and over the window before it."""
+    """What a pod uses, in thousandths, at a time and over the window before it."""
 
     value: int
     at: float = 0.0
@@ -34,25 +34,25 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How samples of pods that begin are judged."""
+    """How samples of starting pods are judged."""
 
     cpu_initialization_s: float = 300.0
     initial_readiness_delay_s: float = 30.0
 
 
 class Tolerances(msgspec.Struct, frozen=True):
-    """How far from the target nothing is done."""
+    """How far from the target a ratio may be before the autoscaler acts."""
 
     down: float = 0.1
     up: float = 0.1
 
     def cover(self, ratio: float) -> bool:
-        """Whether a ratio to the target is near enough."""
+        """Whether a ratio to the target is within tolerance."""
         return (1.0 - self.down) <= ratio <= (1.0 + self.up)
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """How many replicas, and what was measured: in percent of what is requested, where that is the target, and in thousandths."""
+    """How many replicas, and what was measured: in percent of the requests, if that is the target, and in thousandths."""
 
     replicas: int
     value: int
@@ -76,7 +76,7 @@ def milli(quantity: Quantity) -> int:
 def group_pods(
     pods: Sequence[Pod], samples: Samples, resource: str, settings: Settings, now: float
 ) -> tuple[int, list[str], list[str]]:
-    """How many pods count, which are not ready, and which have no sample. Samples of those that do not count are taken out."""
+    """How many pods count, which are not ready, and which have no sample. Removes the samples of pods that do not count."""
     groups = _Groups(0, [], [])
     for pod in pods:
         name = pod.metadata.name
@@ -96,7 +96,7 @@ def group_pods(
 
 
 def _is_unready(pod: Pod, sample: Sample, settings: Settings, now: float) -> bool:
-    """Whether a pod's use of the processor is that of its beginning."""
+    """Whether a pod's CPU usage is still that of its startup."""
     ready, started = condition_of(pod, "Ready"), pod.status.start_time
     if ready is None or started is None:
         return True
@@ -120,7 +120,7 @@ def by_utilization(
     settings: Settings,
     now: float,
 ) -> Proposal:
-    """For use in percent of what pods request. requests: in thousandths, of every pod."""
+    """For usage in percent of requests. requests: in thousandths, of every pod."""
     ready, unready, missing = _usable(pods, samples, resource, settings, now)
     ratio, percent, value = _utilization(samples, requests, target_percent)
 
@@ -215,7 +215,7 @@ def _replicas(
 
 
 def by_value(current: int, value: int, target: int, pods: Sequence[Pod], tolerances: Tolerances) -> Proposal:
-    """For a value as a whole, which more pods make smaller. pods: those that the target has."""
+    """For a total value that more pods reduce. pods: those of the target."""
     ratio = value / target
     if current == 0:
         return Proposal(_ceil(ratio), value)
@@ -234,7 +234,7 @@ def by_value_per_pod(status_replicas: int, value: int, target: int, tolerances: 
     ratio = value / (target * replicas) if replicas else math.inf if value else math.nan
     if not tolerances.cover(ratio):
         replicas = _ceil(value / target)
-    # As a conversion of an infinite number has it.
+    # Like Go's conversion of an infinite number.
     average = _int64(math.ceil(value / status_replicas)) if status_replicas else -(2**63)
     return Proposal(replicas, average)
 
@@ -251,7 +251,7 @@ def _int64(value: int) -> int:
 
 
 def requests_of(pods: Sequence[Pod], container: str, resource: str) -> dict[str, int]:
-    """What each pod requests of a resource, in thousandths; of one container, if that is named."""
+    """What each pod requests of a resource, in thousandths; of one container, if named."""
     return {pod.metadata.name: _request_of(pod, container, resource) for pod in pods}
 
 

@@ -9,7 +9,7 @@ from allot.core.selectors import Operator, Requirements
 
 
 class SelectorStore:
-    """Selectors by namespace and autoscaler; found by a label that they name, if they name one."""
+    """Selectors by namespace and autoscaler, indexed by a label that they name, if any."""
 
     def __init__(self) -> None:
         self._selectors: dict[tuple[str, str], Requirements] = {}
@@ -17,7 +17,7 @@ class SelectorStore:
         self._others: dict[str, dict[str, None]] = {}
 
     def put(self, namespace: str, name: str, selector: Requirements) -> None:
-        """What an autoscaler's target selects."""
+        """Set the selector of an autoscaler's target."""
         if self._selectors.get((namespace, name)) == selector:
             return
         self.delete(namespace, name)
@@ -25,13 +25,13 @@ class SelectorStore:
         self._place(namespace, selector)[name] = None
 
     def delete(self, namespace: str, name: str) -> None:
-        """An autoscaler is gone."""
+        """Forget a deleted autoscaler."""
         selector = self._selectors.pop((namespace, name), None)
         if selector is not None:
             self._place(namespace, selector).pop(name, None)
 
     def rivals(self, namespace: str, pods: Iterable[Pod], most: int) -> list[str]:
-        """The keys of autoscalers that have some of these pods; no more than so many."""
+        """The keys of autoscalers that select some of these pods, up to a limit."""
         found: dict[str, None] = {}
         for pod in pods:
             labels = pod.metadata.labels

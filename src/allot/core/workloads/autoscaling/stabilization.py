@@ -38,7 +38,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Normalized(msgspec.Struct, frozen=True):
-    """What is done now, why it is not what the recommendation was (`able`), and whether it is limited and why."""
+    """What to do now, why it differs from the recommendation (`able`), and whether it is limited and why."""
 
     replicas: int
     able: _Reason
@@ -47,7 +47,9 @@ class Normalized(msgspec.Struct, frozen=True):
 
 
 class History:
-    """What was recommended and done for one autoscaler. Kept in memory only: a controller that begins waits before it takes away."""
+    """Past recommendations and changes of one autoscaler. Kept in memory only: a restarted controller waits before it scales
+    down.
+    """
 
     def __init__(self, current: int, now: float) -> None:
         self._recommendations = [(now, current)]
@@ -55,7 +57,7 @@ class History:
         self._downs: list[tuple[float, int]] = []
 
     def normalize(self, behavior: JSON | None, current: int, desired: int, bounds: Bounds, now: float) -> Normalized:
-        """What is done about a recommendation, which is remembered."""
+        """The number of replicas for a recommendation, which is remembered."""
         if behavior is None:
             stable = max([desired, *self._since(now - DOWNSCALE_WINDOW_S, inclusive=True)])
             self._remember(desired, now, DOWNSCALE_WINDOW_S)
@@ -71,7 +73,7 @@ class History:
         return Normalized(replicas, able, replicas != stable, limit)
 
     def scaled(self, behavior: JSON | None, before: int, after: int, now: float) -> None:
-        """The number of replicas was changed. Without rates no one asks."""
+        """Record a change of the number of replicas. Not needed without rates."""
         if behavior is None:
             return
         if after > before:
@@ -121,7 +123,7 @@ class History:
         largest: Callable[[Iterable[int]], int],
         smallest: Callable[[Iterable[int]], int],
     ) -> int:
-        """How far the rules of one direction let the number go."""
+        """How far the rules of one direction let the number change."""
         select = rules.get("selectPolicy", "Max")
         if select == "Disabled":
             return current
