@@ -25,7 +25,7 @@ _CLASSES = (0x030000, 0x038000)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _FIRST_RENDER = 128
 _FUNCTIONS_PER_SLOT = 8
-# The family of models that are missing from the profiles.
+# Model and family of GPUs that are missing from the profiles.
 _UNKNOWN = "Unknown"
 
 
