@@ -8,7 +8,7 @@ from allot.autoscaler.options import AutoscalerOptions
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool is not used until then. code, reason: of the failure."""
+    """A pool's backoff, until a time. code, reason: of the failure."""
 
     until: float
     duration_s: float
@@ -18,7 +18,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff:
-    """By pool: each consecutive failure doubles the pause. Times: seconds since 1970."""
+    """Backoff by pool: each consecutive failure doubles it. Times: seconds since 1970."""
 
     def __init__(self, options: AutoscalerOptions) -> None:
         self._options = options
@@ -30,7 +30,7 @@ class Backoff:
         duration = options.backoff_initial_s
         if before is not None and now - before.failed_at < options.backoff_reset_s:
             if before.until > now:
-                # Machines of one request fail one by one; that is one failure.
+                # Machines of one request fail one by one, but count as one failure.
                 duration = before.duration_s
             else:
                 duration = min(before.duration_s * 2, options.backoff_max_s)
@@ -39,7 +39,7 @@ class Backoff:
         return made
 
     def succeeded(self, pool: str) -> None:
-        """One of its nodes has registered."""
+        """A node of the pool has registered."""
         self._pauses.pop(pool, None)
 
     def of(self, pool: str, now: float) -> Pause | None:

@@ -28,7 +28,7 @@ class ComputeClasses:
         self._resource = client.resource(GROUP, VERSION, PLURAL, namespaced=False)
         self._clock = clock
         self._machines = machines
-        # Whether the server has them. As long as it does not, the label of a class means nothing.
+        # Whether the server has ComputeClasses. Without them, class labels mean nothing.
         self.is_served = False
         self._by_name: dict[str, ComputeClass] = {}
         self._statuses: dict[str, dict[str, Any]] = {}
@@ -48,7 +48,7 @@ class ComputeClasses:
 
     @property
     def known(self) -> Classes | None:
-        """All of them; None if the server has none."""
+        """All classes; None if the server does not have the kind."""
         return Classes(self._by_name.values()) if self.is_served else None
 
     def rank(self, states: Sequence[GroupState]) -> None:
@@ -59,7 +59,7 @@ class ComputeClasses:
                 (state.pool,) = classes.ranked([state.pool])
 
     async def write(self, states: Sequence[GroupState], backoff: Backoff) -> None:
-        """The statuses of all classes, where they have changed."""
+        """Write the changed statuses of all classes."""
         classes = self.known
         if classes is None:
             return
@@ -78,7 +78,7 @@ class ComputeClasses:
             except NotFound:
                 continue
             except ApiError as error:
-                # Tried again in the next round.
+                # Retried in the next round.
                 _log.warning("status of ComputeClass %s is not written: %s", name, error)
 
 

@@ -1,6 +1,6 @@
 """Removes a node: cordons it, evicts its pods through the eviction API, which respects budgets, and deletes the machine.
 
-A failure on the way is undone: the node is restored. A process that is killed in between leaves a taint; the next one removes it
+After a failure the node is restored. A process that is killed in between leaves a taint; the next one removes it
 (`clean_up`) and starts again with a new proof.
 """
 
@@ -30,11 +30,11 @@ _TRIES = 5
 
 
 class CannotDrain(Exception):
-    """A node stays; why."""
+    """Why a node stays."""
 
 
 class Draining:
-    """Empties nodes and gives them back."""
+    """Drains nodes and deletes their machines."""
 
     def __init__(
         self, client: Client, clock: Clock, events: EventRecorder, provider: Provider, options: AutoscalerOptions
@@ -47,7 +47,7 @@ class Draining:
         self._options = options
 
     async def clean_up(self, nodes: Sequence[Node]) -> None:
-        """Remove the taints that another process has left."""
+        """Remove taints that an earlier process left."""
         for node in nodes:
             if any(taint.key in (TO_BE_DELETED, DELETION_CANDIDATE) for taint in node.spec.taints):
                 _log.info("node %s: mark removed, because no autoscaler removes the node now", node.metadata.name)
@@ -95,7 +95,7 @@ class Draining:
             await self._unmark(name)
             raise CannotDrain(str(error)) from error
         except asyncio.CancelledError:
-            # The next process removes the taint if there is no time for it now.
+            # If there is no time now, the next process removes the taint.
             raise
 
     async def _mark(self, name: str) -> None:
@@ -136,7 +136,7 @@ class Draining:
                     raise
 
     async def _evict(self, pod: Pod) -> None:
-        """Retry as long as a budget may still allow it."""
+        """Evict a pod, retrying while a budget may still allow it."""
         metadata = pod.metadata
         until = self._clock.monotonic() + self._options.max_pod_eviction_time_s
         self._events.record(pod, "Normal", "ScaleDown", "ScaleDown", "deleting pod for node scale down")

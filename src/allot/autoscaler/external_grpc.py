@@ -48,7 +48,7 @@ _OPTIONS = (*_RETRIES, ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX))
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Certificates in PEM: the authority that the other side must have, and one's own."""
+    """Certificates in PEM: the other side's authority, and our own."""
 
     ca: bytes
     certificate: bytes
@@ -129,7 +129,7 @@ class ExternalProvider:
         ]
 
     async def template(self, group: str) -> TemplateNode | None:
-        """What a node would be."""
+        """The template of a node."""
         request = messages.NodeGroupTemplateNodeInfoRequest(id=group)
         try:
             answer = await self._call("NodeGroupTemplateNodeInfo", request, messages.NodeGroupTemplateNodeInfoResponse)
@@ -146,7 +146,7 @@ class ExternalProvider:
         return TemplateNode(node=node, slices=slices or None)
 
     async def price(self, node: NodeName, start: float, end: float) -> float | None:
-        """What a node costs from one time to another."""
+        """The price of a node between two times."""
         request = messages.PricingNodePriceRequest(node=_node(node))
         request.startTimestamp.FromNanoseconds(int(start) * 10**9)
         request.endTimestamp.FromNanoseconds(int(end) * 10**9)

@@ -76,7 +76,7 @@ def instance_name(instance: Instance) -> NodeName:
 
 
 def is_ready(node: Node) -> bool:
-    """Whether a node reports that it is ready, and its taints agree."""
+    """Whether a node reports ready, and its taints agree."""
     if any(taint.key in _STARTING_TAINTS for taint in node.spec.taints):
         return False
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
@@ -116,7 +116,7 @@ class Groups:
         daemons: Sequence[DaemonSet] = (),
         claim_templates: ClaimTemplates | None = None,
     ) -> list[GroupState]:
-        """All pools. daemons, claim_templates: what runs on every node, with its claims. ProviderError if the provider does not answer at
+        """All pools. daemons, claim_templates: for pods that run on every node, and their claims. ProviderError if the provider does not answer at
         all."""
         self._daemons, self._claim_templates = daemons, claim_templates
         await self._provider.refresh()
@@ -174,7 +174,7 @@ class Groups:
 
     def _is_starting(self, node: Node, options: GroupOptions) -> bool:
         """Whether an unready node may still be starting. A node older than this process is judged by its age; twice the allowed time,
-        because a node is given up only after it has been watched for that time."""
+        because a node is given up only after being watched for that time."""
         uid = node.metadata.uid
         if uid in self._have_been_ready:
             return False
@@ -189,7 +189,7 @@ class Groups:
         if not self._tells_options:
             return defaults
         found = await self._provider.options(group.id, defaults)
-        # A provider without this call lacks it for all groups.
+        # A provider that lacks this call lacks it for all groups.
         self._tells_options = found is not None
         return found or defaults
 
@@ -247,7 +247,7 @@ class Groups:
 
 
 def _joined(told: Template | None, profile: Template) -> Template:
-    """The provider's node, if it describes one, with the devices of a profile."""
+    """The provider's node, if it describes one, with a profile's devices."""
     if told is None:
         return profile
     name = told.node.metadata.name or profile.node.metadata.name

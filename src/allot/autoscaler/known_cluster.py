@@ -37,17 +37,17 @@ class KnownCluster:
 
     @property
     def slices(self) -> list[ResourceSlice]:
-        """All devices."""
+        """All slices."""
         return list(self._slices.values())
 
     @property
     def daemons(self) -> list[DaemonSet]:
-        """What they run on every node counts on new ones."""
+        """All DaemonSets: their pods also run on new nodes."""
         return list(self._daemons.values())
 
     @property
     def claim_templates(self) -> ClaimTemplates:
-        """DaemonSets also have claims."""
+        """Claim templates, for DaemonSet pods with claims."""
         return claim_templates(self._claim_templates.values())
 
     def changed(self, change: Change) -> bool:
@@ -70,7 +70,7 @@ class KnownCluster:
         return self.machine.apply(change, self._clock.monotonic()).wakes
 
     def daemons_changed(self, change: Change) -> None:
-        """Of DaemonSets, as JSON."""
+        """For an informer of DaemonSets, as JSON."""
         if change.new is None:
             self._daemons.pop(change.key, None)
             return

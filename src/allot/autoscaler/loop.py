@@ -49,15 +49,15 @@ _CODES = {"timeout": "timeout", "error": "cloudProviderError", "drivers": "nodeN
 
 
 class _Seen(msgspec.Struct, kw_only=True):
-    """Since when a machine or node has been unready."""
+    """When a machine or node was first seen unready."""
 
     since: float
     group: str
 
 
 class Autoscaler:
-    """Runs until cancelled. feed: calls the handler with every relevant change, and returns a function that waits until everything is
-    known that existed at the start."""
+    """Runs until cancelled. feed: calls the handler with every relevant change, and returns a function that waits until everything that
+    existed at the start is known."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Autoscaler:
     # --- rounds ---
 
     async def run(self, ready: Callable[[], Any]) -> None:
-        """Until cancelled. ready: awaited before the first round."""
+        """Run until cancelled. ready: awaited before the first round."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervise("events", self._events.run, self._clock))
             await ready()
@@ -185,7 +185,7 @@ class Autoscaler:
     # --- machines that never registered ---
 
     async def _give_up_lost(self, states: Sequence[GroupState]) -> None:
-        """Machines that broke, never registered or have drivers that never published are given back, and their pool is left alone."""
+        """Delete machines that broke, never registered or whose drivers never published, and back off from their pool."""
         now = self._clock.seconds()
         seen: dict[str, _Seen] = {}
         for state in states:
@@ -247,7 +247,7 @@ class Autoscaler:
             _log.warning("pool %s: %s", state.name, error)
 
     def _blame(self, state: GroupState, code: str, why: str) -> None:
-        """Leave a pool alone for a while."""
+        """Put a pool into backoff."""
         pause = self._backoff.failed(state.name, code, why, self._clock.seconds())
         _log.warning("pool %s is left alone for %g s: %s", state.name, pause.duration_s, why)
         self._reporting.failed(state, code)
@@ -257,7 +257,7 @@ class Autoscaler:
     # --- up ---
 
     async def _scale_up(self, states: Sequence[GroupState]) -> None:
-        """Buy, and if a pool fails, look again without it."""
+        """Buy nodes; if a pool fails, plan again without it."""
         for _ in range(len(states) + 1):
             plan = self._plan(states)
             self._reporting.expectations(plan, self._known.pods)
@@ -325,7 +325,7 @@ class Autoscaler:
         self._reporting.bought(state, more)
 
     async def _migrate(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup) -> None:
-        """To a better priority: what a step needs is bought."""
+        """Migrate to a better priority: buy the nodes that a step needs."""
         known = len(self._known.nodes) + sum(len(each.pending) + each.missing for each in states)
         found = self._removing.migrate(states, tasks, self._limits.room(known))
         if found is None:

@@ -31,7 +31,7 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
     scale_down_unready_time_s: float = 1200.0
     scale_down_utilization_threshold: Fraction = Fraction(1, 2)
     scale_down_gpu_utilization_threshold: Fraction = Fraction(1, 2)
-    # How many nodes are marked as unneeded, or not any more, in one round.
+    # How many nodes are marked or unmarked as unneeded in one round.
     max_bulk_soft_taint_count: int = 10
     max_scale_down_parallelism: int = 10
     max_drain_parallelism: int = 1
@@ -43,12 +43,12 @@ class AutoscalerOptions(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, str] = {}
     prices: Mapping[str, int] = {}
     seed: int = 0
-    # How fast the provider's clock runs: minutes that ComputeClasses name are divided by it.
+    # How fast the provider's clock runs: minutes in ComputeClasses are divided by it.
     time_factor: float = 1.0
 
     @property
     def of_groups(self) -> GroupOptions:
-        """The options of groups without their own."""
+        """The default options of groups."""
         return GroupOptions(
             utilization_threshold=float(self.scale_down_utilization_threshold),
             gpu_utilization_threshold=float(self.scale_down_gpu_utilization_threshold),

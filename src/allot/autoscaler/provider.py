@@ -30,7 +30,7 @@ class ProviderError(Exception):
 
 
 class State(StrEnum):
-    """What becomes of an instance."""
+    """The lifecycle state of an instance."""
 
     UNKNOWN = ""
     RUNNING = "running"
@@ -67,8 +67,8 @@ class NodeName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the nodes of a group: the parts of processors and memory, or of devices, below which one may go; how long it must be
-    unneeded or not ready before it goes; how long it may take to come. Seconds."""
+    """Options for the nodes of a group: the utilization of CPU and memory, or of devices, below which one may be removed; how long it must be
+    unneeded or unready before that; how long it may take to register. Times in seconds."""
 
     utilization_threshold: float
     gpu_utilization_threshold: float
@@ -121,4 +121,4 @@ class Provider(Protocol):
         """The options of a group; None if the provider has none for any group."""
 
     async def close(self) -> None:
-        """It is not needed any more."""
+        """Release resources."""

@@ -27,13 +27,13 @@ from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.autoscaler")
 
-# Of nodes that may go however much of them is used.
+# For nodes that may be removed at any utilization.
 _ANY = Fraction(2)
 _DRAIN, _EMPTY = "drain", "empty"
 
 
 class Removing:
-    """Losing its state only makes it wait longer. done: called when a node has been removed, or stays after all."""
+    """Removes nodes. Losing its state only makes it wait longer. done: called when a node was removed, or stays after all."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class Removing:
         self._reporting = reporting
         self._classes = compute_classes
         self._done = done
-        # Since when a node is unneeded.
+        # When a node became unneeded.
         self.unneeded: dict[str, float] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
-        # By node that is drained for a better priority: the future nodes of its pods.
+        # By node being drained for a better priority: the future nodes of its pods.
         self._awaited: dict[str, frozenset[str]] = {}
         self._removed_at = self._failed_at = float("-inf")
 
     def is_going(self, node: str) -> bool:
-        """Whether a node is on its way out."""
+        """Whether a node is being removed."""
         return node in self._going
 
     def upcoming(self, states: Sequence[GroupState]) -> list[Upcoming]:
@@ -96,7 +96,7 @@ class Removing:
     # --- unneeded nodes ---
 
     def scale_down(self, states: Sequence[GroupState], tasks: asyncio.TaskGroup, bought_at: float) -> None:
-        """Start with those whose time is up. bought_at: the time of the last scale-up."""
+        """Start removing nodes that have been unneeded long enough. bought_at: the time of the last scale-up."""
         options, now = self._options, self._clock.monotonic()
         if not options.scale_down_enabled:
             return
@@ -123,12 +123,12 @@ class Removing:
             self._begin(states, removal, tasks)
 
     async def mark(self, states: Sequence[GroupState]) -> None:
-        """Unneeded nodes, which the scheduler should avoid."""
+        """Mark unneeded nodes, which the scheduler should avoid."""
         nodes = [node for state in states for node in state.ready if not self.is_going(node.metadata.name)]
         await self._draining.soften(nodes, self.unneeded)
 
     def _removable(self, states: Sequence[GroupState]) -> Sequence[Removal]:
-        """With proof. Nodes that are being removed no longer count in their pool."""
+        """Provably removable nodes. Nodes being removed no longer count in their pool."""
         pools: list[Pool] = []
         useless: list[Candidate] = []
         for state in states:
@@ -161,7 +161,7 @@ class Removing:
         ]
 
     def _threshold(self, state: GroupState, pool: Pool) -> Fraction:
-        """The part below which a node may go: as its ComputeClass has it, else as its group does."""
+        """The utilization below which a node may be removed: from its ComputeClass, else from its group."""
         classes, options = self._classes.known, state.options
         own = classes.threshold(pool) if classes is not None else None
         if own is not None:

@@ -47,8 +47,8 @@ def triggered_text(expectation: Expectation, purchases: Sequence[Purchase]) -> s
 
 
 def not_triggered_text(reasons: Sequence[PoolReason], compute_class: str = "") -> str:
-    """Of a pod that no pool helps: how many pools say what, and the first that has more to say; of one that selects a ComputeClass, each
-    priority in turn."""
+    """The event of a pod that no pool helps: how many pools have which reason, and the first detail; for a pod that selects a
+    ComputeClass, each priority in turn."""
     if compute_class:
         said = "; ".join(map(reason_line, reasons)) or "it has no pools"
         return f"pod didn't trigger scale-up: ComputeClass {compute_class}: {said}"[:_NOTES_MAX]
@@ -135,7 +135,7 @@ class Reporting:
         self._failed.add(code, _drivers(state))
 
     def removed(self, state: GroupState, *, was_empty: bool, pods: int) -> None:
-        """A node has been given back."""
+        """A node was removed."""
         self._down.add("empty" if was_empty else "underutilized", _drivers(state))
         self._evicted.add("succeeded", amount=pods)
         self._set(_ACTIVITY, self._clock.seconds(), "scaleDown")

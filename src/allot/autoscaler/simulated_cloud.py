@@ -37,7 +37,7 @@ _LOOK_S = 0.02
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Between two times after the start of the cloud, in seconds, there are only so many machines of a pool."""
+    """A limit on the machines of a pool between two times after the start of the cloud, in seconds."""
 
     from_s: float
     to_s: float
@@ -146,7 +146,7 @@ class SimulatedCloud:
         return self._kept.made
 
     def put(self, pool: CloudPool) -> None:
-        """Add a pool, or replace the one of its name."""
+        """Add a pool, or replace the one with its name."""
         self._pools[pool.name] = pool
 
     def offer(self, pools: Sequence[CloudPool]) -> None:
@@ -176,7 +176,7 @@ class SimulatedCloud:
         return {**self._offers, **self._pools}
 
     async def group_of(self, node: NodeName) -> str:
-        """By the node's providerID."""
+        """The pool of a node, by its providerID."""
         pool, _, name = node.provider_id.removeprefix(f"{SCHEME}://").partition("/")
         return pool if node.provider_id.startswith(SCHEME) and name and pool in self._all() else ""
 
@@ -200,7 +200,7 @@ class SimulatedCloud:
         self._keep()
 
     async def decrease_target(self, group: str, delta: int) -> None:
-        """Machines without a node, youngest first."""
+        """Remove machines without a node, youngest first."""
         self._pool(group)
         waiting = [each for each in self._of(group) if not each.has_node]
         if delta <= 0 or delta > len(waiting):
@@ -213,7 +213,7 @@ class SimulatedCloud:
         self._keep()
 
     async def delete(self, group: str, nodes: Sequence[NodeName]) -> None:
-        """These machines."""
+        """Remove these machines."""
         self._pool(group)
         found = []
         for node in nodes:
@@ -243,26 +243,26 @@ class SimulatedCloud:
         ]
 
     async def template(self, group: str) -> TemplateNode | None:
-        """What a node of a pool is."""
+        """The template of a pool's nodes."""
         return self._pool(group).template
 
     async def price(self, node: NodeName, start: float, end: float) -> float | None:
-        """By the hour."""
+        """The price, at an hourly rate."""
         group = await self.group_of(node) or node.labels.get(POOL_LABEL, "")
         return self._pool(group).price * (end - start) / _HOUR_S
 
     async def options(self, group: str, defaults: GroupOptions) -> GroupOptions | None:  # noqa: ARG002
-        """The same for all pools."""
+        """None: all pools use the defaults."""
         self._pool(group)
         return None
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to release."""
 
     # --- changing machines ---
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         for pool in self._pools.values():
             if pool.name not in self._kept.targets:
                 self._kept.targets[pool.name] = 0
@@ -270,7 +270,7 @@ class SimulatedCloud:
                 if first:
                     await self.increase(pool.name, first)
         for machine in self._kept.machines.values():
-            # A process before this one had them.
+            # Machines of an earlier process.
             machine.has_node = machine.has_devices = False
             if machine.pool not in self._pools:
                 machine.state = State.DELETING
@@ -281,7 +281,7 @@ class SimulatedCloud:
             await self._clock.sleep(_LOOK_S)
 
     async def _move(self, machine: _Machine) -> None:
-        """What is due for a machine."""
+        """Perform the due steps of a machine."""
         now = self._clock.seconds()
         if machine.reclaimed_at is not None and machine.reclaimed_at <= now and machine.state is not State.DELETING:
             _log.info("machine %s is reclaimed by the cloud", machine.name)

@@ -1,6 +1,6 @@
 """All machine profiles for simulated nodes.
 
-Knows their names, their processors and memory, and the labels that a cloud gives such a node. Taints are not part of a profile:
+Knows their names, their processors and memory, and the labels that clouds set on such nodes. Taints are not part of a profile:
 clouds set them only if users ask for them.
 """
 
@@ -36,7 +36,7 @@ class UnknownProfile(LookupError):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine: one with NVIDIA's GPUs, network cards or neither of them (machine), with TPU chips (tpus), with AMD's or with Intel's GPUs (amd, intel)."""
+    """A machine: with NVIDIA GPUs, network cards or neither (machine), with TPU chips (tpus), or with AMD or Intel GPUs (amd, intel)."""
 
     name: str
     cloud: str
@@ -66,7 +66,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_profile(name: str) -> Profile:
-    """The profile of a name; UnknownProfile."""
+    """The profile with this name; UnknownProfile."""
     try:
         return _of_machine(find_machine(name))
     except UnknownMachine:

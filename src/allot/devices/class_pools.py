@@ -33,9 +33,9 @@ _TPU_TAINT = Taint(key="google.com/tpu", value="present", effect="NoSchedule")
 
 
 def offers_of(found: ComputeClass, reservations: Mapping[str, Reservation]) -> Iterator[PoolSpec]:
-    """The pools that can be created for a class, better priorities first. reservations: machines reserved for those who name
-    them."""
-    # A name that no label can have is one that no pod selects.
+    """The pools that can be created for a class, better priorities first. reservations: machines for classes that
+    name them."""
+    # No pod can select a class whose name is not a valid label value.
     if not found.spec.node_pool_auto_creation.enabled or not is_label_value(found.metadata.name):
         return
     for index, priority in enumerate(found.spec.priorities):
@@ -66,7 +66,7 @@ def _offers(
 def _pool(
     found: ComputeClass, index: str, priority: Priority, profile: Profile, reservation: str = ""
 ) -> PoolSpec | None:
-    """A pool of a machine, if it is what a priority describes."""
+    """A pool of a machine, if it matches a priority."""
     spec = found.spec
     zones = priority.location.zones or spec.priority_defaults.location.zones
     labels = {

@@ -16,7 +16,7 @@ from allot.core.model.codec import encode
 from allot.core.model.resource_v1 import DeviceClass
 from allot.driver import Driver, run
 
-# From all arguments to a driver, and the arguments that are not its own; UsageError.
+# From all arguments to a driver and the remaining arguments; UsageError.
 MakeDriver = Callable[[Sequence[str]], tuple[Driver, list[str]]]
 
 

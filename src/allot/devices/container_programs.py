@@ -9,15 +9,15 @@ from pathlib import Path
 from allot.driver import Mount
 from allot.driver.files import replace_file
 
-# On every PATH, and small: a rootless runtime must rebuild the directory that it adds a file to.
+# On every PATH, and small: a rootless runtime must rebuild a directory to add a file to it.
 CONTAINER_PROGRAMS = "/usr/local/bin"
-# A line in a program, and its replacement in containers: the loop over the given devices.
+# A line in a program, and its replacement in containers: the loop over the container's devices.
 _USES_EACH_DEVICE = "# each_device.sh\n"
 _EACH_DEVICE = Path(__file__).parent / "each_device.sh"
 
 
 def write_programs(source: Path, names: Sequence[str], folder: Path) -> None:
-    """Put programs where they can be mounted from."""
+    """Write programs to where containers mount them from."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         text = (source / name).read_text().replace(_USES_EACH_DEVICE, _EACH_DEVICE.read_text())
@@ -39,13 +39,13 @@ def write_information(path: Path, information: Mapping[str, str]) -> None:
 
 
 def information_mount(folder: Path, information: Mapping[str, str], container_path: str) -> Mount:
-    """What a simulated device is, at a place where the programs find it. folder: of the device, made if need be."""
+    """Mount a simulated device's facts where the programs find them. folder: of the device, created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     write_information(folder / "info", information)
     return Mount(host_path=str(folder), container_path=container_path, options=("ro", "rbind"))
 
 
 def _replace_if_changed(path: Path, content: bytes, mode: int) -> None:
-    """A container may be using it: the file is replaced only if it has to be."""
+    """Replace a file only if necessary: a container may be using it."""
     if not path.exists() or path.read_bytes() != content:
         replace_file(path, content, mode)

@@ -8,12 +8,12 @@ import msgspec
 
 from allot.core.model.compute_domains import DRIVER_NAMESPACE
 
-# In the names of the pods of drivers.
+# Part of the names of driver pods.
 DRIVER_POD = "-kubelet-plugin-"
 
 
 class DriverPod(msgspec.Struct, frozen=True):
-    """Where the pod of a driver is, its label `app.kubernetes.io/name`, and the name of its container; a kind without a chart has the pod's for both."""
+    """Where a driver's pod is, its label `app.kubernetes.io/name`, and its container's name; without a chart both are the pod's."""
 
     namespace: str = "kube-system"
     app: str = ""
@@ -32,11 +32,11 @@ DRIVER_NAMESPACES = frozenset(each.namespace for each in (DriverPod(), *_BY_KIND
 
 
 def driver_pod_name(kind: str, node: str) -> str:
-    """The name of a driver's pod, whose log is the driver's."""
+    """The name of a driver's pod, which has the driver's log."""
     return f"{kind}{DRIVER_POD}{node}"
 
 
 def driver_pod(kind: str) -> DriverPod:
-    """That of a kind of driver."""
+    """The pod of a kind of driver."""
     name = f"{kind}{DRIVER_POD}".rstrip("-")
     return _BY_KIND.get(kind) or DriverPod(app=name, container=name)

@@ -12,12 +12,12 @@ def lost_file(folder: Path) -> Path:
 
 
 def ill_file(folder: Path) -> Path:
-    """The file that names simulated devices which are unhealthy, each with what is wrong after it."""
+    """The file that names unhealthy simulated devices, each followed by its problem."""
     return folder / "unhealthy"
 
 
 def read_lost(folder: Path | None) -> frozenset[str]:
-    """The names in it; none without a folder or a file."""
+    """The missing devices; none without a directory or a file."""
     return frozenset(name for words in _lines(lost_file, folder) for name in words)
 
 

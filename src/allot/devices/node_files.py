@@ -62,12 +62,12 @@ class NodeSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return (first,) if self.count == 1 else tuple(f"{first}-{index}" for index in range(self.count))
 
     def labels_by_node(self, profile: Profile) -> Mapping[str, Mapping[str, str]]:
-        """What tells the nodes apart: the rack that each is in, where NVLink joins machines."""
+        """Labels that differ between the nodes: the rack of each, where NVLink joins machines."""
         machines = profile.machine.nvlink_domain_machines if profile.machine is not None else 1
         return rack_labels(self.name or default_name(self.profile), self.names, machines)
 
     def resolved(self) -> tuple[Profile, SimulatedDrivers]:
-        """What the nodes are; UnknownProfile, SettingsError."""
+        """The nodes' profile and drivers; UnknownProfile, SettingsError."""
         profile = find_profile(self.profile)
         return profile, SimulatedDrivers(profile, self.drivers, self.devices)
 
@@ -79,7 +79,7 @@ class NodeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def default_name(profile: str) -> str:
-    """What nodes of a profile are called, unless they are given a name."""
+    """The default name of a profile's nodes."""
     return re.sub(r"[^a-z0-9.]+", "-", profile.lower()).strip("-.")
 
 
@@ -133,8 +133,8 @@ def _node_set(entry: Any, field: Field, lines: Lines) -> NodeSet:
 
 
 def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet, ...]:
-    """The same nodes, those that the file selects with its devices, instead of an earlier file of that driver. Unreadable if they have
-    such a driver of their own."""
+    """The same nodes; those that the file selects get its devices, instead of an earlier file of that driver. Unreadable if they
+    already have such a driver."""
     found = []
     for each in sets:
         labels = {**find_profile(each.profile).labels, **each.labels}
@@ -152,7 +152,7 @@ def with_device_file(sets: Sequence[NodeSet], file: DeviceFile) -> tuple[NodeSet
 
 
 def _bad_labels(found: NodeSet) -> Iterator[tuple[Field, str]]:
-    """What the API server would refuse, so that the nodes would never exist."""
+    """Labels that the API server would refuse, so that the nodes would never exist."""
     for key, value in found.labels.items():
         for why in (*formats.label_key(key), *formats.label_value(value)):
             yield ("labels", key), f"label {key!r}: {value!r}: {why}"

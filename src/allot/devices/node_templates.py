@@ -19,7 +19,7 @@ _SYSTEM = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
 
 def objects_of(nodes: NodeSet) -> Iterator[APIStruct]:
-    """Nodes, their slices, and the classes that go with the drivers. UnknownProfile, SettingsError."""
+    """Nodes, their slices, and the drivers' device classes. UnknownProfile, SettingsError."""
     profile, drivers = nodes.resolved()
     allocatable = {
         "cpu": Quantity.from_int(profile.cpus),
@@ -33,7 +33,7 @@ def objects_of(nodes: NodeSet) -> Iterator[APIStruct]:
         yield Node(
             metadata=ObjectMeta(name=name, labels=labels),
             spec=NodeSpec(taints=taints),
-            # A cluster without the feature does not ask for them.
+            # Not used by clusters without the feature.
             status=NodeStatus(allocatable=allocatable, declared_features=DECLARED_FEATURES),
         )
         for driver, pool in drivers.pools(name):

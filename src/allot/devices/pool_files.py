@@ -48,7 +48,7 @@ from allot.process.data_files import read_data_file
 from allot.reading.errors import Unreadable
 
 POOLS_MAX = 1000
-# Instead of a pool: only pools for ComputeClasses.
+# Instead of a pool: only create pools for ComputeClasses.
 AUTO = "auto"
 SIZE_MAX = 10_000
 _NAME_LENGTH_MAX = 40
@@ -107,7 +107,7 @@ class PoolSpec(
     faults: Faults = Faults()
 
     def nodes(self, name: str) -> NodeSet:
-        """A node of it, labelled as GKE labels the nodes of its pools."""
+        """A node of the pool, labelled as in GKE."""
         labels = {NODE_POOL: self.name}
         taints = self.taints
         if self.spot:
@@ -121,19 +121,19 @@ class PoolSpec(
         )
 
     def with_device_file(self, file: DeviceFile) -> PoolSpec:
-        """The pool, whose nodes have the devices of a file if it selects them. Unreadable if they have such a driver of their own."""
+        """The pool; its nodes get the devices of a file if it selects them. Unreadable if they already have such a driver."""
         (nodes,) = with_device_file((self.nodes(self.name),), file)
         return msgspec.structs.replace(self, devices=nodes.devices)
 
     @property
     def price_millionths(self) -> int:
-        """The price of a node per hour; from the table unless the pool has one."""
+        """The price of a node per hour; by default from the table."""
         if self.price is not None:
             return parse_price(str(self.price))
         return parse_price(price_table().get(self.machine, "0"))
 
     def stock_windows(self) -> Iterator[tuple[float, float, int]]:
-        """From, to, how many. ValueError."""
+        """Windows: from, to, stock. ValueError."""
         for text in self.windows:
             found = _WINDOW.fullmatch(text)
             if found is None:
@@ -159,7 +159,7 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PoolFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Pools, and the cloud that they are in."""
+    """Pools, and their cloud."""
 
     pools: tuple[PoolSpec, ...] = ()
     cloud: Cloud = Cloud()
@@ -177,7 +177,7 @@ def price_table() -> Mapping[str, str]:
 
 
 def seconds_of(text: str) -> float:
-    """Of a duration such as 1m30s. ValueError."""
+    """The seconds of a duration such as 1m30s. ValueError."""
     found = parse_duration(text)
     if found is None or found.nanoseconds < 0:
         raise ValueError(f"{text!r} is not a duration such as 40s or 1m30s")
@@ -262,7 +262,7 @@ def _check_names(pools: Sequence[PoolSpec], problem: Any) -> None:
 
 
 def _problems(pool: PoolSpec) -> Iterator[tuple[tuple[str, ...], str, str | None]]:
-    """Where, what, and what could be done about it."""
+    """Problems: where, what, and how to fix it."""
     if len(pool.name) > _NAME_LENGTH_MAX or not NAME.fullmatch(pool.name):
         text = f"pool name {pool.name!r}: expected at most {_NAME_LENGTH_MAX} lower-case letters, digits, '-' and '.'"
         yield ("name",), text, None

@@ -1,7 +1,7 @@
 """The drivers of a simulated machine: the same as on real hardware, with the devices of a profile.
 
 A machine's devices determine its drivers; settings can disable one, or enable one that needs no special devices (CPUs).
-What a driver publishes is known before it runs (`pools`), so that of thousands of nodes only few need running drivers.
+What a driver publishes is known before it runs (`pools`), so that only few of thousands of nodes need running drivers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.log_files import log_owner
 
-# From the name of a node and the folder where a driver keeps the state of its devices.
+# From a node's name and the directory with the state of its devices.
 MakeDriver = Callable[[str, Path], Driver]
 
 _GPUS = "gpus"
@@ -67,17 +67,17 @@ _FILE_KIND_MAX = 48
 
 
 def driver_module(kind: str) -> str:
-    """Which module runs a driver of a kind."""
+    """The module that runs a kind of driver."""
     return f"allot.devices.{kind if kind in Settings.__struct_fields__ else 'file'}"
 
 
 def file_kind(file: DeviceFile) -> str:
-    """What the driver of a device file is called among the kinds of drivers: containers are named after it, in at most 63 characters."""
+    """The kind of a device file's driver; also names its container, so at most 63 characters."""
     return file.driver.replace(".", "-")[:_FILE_KIND_MAX].rstrip("-")
 
 
 class SettingsError(ValueError):
-    """Settings that a machine's drivers cannot have. field: of `Settings`, and what is below; `devices` for device files."""
+    """Settings that a machine's drivers cannot have. field: the path in `Settings`; `devices` for device files."""
 
     def __init__(self, field: tuple[str, ...], text: str) -> None:
         super().__init__(text)
@@ -85,7 +85,7 @@ class SettingsError(ValueError):
 
 
 class GpuSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """As the options of `python -m allot.devices.gpu`. driver_name: publish the cards under another name than NVIDIA's."""
+    """As the options of `python -m allot.devices.gpu`. driver_name: publish the cards under a name other than NVIDIA's."""
 
     feature_gates: Mapping[str, bool] = {}
     mig_layout: str = ""
@@ -146,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A driver that machines can have. devices: a description; are_there: whether a machine has them."""
+    """A kind of driver. devices: a description; are_there: whether a machine has them."""
 
     field: str
     devices: str
@@ -168,7 +168,7 @@ class SimulatedDrivers:
         files: Sequence[DeviceFile] = (),
     ) -> None:
         self._makers: dict[str, MakeDriver] = {}
-        # Of each driver: gpu, nic, cpu, tpu, computedomain, amd or intel; of a device file the driver's name, with dashes.
+        # By kind: gpu, nic, cpu, tpu, computedomain, amd or intel; for a device file the driver's name, with dashes.
         self.kinds: dict[str, str] = {}
         self._classes: list[DeviceClass] = []
         for kind in _KINDS:
@@ -198,7 +198,7 @@ class SimulatedDrivers:
 
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
-        """The classes that go with them."""
+        """The drivers' device classes."""
         return tuple(self._classes)
 
     def pools(self, node: str) -> tuple[tuple[str, Pool], ...]:
@@ -220,7 +220,7 @@ class SimulatedDrivers:
                 driver.hardware.lay_out()
 
     def are_needed(self, state: Path) -> bool:
-        """Whether devices have faults, which drivers must report."""
+        """Whether a driver must run, to report device faults."""
         # Called for every node, every second: strings instead of paths.
         folder = str(state)
         return any(os.path.exists(folder + file) for file in self._fault_files)  # noqa: PTH110
@@ -238,14 +238,14 @@ class SimulatedDrivers:
     ) -> AsyncIterator[None]:
         """All drivers, while the context is open; DriverFailed if one cannot start. publish: receives what each driver publishes.
 
-        root: the kubelet's folder, by a name that is short enough for sockets. state: the same folder, by the name that containers and
-        the next start know it by.
+        root: the kubelet's folder, by a path short enough for sockets. state: the same folder, by a path that containers and
+        the next start can use.
         """
         async with AsyncExitStack() as stack:
             for name, make in self._makers.items():
                 driver = make(node, state / "plugins" / name)
                 options = Options(node_name=node, kubelet_root=root, cdi_directory=state / "cdi")
-                # What the driver starts inherits it.
+                # Inherited by what the driver starts.
                 log_owner.set(driver_pod_name(self.kinds[name], node))
                 runs = running(driver, client, options, clock=clock, ids=ids, publish=partial(publish, name))
                 await stack.enter_async_context(runs)

@@ -20,12 +20,12 @@ Field = tuple[str | int, ...]
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 _AT = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-# A member of a list or a mapping: the decoder does not say which.
+# A member of a list or a mapping: the decoder does not report which.
 _ANY = "..."
 
 
 class Lines:
-    """One document. source: what messages call it."""
+    """One document. source: its name in messages."""
 
     def __init__(self, value: Any, places: Places, source: str) -> None:
         self.value = value
@@ -33,7 +33,7 @@ class Lines:
         self._source = source
 
     def convert(self, value: Any, type_: type[T], field: Field) -> T:
-        """A value as its type; Unreadable names the line. field: where the value is."""
+        """A value converted to a type; Unreadable names the line. field: its path."""
         try:
             return msgspec.convert(value, type_)
         except msgspec.ValidationError as error:
@@ -46,7 +46,7 @@ class Lines:
             raise self.at((*field, *steps, unknown[1]), worded(error), hint) from None
 
     def at(self, field: Field, text: str, hint: str | None = None) -> Unreadable:
-        """What to raise about a field."""
+        """The error for a field."""
         place = next((place for path, place in self._places.items() if _matches(path, field)), None)
         if place is None:
             known = field[: field.index(_ANY)] if _ANY in field else field
@@ -101,7 +101,7 @@ def _info(type_: Any) -> msgspec.inspect.Type:
 
 
 def _below(type_: msgspec.inspect.Type, steps: Field) -> Iterator[msgspec.inspect.Type]:
-    """What a value at the end of a path can be."""
+    """The type at the end of a path."""
     match type_:
         case msgspec.inspect.Metadata():
             yield from _below(type_.type, steps)

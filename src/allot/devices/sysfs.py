@@ -14,7 +14,7 @@ import msgspec
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DRM_NODE = re.compile(r"(card|renderD)([0-9]{1,6})")
 _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
-# More than any kernel has; a list that names more is a mistake.
+# More than any kernel supports; a longer list is a mistake.
 CPUS_MAX = 8192
 
 
@@ -23,14 +23,14 @@ class CpuListError(ValueError):
 
 
 class PciPlace(msgspec.Struct, frozen=True):
-    """Where a device sits; empty for what is on no PCI bus."""
+    """A device's PCI location; empty if it is not on a PCI bus."""
 
     address: str = ""
     root: str = ""
 
 
 def read_line(path: Path) -> str:
-    """The content of a file of one line, without spaces around it; empty if it cannot be read."""
+    """The stripped content of a one-line file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -54,7 +54,7 @@ def children(folder: Path) -> tuple[Path, ...]:
 
 
 def drm_nodes(folder: Path) -> dict[str, int]:
-    """The numbers of `card` and `renderD` in a device's folder `drm`; what is not there is left out."""
+    """The numbers of `card` and `renderD` in a device's directory `drm`; missing ones are left out."""
     matches = (_DRM_NODE.fullmatch(each.name) for each in children(folder))
     return {match[1]: int(match[2]) for match in matches if match is not None}
 

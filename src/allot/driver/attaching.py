@@ -60,7 +60,7 @@ DeviceKey = tuple[str, str]
 _ANOTHERS = ResourceClaim()
 _RETRY_FIRST_S = 1.0
 _MESSAGE_LENGTH_MAX = 1024
-# Of what `attach` returns; the API's limit.
+# The API's limit for what `attach` returns.
 _DATA_BYTES_MAX = 10 * 1024
 _PUBLISHED_S = 10.0
 
@@ -144,7 +144,7 @@ class RunningController:
         limiter: RateLimiter[DeviceKey] = RateLimiter(clock, first_s=_RETRY_FIRST_S, max_s=controller.retry_s)
         self._queue: WorkQueue[DeviceKey] = WorkQueue(clock, limiter=limiter)
         self._rescan_wanted = asyncio.Event()
-        # What is attached was read, and what claims hold.
+        # Set once attachments and claims have been read.
         self.ready = asyncio.Event()
 
     # --- what the controller sees (`controller.Cluster`) ---
@@ -226,7 +226,7 @@ class RunningController:
     # --- devices and what is attached ---
 
     async def _first_look(self) -> None:
-        """Nothing can be decided before the hardware has answered once."""
+        """Wait until the hardware has answered once; nothing can be decided before."""
         backoff = Backoff(self._clock, self._ids)
         while not await self._rescan():
             await self._clock.sleep(backoff.next_s())
@@ -258,7 +258,7 @@ class RunningController:
         for each in attached:
             found.setdefault((each.pool, each.device), set()).add(each.node)
         for key in sorted({*found, *self._attached, *self._holds}):
-            # What was attached or detached meanwhile is known better.
+            # Devices attached or detached meanwhile: our own state is newer.
             if self._steps.get(key, 0) == before.get(key, 0):
                 self._attached[key] = found.get(key, set())
             self._queue.add(key)
@@ -367,10 +367,10 @@ class RunningController:
                 self._queue.done(key)
 
     async def _reconcile(self, key: DeviceKey) -> None:
-        """Bring a device to where claims hold it."""
+        """Attach a device where claims hold it, and detach it elsewhere."""
         self._unblock_if_due(key)
         if key in self._overdue:
-            # Its end adds the device again.
+            # The device is queued again when it ends.
             return
         holds = tuple(self._holds.get(key, {}).values())
         self._forget_failures(key, holds)
@@ -458,7 +458,7 @@ class RunningController:
         self._queue.add(key)
 
     async def _detach(self, key: DeviceKey, node: str) -> bool:
-        """Whether it is detached now; otherwise it is tried again."""
+        """Detach a device; returns whether that succeeded. Otherwise it is retried."""
         started = self._clock.monotonic()
         self._steps[key] = self._steps.get(key, 0) + 1
         attachment = Attachment(*key, node)
@@ -482,7 +482,7 @@ class RunningController:
         configs = decode_configs(self.controller.name, allocation.devices.config, self.controller.configs)
         return allocated_device(hold.claim, hold.result, configs, declared)
 
-    # --- telling ---
+    # --- reporting ---
 
     async def _refuse(self, key: DeviceKey, holds: list[_Hold], text: str, *, blames: bool = True) -> None:
         """Fail the claims that wait for a device, after tainting it for the scheduler."""
@@ -532,7 +532,7 @@ class RunningController:
 
 
 def _checked(answer: Any) -> Any:
-    """The result of `attach`; a failure if it does not fit in the claim's status. Then the device is fine, and detached again."""
+    """The result of `attach`; a failure if it does not fit in the claim's status. Then the device is not at fault, and is detached again."""
     if isinstance(answer, Exception):
         return answer
     try:

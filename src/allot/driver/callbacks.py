@@ -9,15 +9,15 @@ from typing import Any
 
 
 async def call(method: Callable[..., Any], *arguments: Any) -> Any:
-    """What the method answers; what it raises is raised."""
+    """Call a method; returns its result or raises its exception."""
     if inspect.iscoroutinefunction(method):
         return await method(*arguments)
     answer = await asyncio.to_thread(_listed, method, arguments)
-    # A plain function may return an awaitable, such as a wrapped coroutine function does.
+    # A plain function may return an awaitable, such as a wrapped coroutine function.
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _listed(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     answer = method(*arguments)
-    # A generator does its work when it is read, which belongs in the thread.
+    # A generator does its work when it is consumed, which belongs in the thread.
     return list(answer) if inspect.isgenerator(answer) else answer

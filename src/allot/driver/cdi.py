@@ -33,7 +33,7 @@ _NODE_TYPES = ("b", "c", "u", "p")
 
 
 class CdiError(ValueError):
-    """A spec that no runtime would take."""
+    """A spec that no runtime would accept."""
 
 
 class Edits(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ def qualified(kind: str, name: str) -> str:
 
 
 def build_spec(kind: str, devices: Mapping[str, Edits], common: Edits | None = None) -> dict[str, Any]:
-    """A spec file's content; CdiError names everything that is wrong with it."""
+    """A spec file's content; CdiError lists all problems."""
     problems = [*_check_kind(kind), *_check_devices(devices)]
     if common is not None:
         problems += [f"containerEdits: {text}" for text in _check_edits(common)]

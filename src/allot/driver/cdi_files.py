@@ -29,11 +29,11 @@ class CdiFiles:
         self._prefix = kind.replace("/", "-") + "_"
 
     def claim_path(self, claim_uid: str) -> Path:
-        """The file of a claim. BadName if the UID is none."""
+        """The file of a claim. BadName if the UID is invalid."""
         return self._directory / checked_name(f"{self._prefix}{claim_uid}.json", "CDI file of a claim:")
 
     def device_name(self, claim_uid: str, device: str, share_id: str | None = None) -> str:
-        """What a device of a claim is called: claims never meet in a name."""
+        """The CDI name of a claim's device, unique across claims."""
         return f"{claim_uid}-{device}-{share_id}" if share_id else f"{claim_uid}-{device}"
 
     def spec_of(self, edits: Mapping[str, Edits]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class CdiFiles:
         replace_file(self.claim_path(claim_uid), msgspec.json.encode(spec), _MODE)
 
     def has_claim(self, claim_uid: str) -> bool:
-        """Whether the file of a claim is there."""
+        """Whether a claim's file exists."""
         return self.claim_path(claim_uid).exists()
 
     def remove_claim(self, claim_uid: str) -> None:
@@ -53,7 +53,7 @@ class CdiFiles:
         remove_file(self.claim_path(claim_uid))
 
     def write_common(self, edits: Edits) -> str:
-        """Write what every container gets; its CDI name."""
+        """Write the edits for every container; returns their CDI name."""
         spec = build_spec(self.kind, {COMMON: edits})
         replace_file(self.claim_path(COMMON), msgspec.json.encode(spec), _MODE)
         return qualified(self.kind, COMMON)
@@ -65,7 +65,7 @@ class CdiFiles:
             remove_file(path)
 
     def sweep(self, claim_uids: Collection[str]) -> tuple[str, ...]:
-        """Remove the files of all other claims; which they were."""
+        """Remove the files of all other claims; returns their UIDs."""
         removed = []
         for path in sorted(self._directory.glob(f"{self._prefix}*.json")):
             claim_uid = path.name.removeprefix(self._prefix).removesuffix(".json")

@@ -1,6 +1,6 @@
 """The checkpoint of prepared claims, so that a restart at any moment loses nothing.
 
-One small file per claim, replaced at once and named by the claim's UID, in a folder named by the boot of the machine: after a
+One small file per claim, replaced atomically and named by the claim's UID, in a folder named by the machine's boot ID: after a
 reboot nothing is prepared, so the directories of other boots are removed. A file contains the version
 of its content and a checksum. An unreadable file means that some unknown device is in use: then no
 other claim is prepared until that one is unprepared.
@@ -30,7 +30,7 @@ class CheckpointError(Exception):
 
 
 class Phase(StrEnum):
-    """How far a claim is. Started: the device may be set up in part."""
+    """A claim's progress. Started: the device may be partly set up."""
 
     STARTED = "PrepareStarted"
     COMPLETED = "PrepareCompleted"
@@ -48,18 +48,18 @@ class RecordedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a claim."""
+    """The checkpointed state of a claim."""
 
     uid: str
     namespace: str
     name: str
     phase: Phase
     devices: tuple[RecordedDevice, ...] = ()
-    # The CDI spec of the claim, to write it again if the file is lost.
+    # The claim's CDI spec, to restore the file if it is lost.
     spec: dict[str, Any] | None = None
     # Requests that have device metadata files.
     metadata_requests: tuple[str, ...] = ()
-    # What the driver wants to find again when it unprepares.
+    # The driver's own data for unprepare.
     state: Any = None
 
 
@@ -100,7 +100,7 @@ class Checkpoint:
         return tuple(earlier)
 
     def reload(self) -> None:
-        """Read everything again: another instance of the driver has written."""
+        """Read everything again, after another instance of the driver has written."""
         self._records, self.unreadable = {}, {}
         recover_files(self._directory)
         for path in sorted(self._directory.glob("*.json")):
@@ -122,7 +122,7 @@ class Checkpoint:
         return len(self._records)
 
     def put(self, record: Record) -> None:
-        """Remember a claim; it is on disk when this returns."""
+        """Record a claim; it is on disk when this returns."""
         if _SAFE.fullmatch(record.uid) is None:
             raise CheckpointError(f"claim UID {record.uid!r}: expected letters, digits, '-', '.', '_'")
         data = msgspec.json.encode(record)
@@ -150,7 +150,7 @@ class Checkpoint:
 
 
 def read_record(path: Path) -> Record:
-    """A record from its file; CheckpointError says what is wrong with it."""
+    """A record from its file; CheckpointError names the problem."""
     try:
         file = _decode_file(path.read_bytes())
     except OSError as error:

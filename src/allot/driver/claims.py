@@ -40,9 +40,9 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
     # The claim's share of the capacities of a shared device.
     consumed_capacity: Mapping[str, Quantity] = {}
     binding_conditions: tuple[str, ...] = ()
-    # Parameters that apply, the lowest precedence first.
+    # Parameters that apply, lowest precedence first.
     configs: tuple[Config, ...] = ()
-    # The device as the driver declared it; None if it does so no longer, or if its controller declares it.
+    # The device as the driver declares it; None if it no longer does, or if its controller declares it.
     declared: Device | None = None
     # The data of the driver's controller from attaching the device: any JSON value.
     data: Any = None
@@ -53,7 +53,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
         return base_request(self.request)
 
     def config(self, type_: type[T], default: T) -> T:
-        """The parameters of a type that win, or the default."""
+        """The parameters of a type with the highest precedence, or the default."""
         for config in reversed(self.configs):
             if isinstance(config.value, type_):
                 return config.value
@@ -74,7 +74,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     device: AllocatedDevice
     edits: Edits = Edits()
-    # CDI names of other spec files, besides that of the edits.
+    # CDI names in other spec files, besides that of the edits.
     cdi_ids: tuple[str, ...] = ()
     status: DeviceStatus | None = None
     # For the metadata file in the container; the declared attributes unless given.
@@ -83,14 +83,14 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """All devices of a claim, and what the driver wants to find again when it unprepares (any JSON value)."""
+    """All devices of a claim, and the driver's own data for unprepare (any JSON value)."""
 
     devices: tuple[Prepared, ...] = ()
     state: Any = None
 
 
 class Claim:
-    """A claim to prepare. Only devices of this driver are in it."""
+    """A claim to prepare, with only this driver's devices."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Claim:
     ) -> None:
         self.object = object_
         self.devices = devices
-        # What an earlier attempt that did not finish has saved.
+        # What an earlier, unfinished attempt saved.
         self.state = state
         self._save = save
         self._tell = tell
@@ -135,7 +135,7 @@ class Claim:
 
 
 class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of a claim that was prepared."""
+    """A device of a prepared claim."""
 
     request: str
     pool: str
@@ -151,7 +151,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     devices: tuple[HeldDevice, ...] = ()
-    # What `prepare` returned, or saved last if it did not finish; None if it did neither.
+    # The data that `prepare` returned, or last saved if it did not finish; None without either.
     state: Any = None
     is_completed: bool = True
 
@@ -197,7 +197,7 @@ def allocated_device(
 
 
 def device_status(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
-    """What is reported in a claim's status on a device that it holds."""
+    """The report on a device in the status of its claim."""
     key = (result.driver, result.pool, result.device, result.share_id or "")
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device, status.share_id or "") == key:
@@ -213,7 +213,7 @@ def is_true(claim: ResourceClaim, result: DeviceRequestAllocationResult, conditi
 
 
 def as_preparation(answer: Preparation | Iterable[Prepared] | None) -> Preparation:
-    """What a driver's `prepare` returned, in one form. TypeError if it is something else."""
+    """The result of a driver's `prepare` as a Preparation. TypeError for any other type."""
     if answer is None:
         return Preparation()
     if isinstance(answer, Preparation):

@@ -37,11 +37,11 @@ _CLAIM, _CONTEXT = "claim", "context"
 
 
 class AllocateError(AttachError):
-    """Raised by a controller that cannot allocate or deallocate a claim; it is tried again later."""
+    """Raised by a controller that cannot allocate or deallocate a claim; this is retried later."""
 
 
 class PendingClaim(msgspec.Struct, frozen=True):
-    """A claim that waits. name: in the pod; object: as v1alpha3 has it; classes: those that its requests name."""
+    """A pending claim. name: in the pod; object: in v1alpha3; classes: those of its requests."""
 
     name: str
     object: Object
@@ -59,7 +59,7 @@ class PendingClaim(msgspec.Struct, frozen=True):
 
 
 class ClassicDevice(msgspec.Struct, frozen=True):
-    """A device that a claim gets. pool: the node's name, unless the driver has others."""
+    """A device that a claim gets. pool: by default the node's name."""
 
     request: str
     pool: str
@@ -67,7 +67,7 @@ class ClassicDevice(msgspec.Struct, frozen=True):
 
 
 class Allocated(msgspec.Struct, frozen=True):
-    """A claim that this controller has allocated. nodes: where it can be used, none if anywhere."""
+    """A claim allocated by this controller. nodes: where it can be used; empty: anywhere."""
 
     uid: str
     namespace: str
@@ -79,9 +79,9 @@ class Allocated(msgspec.Struct, frozen=True):
 class ClassicController:
     """A controller that allocates claims."""
 
-    # The driver's name, which claims have in spec.controller.
+    # The driver's name, in the claims' spec.controller.
     name: ClassVar[str] = ""
-    # How often unsuitable nodes are checked again.
+    # How often unsuitable nodes are rechecked.
     recheck_s: ClassVar[float] = 30.0
 
     # All claims that are allocated now; set before every call.
@@ -90,7 +90,7 @@ class ClassicController:
     def unsuitable_nodes(
         self, claims: Sequence[PendingClaim], nodes: Sequence[str]
     ) -> Mapping[str, Iterable[str]] | Awaitable[Mapping[str, Iterable[str]]]:
-        """By the claim's name in the pod, on which of the nodes it cannot be allocated. All claims are of one pod."""
+        """The nodes on which each claim cannot be allocated, by its name in the pod. All claims belong to one pod."""
         raise NotImplementedError(f"{type(self).__name__}.unsuitable_nodes")
 
     def allocate(
@@ -100,7 +100,7 @@ class ClassicController:
         raise NotImplementedError(f"{type(self).__name__}.allocate")
 
     def deallocate(self, claim: Allocated) -> Awaitable[None] | None:
-        """Free what a claim has. May be called again, and for claims that were never allocated to their end."""
+        """Free a claim's devices. May be called again, and for claims whose allocation never completed."""
 
 
 class RunningClassicController:
@@ -133,7 +133,7 @@ class RunningClassicController:
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. One operation at a time, so that free devices do not change while nodes are compared."""
+        """Run until cancelled. One operation at a time, so that free devices do not change while nodes are compared."""
         await self._check_served()
         async with asyncio.TaskGroup() as tasks:
             for kind, informer in self._informers.items():
@@ -319,7 +319,7 @@ class RunningClassicController:
         _log.info("claim %s/%s: allocated for node %s", namespace, name, node)
 
     async def _tell(self, context: Object, unsuitable: Mapping[str, Sequence[str]], selected: str) -> None:
-        """Which nodes do not suit; entries of other controllers stay."""
+        """Report unsuitable nodes; entries of other controllers stay."""
         before = (context.get("status") or {}).get("resourceClaims") or []
         entries = {entry["name"]: entry for entry in before}
         for name, nodes in unsuitable.items():

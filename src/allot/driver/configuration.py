@@ -31,8 +31,8 @@ class ConfigError(ValueError):
 class ConfigKind(msgspec.Struct, frozen=True):
     """A kind of parameters. Both names empty: parameters without apiVersion and kind.
 
-    The type is a `msgspec.Struct`; unknown fields are refused whatever it says of them. A ValueError in its `__post_init__`
-    refuses a value. Who knows no type beforehand gives `dict` and a schema, as a CustomResourceDefinition has it: its defaults are
+    The type is a `msgspec.Struct`; unknown fields are always refused. A ValueError in its `__post_init__`
+    refuses a value. Without a type, give `dict` and a schema as in a CustomResourceDefinition: its defaults are
     filled in, and apiVersion and kind stay in the value.
     """
 
@@ -43,7 +43,7 @@ class ConfigKind(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """Parameters that apply to a device. requests: those named in the claim, none for all."""
+    """Parameters that apply to a device. requests: those named in the claim; empty for all."""
 
     value: Any
     source: str
@@ -56,14 +56,14 @@ class _TypeMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def base_request(request: str) -> str:
-    """The request that a pod can name: without the alternative that was chosen."""
+    """The request that a pod can name: without the chosen alternative."""
     return request.partition("/")[0]
 
 
 def decode_configs(
     driver: str, entries: Sequence[DeviceAllocationConfiguration], kinds: Sequence[ConfigKind]
 ) -> tuple[Config, ...]:
-    """The driver's parameters in an allocation, the lowest precedence first; ConfigError names the first that is wrong."""
+    """The driver's parameters in an allocation, lowest precedence first; ConfigError names the first invalid ones."""
     decoded = []
     for position, entry in enumerate(entries):
         if entry.opaque is None or entry.opaque.driver != driver:
@@ -81,7 +81,7 @@ def decode_configs(
 
 
 def configs_for(request: str, configs: Sequence[Config]) -> tuple[Config, ...]:
-    """Those that apply to what was allocated for a request (`name` or `name/alternative`)."""
+    """The parameters for devices of a request (`name` or `name/alternative`)."""
     meant = (request, base_request(request))
     return tuple(config for config in configs if not config.requests or any(each in meant for each in config.requests))
 
@@ -129,7 +129,7 @@ def _fitting(value: dict[str, Any], schema: Mapping[str, Any], name: str) -> dic
 
 
 def _explained(text: str) -> str:
-    """A decoding error in the words of Kubernetes, if it has some."""
+    """A decoding error in Kubernetes' wording, if it has one."""
     match = _UNKNOWN_FIELD.fullmatch(text)
     if match is not None:
         field = f"{match[2]}.{match[1]}" if match[2] else match[1]
@@ -139,7 +139,7 @@ def _explained(text: str) -> str:
 
 
 def _unknown_field(value: Any, type_: Any, path: str) -> str:
-    """The first field of the value that its type does not have, where the type itself would let it pass."""
+    """The first unknown field of a value whose type would accept unknown fields."""
     if not (isinstance(value, dict) and isinstance(type_, type) and issubclass(type_, msgspec.Struct)):
         return ""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
@@ -154,7 +154,7 @@ def _unknown_field(value: Any, type_: Any, path: str) -> str:
 
 
 def _struct_type(type_: Any) -> Any:
-    """The struct in `Struct` or `Struct | None`; None where there is no one struct."""
+    """The struct in `Struct` or `Struct | None`; None for other types."""
     among = [
         each
         for each in (type_, *getattr(type_, "__args__", ()))

@@ -2,7 +2,7 @@
 
 It lists the devices, and attaches and detaches them. `attaching` does everything else: the devices are published
 for the nodes that could have them, a device that the scheduler has chosen is attached to the pod's node while the pod waits, and detached
-when no claim holds it any more. On the node the same driver runs with `has_controller = True`.
+when no claim holds it. On the node the same driver runs with `has_controller = True`.
 
 Each method may be a plain function, which runs in a thread, or `async def`, which runs on the event loop and must not block.
 """
@@ -21,7 +21,7 @@ from allot.driver.configuration import ConfigKind
 
 
 class Attachment(msgspec.Struct, frozen=True, order=True):
-    """A device that is attached to a node."""
+    """A device attached to a node."""
 
     pool: str
     device: str
@@ -31,7 +31,7 @@ class Attachment(msgspec.Struct, frozen=True, order=True):
 class AttachError(Exception):
     """Raised by a controller that cannot attach or detach a device: the text is shown in the claim's status, without a traceback.
 
-    blames_device: the device is offered to no one for a while (`Controller.retry_s`), so that the pod gets another one.
+    blames_device: the device is withheld for a while (`Controller.retry_s`), so that the pod gets another one.
     """
 
     def __init__(self, text: str, *, blames_device: bool = True) -> None:
@@ -66,7 +66,7 @@ class Controller:
     attach_timeout_s: ClassVar[float] = 300.0
     # How long a device that could not be attached or detached stays tainted.
     retry_s: ClassVar[float] = 60.0
-    # So many devices are attached or detached at a time.
+    # How many devices are attached or detached at a time.
     workers: ClassVar[int] = 8
 
     cluster: Cluster
@@ -80,16 +80,16 @@ class Controller:
         raise NotImplementedError(f"{type(self).__name__}.attached")
 
     def attach(self, device: AllocatedDevice, node: str) -> Any:
-        """Attach a device to a node. May be called again after a failure or a crash. AttachError refuses. What is returned, any JSON
-        value of at most 10 KiB, is found by the part on the node (`AllocatedDevice.data`)."""
+        """Attach a device to a node. May be called again after a failure or a crash. AttachError refuses. The return value, any JSON
+        value of at most 10 KiB, is available to the part on the node (`AllocatedDevice.data`)."""
         raise NotImplementedError(f"{type(self).__name__}.attach")
 
     def detach(self, attachment: Attachment) -> Awaitable[None] | None:
-        """Undo `attach`, all or part of it. AttachError: it is tried again later."""
+        """Undo `attach`, complete or partial. AttachError: it is retried later."""
         raise NotImplementedError(f"{type(self).__name__}.detach")
 
     def start(self) -> Awaitable[None] | None:
         """Called when this instance becomes the leader, before any other call."""
 
     def stop(self) -> Awaitable[None] | None:
-        """Called at the end. Attached devices stay attached."""
+        """Called on shutdown. Attached devices stay attached."""

@@ -31,7 +31,7 @@ class Health(IntEnum):
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of a device. pool: the node's own unless given."""
+    """The health of a device. pool: by default the node's own."""
 
     name: str
     health: Health = Health.HEALTHY
@@ -51,7 +51,7 @@ class Node(Protocol):
         """The API client, with the driver's own permissions. Only on the event loop, so from `async` methods."""
 
     def prepared(self) -> tuple[PreparedClaim, ...]:
-        """The claims that are prepared now, or were begun."""
+        """The claims that are prepared or partly prepared."""
 
     def changed(self) -> None:
         """Devices or their health have changed: check them now."""
@@ -89,8 +89,8 @@ class Driver:
     has_device_metadata: ClassVar[bool] = False
     # A pool that the driver shares on all nodes, instead of the node's own pools.
     cluster_pool: ClassVar[str] = ""
-    # Whether a controller (`allot.driver.Controller`) publishes the devices and attaches them to nodes. Then claims are prepared whose
-    # devices this part does not declare, and it need not declare any.
+    # Whether a controller (`allot.driver.Controller`) publishes the devices and attaches them to nodes. Then this part need not declare
+    # devices, and prepares claims for undeclared ones.
     has_controller: ClassVar[bool] = False
 
     node: Node
@@ -106,10 +106,10 @@ class Driver:
         raise NotImplementedError(f"{type(self).__name__}.prepare")
 
     def unprepare(self, claim: PreparedClaim) -> Awaitable[None] | None:
-        """Undo what `prepare` did, all or part of it. The claim's object may be gone."""
+        """Undo `prepare`, complete or partial. The claim's object may be gone."""
 
     def health(self) -> Iterable[DeviceHealth] | Awaitable[Iterable[DeviceHealth]]:
-        """How the devices are. Not overridden: health is not reported."""
+        """The health of the devices. Not overridden: health is not reported."""
         raise NotImplementedError(f"{type(self).__name__}.health")
 
     def edits_for_all(self) -> Edits:
@@ -120,10 +120,10 @@ class Driver:
         """Called after the checkpoint is read (`self.node.prepared()`), before any request: clean up unknown state."""
 
     def rebooted(self, claims: tuple[PreparedClaim, ...]) -> Awaitable[None] | None:
-        """These claims were prepared before the machine was started again, and are forgotten. Before `start`."""
+        """Called before `start` with the claims prepared before a reboot, which are then forgotten."""
 
     def stop(self) -> Awaitable[None] | None:
-        """Called at the end. Prepared claims stay prepared."""
+        """Called on shutdown. Prepared claims stay prepared."""
 
     @property
     def reports_health(self) -> bool:

@@ -1,6 +1,6 @@
-"""Atomic file updates: a file has its old or its new content, whenever the process dies.
+"""Atomic file updates: a file has its old or its new content, even if the process dies.
 
-A new content is written beside the file and renamed. That holds against kill -9; it is not forced to the disk, since what is
+New content is written beside the file and renamed. That holds against kill -9; it is not forced to the disk, since what is
 written here is worthless after a reboot (devices have to be prepared again then).
 """
 
@@ -27,7 +27,7 @@ def replace_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
 def exchange_file(path: Path | str, data: bytes, mode: int = 0o600) -> None:
     """As `replace_file`, for folders whose readers begin with `recover_files`.
 
-    The old file goes before the new one takes its name: file systems take a rename over another file as the wish to have it on the disk,
+    The old file is removed before the new one takes its name: file systems flush to disk on a rename over an existing file,
     and wait for that.
     """
     beside = _write_beside(path, data, mode)
@@ -39,7 +39,7 @@ def _write_beside(path: Path | str, data: bytes, mode: int) -> str:
     # Not ending in .json: concurrent readers of the directory must ignore it.
     folder, name = os.path.split(path)
     beside = f"{folder}/.{name}{_SUFFIX}"
-    # A new file and no other: containers may write to the folder, and put a link there.
+    # Only a new file: containers may write to the directory, and create a link there.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         handle = os.open(beside, flags, mode)
@@ -57,7 +57,7 @@ def _write_beside(path: Path | str, data: bytes, mode: int) -> str:
 
 
 def remove_file(path: Path | str) -> None:
-    """Remove a file that may be gone already."""
+    """Remove a file, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
 
@@ -71,7 +71,7 @@ def remove_folder(path: Path) -> None:
 
 
 def recover_files(directory: Path) -> None:
-    """Finish writes of crashed writers: a content without its final name is the newest."""
+    """Finish writes of crashed writers: content without its final name is the newest."""
     for path in directory.glob(f".*{_SUFFIX}"):
         target = path.with_name(path.name.removeprefix(".").removesuffix(_SUFFIX))
         if target.exists() or not path.stat().st_size:

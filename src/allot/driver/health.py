@@ -52,7 +52,7 @@ class HealthBoard:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Ask the driver again and again."""
+        """Poll the driver."""
         interval = self._driver.health_timeout_s / _REPORTS_PER_TIMEOUT
         while True:
             self._wanted.clear()
@@ -106,7 +106,7 @@ class HealthBoard:
 
 
 def cut_message(message: str) -> str:
-    """A message as long as the kubelet takes it."""
+    """A message, truncated to the kubelet's limit."""
     data = message.encode()
     if len(data) <= MESSAGE_BYTES_MAX:
         return message

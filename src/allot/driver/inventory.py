@@ -24,10 +24,10 @@ class Inventory:
         return self._devices.get((pool, name))
 
     def counters(self, pool: str) -> Amounts:
-        """What the devices of a pool share."""
+        """The shared counters of a pool."""
         return self._counters.get(pool, {})
 
     @property
     def has_counters(self) -> bool:
-        """Whether devices share anything."""
+        """Whether devices share counters."""
         return any(self._counters.values())

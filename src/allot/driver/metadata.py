@@ -48,7 +48,7 @@ class MetadataFiles:
         devices: Iterable[AllocatedDevice],
         prepared: Mapping[tuple[str, str, str, str], Prepared],
     ) -> dict[str, str]:
-        """The files of a claim; by base request the CDI name that mounts its file."""
+        """Write the files of a claim; returns the CDI name that mounts each, by base request."""
         by_request: dict[str, list[AllocatedDevice]] = {}
         for device in devices:
             by_request.setdefault(device.base_request, []).append(device)

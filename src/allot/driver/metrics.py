@@ -32,7 +32,7 @@ class DriverMetrics:
         )
 
     def observe(self, operation: str, seconds: float, is_error: bool) -> None:
-        """A claim was prepared or unprepared, or was not."""
+        """A claim was prepared or unprepared, or that failed."""
         self._durations.observe(seconds, self._driver, operation, "true" if is_error else "false")
 
     def wrote_slice(self, operation: str) -> None:
@@ -40,11 +40,11 @@ class DriverMetrics:
         self._slice_writes.add(self._driver, operation)
 
     def problem(self, area: str) -> None:
-        """Something in the background failed and is tried again."""
+        """A background task failed and is retried."""
         self._problems.add(self._driver, area)
 
     def watch_claims(self, read: Callable[[], int]) -> None:
-        """Tell how many claims are prepared."""
+        """Report the number of prepared claims."""
 
         def values() -> Mapping[Labels, float]:
             return {(self._driver,): float(read())}
@@ -52,7 +52,7 @@ class DriverMetrics:
         Gauge(self._registry, "allot_driver_prepared_claims", "Claims that are prepared.", ("driver_name",), values)
 
     def watch_devices(self, read: Callable[[], int]) -> None:
-        """Tell how many devices are published."""
+        """Report the number of published devices."""
 
         def values() -> Mapping[Labels, float]:
             return {(self._driver,): float(read())}

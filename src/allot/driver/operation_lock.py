@@ -1,6 +1,6 @@
 """The lock of prepare and unprepare: one operation at a time in this process, and one process at a time on this node.
 
-During a rolling update two instances of a driver share a folder. Each takes the lock on a file there for the time of an
+During a rolling update two instances of a driver share a folder. Each locks a file there during an
 operation; a token in the file identifies the last holder, and so whether the checkpoint must be read again.
 """
 

@@ -1,6 +1,6 @@
 """Whether a device may be prepared for a claim while others are prepared: the last guard against double allocation.
 
-The scheduler has decided; a driver that sees two claims for one device has met a bug, a race or a stale pod, and must not set
+The scheduler has decided; a driver that sees two claims for one device has hit a bug, a race or a stale pod, and must not set
 the device up for both. Partitions are checked by the counters that they share: a whole device does not overlap its parts.
 """
 
@@ -40,7 +40,7 @@ def find_overlap(uid: str, devices: Iterable[RecordedDevice], records: Iterable[
 def _find_exhausted(
     wanted: Iterable[RecordedDevice], held: Iterable[tuple[RecordedDevice, Record]], inventory: Inventory
 ) -> str:
-    """Shared counters that all prepared devices together would exceed."""
+    """Shared counters that the prepared devices together would exceed."""
     if not inventory.has_counters:
         return ""
     balances: dict[str, CounterBalance] = {}

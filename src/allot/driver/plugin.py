@@ -59,11 +59,11 @@ from allot.process.supervise import answer_or_failure, supervise
 
 _log = logging.getLogger("allot.driver")
 
-# After the kubelet says that the driver is registered: it may have cleared away the slices as it started.
+# After the kubelet has registered the driver: it may have deleted the slices when it started.
 _REGISTERED_SYNC_S = 1.0
 _STALE_CHECK_S = 300.0
 LISTENING_CHECK_S = 10.0
-# How many consecutive checks a socket must be dead before the driver gives up: another instance may just be taking it over.
+# How many consecutive checks a socket must be dead before the driver gives up: another instance may be taking it over.
 _DEAF_MAX = 2
 _STOP_S = 30.0
 
@@ -73,7 +73,7 @@ class DriverFailed(Exception):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a driver runs. Folders that are not given are below the kubelet's."""
+    """Where a driver runs. By default, folders are below the kubelet's."""
 
     node_name: str
     kubelet_root: Path = Path("/var/lib/kubelet")
@@ -89,12 +89,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[str, ...] = (V1, V1BETA1)
     health_versions: tuple[str, ...] = (HEALTH_V1, HEALTH_V1ALPHA1)
     repair_delay_s: float = REPAIR_DELAY_S
-    # How often the driver looks whether its sockets are still there.
+    # How often the driver checks that its sockets still exist.
     listening_check_s: float = LISTENING_CHECK_S
 
 
 class Plugin:
-    """A driver that runs on a node. Use `running`."""
+    """A driver running on a node. Use `running`."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Plugin:
         return self._client
 
     def prepared(self) -> tuple[PreparedClaim, ...]:
-        """Claims that are prepared or begun."""
+        """Claims that are prepared or partly prepared."""
         return tuple(prepared_claim(record) for record in self.checkpoint)
 
     def changed(self) -> None:
@@ -222,7 +222,7 @@ class Plugin:
             preparer = self._preparer(tasks)
             await self._rescan()
             servers = await self._serve(preparer)
-            # Published devices can be allocated.
+            # Last: published devices can be allocated.
             self._is_serving = True
             self.publisher.set(self._inventory.pools)
             listening = tasks.create_task(self._watch_sockets())
@@ -233,7 +233,7 @@ class Plugin:
                 await self._stop(preparer, servers, background)
 
     async def ready(self) -> str:
-        """Why pods with devices of this driver would not start now; empty if they would. The kubelet tries a pod again only after a minute
+        """Why pods with devices of this driver would not start now; empty if they would. The kubelet retries a pod only after a minute
         if it does not know the driver yet."""
         if not self.registration.is_registered:
             told = f": {self.registration.error}" if self.registration.error else ""
@@ -285,7 +285,7 @@ class Plugin:
         def set_status(claim: ClaimName, device: AllocatedDevice, status: DeviceStatus) -> None:
             key = (device.pool, device.name, device.share_id or "")
             name = (claim.namespace, claim.name, claim.uid)
-            # Perhaps from a driver's thread.
+            # May be called from a driver's thread.
             self._loop.call_soon_threadsafe(self._status.set, name, key, status)
 
         self.metrics.watch_claims(lambda: len(self.checkpoint))
@@ -383,7 +383,7 @@ class Plugin:
             self.metrics.problem("devices")
             return
         try:
-            # Where a controller has all devices, the node's own pool is not even empty.
+            # If a controller publishes all devices, the node has no pool, not even an empty one.
             is_empty = self.driver.has_controller and not answer
             pools = () if is_empty else as_pools(answer, self.options.node_name, bool(self.driver.cluster_pool))
         except TypeError as error:
@@ -402,7 +402,7 @@ class Plugin:
         return await self._claims.get(name, namespace)
 
     async def _stale_loop(self) -> None:
-        """Unprepare unfinished claims whose object is gone: the kubelet might never ask for it."""
+        """Unprepare unfinished claims whose object is gone: the kubelet might never request it."""
         while True:
             await self.clock.sleep(_STALE_CHECK_S)
             for record in self.checkpoint:
@@ -420,7 +420,7 @@ class Plugin:
 
 
 def as_pools(answer: Any, node_name: str, is_cluster_wide: bool = False) -> tuple[Pool, ...]:
-    """What a driver's `devices` returned, as pools with a place. TypeError if it is something else."""
+    """The result of a driver's `devices` as pools. TypeError for any other type."""
     given = (answer,) if isinstance(answer, Pool) else tuple(answer)
     if all(isinstance(each, Device) for each in given):
         given = (Pool(name=node_name, devices=given),)

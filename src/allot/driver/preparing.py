@@ -108,8 +108,8 @@ class Preparer:
         self._spawn = spawn
         self._metrics = metrics
         self._clock = clock
-        # What is being done; by operation and claim UID what someone who asks for the same can wait for; and the claim
-        # that is with the driver now, for messages.
+        # Running tasks; those that retries join, by operation and claim UID; and the claim
+        # that the driver is handling now, for messages.
         self._under_way: set[asyncio.Task[ClaimResult]] = set()
         self._joinable: dict[tuple[str, str], asyncio.Task[ClaimResult]] = {}
         self._claim_locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
@@ -122,11 +122,11 @@ class Preparer:
         return await self._joined("prepare", claim, deadline, self._prepare)
 
     async def unprepare(self, claim: ClaimName, deadline: float) -> ClaimResult:
-        """Undo; no devices when that is done."""
+        """Undo; returns no devices when done."""
         return await self._joined("unprepare", claim, deadline, self._unprepare)
 
     async def drain(self) -> None:
-        """Wait for what is being done."""
+        """Wait for running operations."""
         while self._under_way:
             await asyncio.wait(tuple(self._under_way))
 
@@ -143,7 +143,7 @@ class Preparer:
         if task is None:
             task = self._spawn(self._measured(operation, claim, work))
             self._under_way.add(task)
-            # Later requests run after this one: none joins an earlier opposite operation.
+            # Later requests run after this one; none joins an earlier opposite operation.
             self._joinable.pop(("unprepare" if operation == "prepare" else "prepare", claim.uid), None)
             self._joinable[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
@@ -246,13 +246,13 @@ class Preparer:
         )
 
     def _check_undeclared(self, name: ClaimName, object_: ResourceClaim, result: DeviceRequestAllocationResult) -> None:
-        """A device that this node does not declare may be one that the driver's controller has attached; a pod that was not placed by a
-        scheduler may come before it has."""
+        """Failure unless the driver's controller has attached a device that this node does not declare: a pod that no scheduler placed
+        may arrive before that."""
         where = f"{name}: device {result.device} of pool {result.pool}"
         if not self._driver.has_controller:
             raise Failure(f"{where}: the driver does not have it")
         if controller_of(object_):
-            # Allocated by the controller itself, which has seen to it.
+            # Allocated by the controller itself, which has attached it.
             return
         if not result.binding_conditions:
             raise Failure(f"{where}: allocated without binding conditions, so it may not be attached")
@@ -327,7 +327,7 @@ class Preparer:
     def _finish(
         self, name: ClaimName, object_: ResourceClaim, devices: tuple[AllocatedDevice, ...], answer: Preparation
     ) -> ClaimResult:
-        """Files first, then the record: what a crash leaves in between is written again by the next try."""
+        """Write files first, then the record: after a crash in between, the next attempt rewrites them."""
         prepared = _by_device(name, devices, answer)
         edits = self._edits(name, devices, prepared)
         spec = self._cdi.spec_of(dict(edits.values())) if edits else None
@@ -357,7 +357,7 @@ class Preparer:
     def _edits(
         self, name: ClaimName, devices: tuple[AllocatedDevice, ...], prepared: Mapping[DeviceKey, Prepared]
     ) -> dict[DeviceKey, tuple[str, Edits]]:
-        """The CDI device that each device becomes, if it needs one: its name and edits."""
+        """The CDI device of each device, if it needs one: its name and edits."""
         edits: dict[DeviceKey, tuple[str, Edits]] = {}
         taken: set[str] = set()
         for device in devices:
@@ -366,7 +366,7 @@ class Preparer:
                 continue
             cdi_name = self._cdi.device_name(name.uid, device.name, device.share_id)
             if cdi_name in taken:
-                # The device of that name in another pool, or once more for an administrator.
+                # The same device name in another pool, or the same device again with admin access.
                 cdi_name = f"{cdi_name}-{len(taken)}"
             taken.add(cdi_name)
             edits[_key(device)] = cdi_name, given.edits
@@ -379,7 +379,7 @@ class Preparer:
         edits: Mapping[DeviceKey, tuple[str, Edits]],
         metadata_ids: dict[str, str],
     ) -> RecordedDevice:
-        """A device with its CDI names. metadata_ids: by request, without those that devices before it got."""
+        """A device with its CDI names. metadata_ids: by request, without those of earlier devices."""
         ids: list[str] = []
         given = prepared.get(_key(device))
         if given is not None:
@@ -387,7 +387,7 @@ class Preparer:
             if _key(device) in edits:
                 ids.append(qualified(self._cdi.kind, edits[_key(device)][0]))
             ids += [*given.cdi_ids, *self._common_cdi_ids]
-        # Once per request: a container that asks for it gets the file.
+        # Once per request: a container that names it gets the file.
         if metadata_id := metadata_ids.pop(device.base_request, ""):
             ids.append(metadata_id)
         return RecordedDevice(
@@ -420,7 +420,7 @@ class Preparer:
             await call(self._driver.unprepare, prepared_claim(record))
         finally:
             self._busy_with = ""
-        # The record is removed last: leftovers of a crash are found with its help.
+        # The record is removed last, so that leftovers of a crash can be found.
         self._cdi.remove_claim(record.uid)
         if self._metadata is not None:
             self._metadata.remove(record.uid, record.namespace, record.name, record.metadata_requests)

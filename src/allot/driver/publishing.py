@@ -47,9 +47,9 @@ _GATES = {
 
 
 class SlicePublisher:
-    """Publishes the pools of one driver. node_name: empty for a controller, which has all pools that are no node's. cluster_pool: this pool
-    on any node, instead of the pools of the node. publish: who does it instead, for many drivers at once; is told of new pools as they
-    are."""
+    """Publishes the pools of one driver. node_name: empty for a controller, which has all pools that do not belong to a node. cluster_pool: this
+    pool on any node, instead of the node's pools. publish: publishes instead, for many drivers at once; called with new pools
+    unchanged."""
 
     def __init__(
         self,
@@ -79,15 +79,15 @@ class SlicePublisher:
         self._accepted: dict[str, tuple[ResourceSliceSpec, ResourceSliceSpec]] = {}
         self._due_at = float("inf")
         self._news = asyncio.Event()
-        # What is wrong with the pools that were set last; they are not published then.
+        # Problems of the pools that were set last; then they are not published.
         self.problems: tuple[str, ...] = ()
-        # How often everything was in sync, for waiters.
+        # Counts completed syncs, for waiters.
         self.synced = asyncio.Event()
         self._informer: Informer[None] | None = None
 
     async def ready(self) -> str:
-        """Why the cluster does not know the devices, or is not reached; empty if all is well. The server is not asked for that: thousands of
-        nodes are, every few seconds."""
+        """Why the cluster does not know the devices or cannot be reached; empty if all is well. Does not query the server: thousands of
+        nodes are checked every few seconds."""
         if self.problems:
             return f"slices are not published: {self.problems[0]}"
         if self._informer is not None and self._informer.problem:
@@ -96,11 +96,11 @@ class SlicePublisher:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """What is published."""
+        """The published pools."""
         return self._pools or ()
 
     def set(self, pools: Sequence[Pool]) -> None:
-        """Publish exactly these pools from now on. Problems are logged and in `problems`."""
+        """Publish exactly these pools from now on. Problems are logged and kept in `problems`."""
         wanted = tuple(pools)
         if wanted == self._pools:
             return
@@ -120,7 +120,7 @@ class SlicePublisher:
         self.sync_after(0.0)
 
     def sync_after(self, seconds: float) -> None:
-        """Check the slices then, or earlier."""
+        """Check the slices after this time, or earlier."""
         self._due_at = min(self._due_at, self._clock.monotonic() + seconds)
         self._news.set()
 
@@ -133,7 +133,7 @@ class SlicePublisher:
             typed.resource, lambda _object: None, self._clock, self._ids, field_selector=self._field_selector()
         )
         self._informer = informer
-        # Also when this is a new try after a failure.
+        # Also on a retry after a failure.
         self.sync_after(0.0)
         informer.add_handler(lambda _change: self.sync_after(self._repair_delay_s))
         async with asyncio.TaskGroup() as tasks:
@@ -156,7 +156,7 @@ class SlicePublisher:
             return False
         if self._cluster_pool:
             return slice_.spec.pool.name == self._cluster_pool
-        # Servers are asked for these only; not all of them need to know how.
+        # The field selector requests only these, but not all servers support it.
         return (slice_.spec.node_name or "") == self._node_name
 
     async def _sync_loop(self, typed: TypedResource[ResourceSlice]) -> None:
@@ -215,7 +215,7 @@ class SlicePublisher:
         try:
             node = await self._client.typed(Node).get(self._node_name)
         except NotFound:
-            # Unlike the other NotFounds here, which mean that another writer was faster.
+            # Unlike other NotFound errors here, which mean that another writer was faster.
             raise ApiError(f"node {self._node_name!r} does not exist yet; is --node-name right?") from None
         return OwnerReference(
             api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True

@@ -84,7 +84,7 @@ def run_controller(controller: Controller, arguments: Sequence[str] | None = Non
 
 
 def run_classic_controller(controller: ClassicController, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a controller that allocates claims itself until SIGTERM or SIGINT, then exit. There must be one of it."""
+    """Run a controller that allocates claims itself until SIGTERM or SIGINT, then exit. Run only one instance."""
     parser = argparse.ArgumentParser(description=f"The controller of the DRA driver {controller.name}.")
     _add_kubeconfig(parser)
     given = parser.parse_args(arguments)
@@ -94,14 +94,14 @@ def run_classic_controller(controller: ClassicController, arguments: Sequence[st
 
 
 class _Running(Protocol):
-    """What runs, with the address of its health and metrics."""
+    """A running driver or controller, with the address of its health and metrics."""
 
     @property
     def address(self) -> str:
-        """Empty if they are nowhere."""
+        """Empty if they are not served."""
 
 
-# From a client to what runs while the context is open.
+# From a client to the driver or controller that runs while the context is open.
 _Start = Callable[..., AbstractAsyncContextManager[_Running]]
 
 
@@ -192,7 +192,7 @@ class Description(msgspec.Struct, frozen=True, rename="camel"):
     has_device_metadata: bool
     health_timeout_s: float
     cdi_kind: str
-    # apiVersion and kind of the parameters that it takes.
+    # apiVersion and kind of its parameters.
     configs: tuple[tuple[str, str], ...] = ()
     # Whether its devices are published and attached by a controller.
     has_controller: bool = False

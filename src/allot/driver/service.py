@@ -31,7 +31,7 @@ _log = logging.getLogger("allot.driver")
 V1, V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
 HEALTH_V1, HEALTH_V1ALPHA1 = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
 PLUGIN_TYPE = "DRAPlugin"
-# The kubelet gives up after this long; it must have an answer before.
+# The kubelet gives up after this long; the answer must come earlier.
 KUBELET_PATIENCE_S = 45.0
 ANSWER_MARGIN_S = 3.0
 _GRPC_NAMES = {
@@ -107,7 +107,7 @@ class DraService:
 
 def _device(messages: Any, device: RecordedDevice) -> Any:
     fields: dict[str, Any] = {
-        # The kubelet compares with what pods name, and they cannot name alternatives.
+        # The kubelet compares with the requests that pods name, and pods cannot name alternatives.
         "request_names": [base_request(device.request)],
         "pool_name": device.pool,
         "device_name": device.device,

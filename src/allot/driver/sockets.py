@@ -12,11 +12,11 @@ PATH_BYTES_MAX = 107
 
 
 class SocketPathError(ValueError):
-    """No socket can have that path."""
+    """A path that no socket can have."""
 
 
 def registration_socket(directory: Path, driver: str, pod_uid: str = "") -> Path:
-    """The socket at which the kubelet finds the driver. With a pod's UID two instances can be there at a time."""
+    """The socket at which the kubelet finds the driver. With a pod's UID, two instances can run at a time."""
     if not pod_uid:
         return _checked(directory / f"{driver}-reg.sock")
     names = (
@@ -58,7 +58,7 @@ def _is_dead(path: Path) -> bool:
 
 
 def _connecting(path: Path) -> OSError | None:
-    """What is wrong with a connection; None if it is there, or others are in the way."""
+    """The error of a connection attempt; None if it succeeds or the queue is full."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

@@ -30,15 +30,15 @@ from allot.process.ids import Ids
 
 _log = logging.getLogger("allot.driver")
 
-# Claims whose status waits to be written; a driver has far fewer devices.
+# The limit of claims with pending status; a driver has far fewer devices.
 _CLAIMS_MAX = 4096
 
 DeviceKey = tuple[str, str, str]
 
 
 class StatusWriter:
-    """Writes the status of claims, one at a time. is_controller: reports conditions that pods wait for before they are bound, and the
-    data for them, in addition to the driver's reports on the node."""
+    """Writes the status of claims, one at a time. is_controller: reports the conditions that pods wait for before binding, and their
+    data, in addition to the driver's reports on the node."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class StatusWriter:
                 except NotFound:
                     continue
                 except ApiError as error:
-                    # The same would be refused again.
+                    # A retry would also be refused.
                     await self._report(claim, error)
 
     async def _report(self, claim: tuple[str, str, str], error: ApiError) -> None:
@@ -114,7 +114,7 @@ class StatusWriter:
         told = {key: told[key] for key in sorted(told) if key in held}
         entries = tuple(told.values())
         if told == before:
-            # A claim that is prepared again after a restart.
+            # A claim prepared again after a restart.
             return
         body: dict[str, Any] = encode(
             ResourceClaim(status=ResourceClaimStatus(devices=entries)), typed.resource.api_version
@@ -125,7 +125,7 @@ class StatusWriter:
         self._backoff.reset()
 
     def _own(self, status: AllocatedDeviceStatus, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus:
-        """What of a report is this writer's."""
+        """The part of a report that this writer owns."""
         if not self._is_controller:
             return status
         types = (*result.binding_conditions, *result.binding_failure_conditions)

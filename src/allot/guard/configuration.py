@@ -22,14 +22,14 @@ _log = logging.getLogger("allot.guard")
 
 _CHECK_EVERY_S = 5.0
 _RETRY_S = 1.0
-# Who keeps the whole configuration exempts nothing: what an administrator has put there goes.
+# If we maintain the whole configuration, nothing is exempt: an administrator's selectors are removed.
 _EVERYWHERE: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
 Object = dict[str, Any]
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A Service that leads to the guard's processes."""
+    """A Service that routes to the guard's processes."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says."""
+    """The content of the configuration."""
 
     name: str = "allot-guard"
     service: Service | None = None
@@ -61,7 +61,7 @@ def webhook_configuration(options: WebhookOptions, bundle: bytes = b"") -> Objec
         "rules": [
             {
                 "apiGroups": ["resource.k8s.io"],
-                # All of them: what an allocation holds is written in the same way.
+                # All versions: an allocation's devices have the same form in each.
                 "apiVersions": ["*"],
                 "operations": ["UPDATE"],
                 "resources": ["resourceclaims/status"],
@@ -99,7 +99,7 @@ class ConfigurationKeeper:
     """Maintains the stored configuration while this process leads."""
 
     def __init__(self, client: Client, clock: Clock, options: WebhookOptions, *, installs: bool) -> None:
-        """installs: whether it is made, and all of it kept; otherwise the leader writes clientConfig into one that is there."""
+        """installs: create the configuration and maintain all of it; otherwise the leader writes clientConfig into an existing one."""
         self._resource = client.resource(
             "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
         )
@@ -120,7 +120,7 @@ class ConfigurationKeeper:
         return any((each.get("clientConfig") or {}).get("caBundle") for each in _guards(found))
 
     async def publish(self, options: WebhookOptions, bundle: bytes) -> None:
-        """Write it, however long that takes."""
+        """Write it, retrying until that succeeds."""
         while not await self._ensure(options, bundle):
             await self._clock.sleep(_RETRY_S)
 
@@ -132,7 +132,7 @@ class ConfigurationKeeper:
             await self._ensure(options, bundle)
 
     async def _ensure(self, options: WebhookOptions, bundle: bytes) -> bool:
-        """Whether it is as it should be."""
+        """Correct the configuration; returns whether it is now as wanted."""
         try:
             return await self._write(options, bundle)
         except (Conflict, AlreadyExists):
@@ -166,7 +166,7 @@ class ConfigurationKeeper:
         return True
 
     def _changed(self, found: Object, wanted: Object) -> Object | None:
-        """What is stored with what we are responsible for as it should be; None if that has no place in it."""
+        """The stored configuration with our part updated; None if it has no place for that."""
         (ours,) = wanted["webhooks"]
         webhooks = list(found.get("webhooks") or ())
         place = next((place for place, each in enumerate(webhooks) if each.get("name") == GUARD_WEBHOOK), None)
@@ -179,7 +179,7 @@ class ConfigurationKeeper:
         return {**found, "webhooks": webhooks}
 
     def _tell(self, text: str) -> None:
-        """Once as long as it stays so."""
+        """Log a problem once, until it changes."""
         if text != self._told:
             self._told = text
             _log.warning("ValidatingWebhookConfiguration %s: %s", self._options.name, text)

@@ -2,7 +2,7 @@
 
 A decision and its record are one step: nothing else is decided in between. Refusing is always safe: the client retries.
 So the ledger is enough if the watch has reached the version of the claim: schedulers write to it once
-(the finalizer) after they have decided. If the watch is late, the decider reads the holders from the server, which may have been deallocated;
+(the finalizer) after they decide. If the watch lags, the decider reads the holders from the server, which may have been deallocated;
 but only briefly, because an API server waits for the answer.
 """
 
@@ -40,7 +40,7 @@ LOOK_S = 0.002
 # How many holders are read before a refusal, and how many reads run at once.
 _HOLDERS_LOOKED_AT_MAX = 16
 _LOOKS_MAX = 64
-# The limit of unconfirmed writes: far more than an API server has in flight, so more come from elsewhere.
+# The limit of unconfirmed writes: far more than an API server has in flight, so further ones have another source.
 _WAITING_MAX = 20_000
 _SWEEP_EVERY_S = 1.0
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -49,14 +49,14 @@ Object = dict[str, Any]
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What is kept of a claim."""
+    """The part of a claim that is kept."""
 
     version: int
     held: tuple[Held, ...]
 
 
 class GuardMetrics:
-    """What the guard measures."""
+    """The guard's metrics."""
 
     def __init__(self, registry: CollectorRegistry, ledger: Callable[[], GuardLedger | None]) -> None:
         self.reviews = Counter(registry, "allot_guard_reviews", "Reviews by what was decided.", ("decision",))
@@ -86,7 +86,7 @@ class GuardMetrics:
 
 
 class Decider:
-    """Follows claims and slices from `run` on, and decides while it may."""
+    """Follows claims and slices once `run` is called, and decides while it may."""
 
     def __init__(
         self,
@@ -174,8 +174,8 @@ class Decider:
         return self._watch.has_seen(str(version))
 
     async def _look_again(self, holders: Iterable[ClaimID], seconds: float) -> bool:
-        """Whether something is known of one of them, within that time, that was not."""
-        # For a claim admitted a moment ago, a read shows nothing newer than the watch will.
+        """Read holders from the server; returns whether that showed anything new within the time."""
+        # For a claim that was just admitted, a read shows nothing newer than the watch.
         older = [holder for holder in holders if not self.ledger.is_waiting(holder)]
         looks = [look for holder in older[:_HOLDERS_LOOKED_AT_MAX] if (look := self._looking_at(holder)) is not None]
         if not looks:
@@ -192,7 +192,7 @@ class Decider:
         return look
 
     async def _look(self, claim: ClaimID) -> bool:
-        """Read a claim from the server; whether its holdings may have changed."""
+        """Read a claim from the server; returns whether its holdings may have changed."""
         assert self._claims is not None, "who decides follows claims"
         asked_at, known, waiting = self._clock.monotonic(), self.ledger.version(claim), self.ledger.waiting
         try:
@@ -209,7 +209,7 @@ class Decider:
     # --- deciding ---
 
     async def review(self, body: bytes, may_decide: Callable[[], bool]) -> bytes:
-        """The answer to an AdmissionReview; HttpError if this process cannot decide. may_decide: whether no other process does,
+        """The answer to an AdmissionReview; HttpError if this process cannot decide. may_decide: whether only this process decides,
         checked at the moment of the decision."""
         started = perf_counter()
         try:
@@ -241,7 +241,7 @@ class Decider:
             self._check_may_decide(may_decide)
             found = self.ledger.conflict(asked.claim, held)
             if found is None:
-                # Nothing is waited for between the check and this.
+                # No await between the check and this.
                 self._admit(asked, held)
                 return "allowed", allowed(asked.uid)
             now = self._clock.monotonic()
@@ -268,7 +268,7 @@ def _claim_id(key: str) -> ClaimID:
 
 
 def _spec_of_shared(slice_: Object) -> Object:
-    """The part of a slice that the ledger needs: most devices share nothing, and are not kept."""
+    """The part of a slice that the ledger needs: devices that share nothing are dropped."""
     spec = slice_.get("spec") or {}
     devices = spec.get("devices") or ()
     shared = [each for each in devices if each.get("consumesCounters") or each.get("allowMultipleAllocations")]

@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 
 def endpoint_slice(service: Object, port: int, address: str, target_port: int) -> Object:
-    """The EndpointSlice of a Service with one address. port: the Service's, which has a name."""
+    """The EndpointSlice of a Service with one address. port: the Service's named port."""
     metadata = service["metadata"]
     name = next((each.get("name", "") for each in service["spec"].get("ports") or () if each["port"] == port), "")
     owner = {"apiVersion": "v1", "kind": "Service", "name": metadata["name"], "uid": metadata["uid"]}
@@ -58,12 +58,12 @@ class LeaderEndpoint:
         self._told = ""
 
     async def publish(self) -> None:
-        """Write it, however long that takes."""
+        """Write it, retrying until that succeeds."""
         while not await self._ensure():
             await self._clock.sleep(_RETRY_S)
 
     async def keep(self) -> None:
-        """Look after it until cancelled."""
+        """Maintain it until cancelled."""
         while True:
             await self._clock.sleep(_CHECK_EVERY_S)
             await self._ensure()

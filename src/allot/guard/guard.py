@@ -34,13 +34,13 @@ _STANDING_BY = "standing by: another process leads"
 
 
 class GuardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the guard is run."""
+    """How the guard runs."""
 
     webhook: WebhookOptions
     installs: bool
     bind_address: str
     port: int
-    # How long after it was admitted a write may still be stored.
+    # How long after admission a write may still be stored.
     write_timeout_s: float
     certificate_validity_s: float
     client_ca: bytes = b""
@@ -141,7 +141,7 @@ def _host(address: str) -> str:
 
 
 def _names(options: GuardOptions) -> tuple[str, ...]:
-    """What the certificate is for."""
+    """The names in the certificate."""
     service, url = options.webhook.service, options.webhook.url
     named = service.host if service is not None else (urlsplit(url).hostname or "" if url else options.bind_address)
     return named, "localhost"

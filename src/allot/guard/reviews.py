@@ -17,7 +17,7 @@ class BadReview(Exception):
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel"):
-    """A device of an allocation, with what the ledger needs."""
+    """A device of an allocation, with the fields that the ledger needs."""
 
     driver: str
     pool: str
@@ -80,7 +80,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     allocation: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
     is_dry_run: bool = False
-    # Whether it is about something that the guard does not judge.
+    # Whether the guard does not judge this write.
     is_foreign: bool = False
 
 

@@ -23,7 +23,7 @@ PATH = "/validate"
 # Twice the request limit of an API server, because a review contains the old and the new object.
 _BODY_BYTES_MAX = 8 * 1024 * 1024
 _CONNECTIONS_MAX = 4096
-# Fractions of a certificate's lifetime: when the next one is created, and how long API servers have to learn it.
+# Fractions of a certificate's lifetime: when the next one is created, and how long API servers have to pick it up.
 _RENEWED_AT = 2 / 3
 _TOLD_AHEAD = 1 / 10
 _TOLD_AHEAD_MAX_S = 60.0
@@ -32,10 +32,10 @@ Review = Callable[[bytes], Awaitable[bytes]]
 
 
 class ServingCertificates:
-    """The certificate in use, and the next one while it is being made known."""
+    """The certificate in use, and the next one while it is being published."""
 
     def __init__(self, names: Sequence[str], clock: Clock, validity_s: float, client_ca: bytes = b"") -> None:
-        """client_ca: PEM; clients must show a certificate of this authority, if there is one."""
+        """client_ca: PEM; if given, clients must present a certificate of this authority."""
         self._names = names
         self._clock = clock
         self._validity_s = validity_s
@@ -54,7 +54,7 @@ class ServingCertificates:
         return b"".join(pair.certificate for pair in self._pairs)
 
     async def keep_renewed(self, publish: Callable[[], Awaitable[None]]) -> None:
-        """Replace the certificate in time, until cancelled. publish: makes `bundle` known; tries until it has."""
+        """Replace the certificate in time, until cancelled. publish: publishes `bundle`, retrying until that succeeds."""
         while True:
             await self._clock.sleep(self._validity_s * _RENEWED_AT)
             before, new = self._pairs[-1], self._make()
@@ -92,7 +92,7 @@ async def serving_reviews(
 
 
 async def _answer(connection: Connection, head: Head, review: Review) -> bool:
-    """True when there is nothing more to say."""
+    """True when the response is complete."""
     try:
         if head.path != PATH:
             raise HttpError(404, f"404 page not found: reviews are posted to {PATH}")

@@ -37,7 +37,7 @@ class NotOurs(Exception):
 
 
 class NotReady(Exception):
-    """The applied parts do not run in time, with the reason from pods if known."""
+    """The applied parts did not become ready in time, with the reason from pods if known."""
 
 
 class InUse(Exception):
@@ -53,10 +53,10 @@ class Cluster:
         self._release = release
         self._tell = tell
 
-    # --- there ---
+    # --- applying ---
 
     async def apply(self, objects: Sequence[Object], part: str, *, force: bool = False) -> None:
-        """Bring the objects of a part onto the cluster, or up to date, with the keys that they need. NotOurs before anything is changed;
+        """Create or update the objects of a part, with the keys that they need. NotOurs before anything is changed;
         ApiError."""
         ordered = sorted(objects, key=order_of)
         before = await self._present(ordered)
@@ -116,7 +116,7 @@ class Cluster:
             resource = await self._client.of_kind("v1", "Namespace")
             had = ((present or {}).get("metadata") or {}).get("labels") or {}
             if had.get(POD_SECURITY):
-                # Another part needed it.
+                # Another part needed privileges.
                 wanted = namespace_object(self._release, needs_privileges=True)
             made = await resource.apply(wanted, FIELD_MANAGER)
             self._tell(f"{named(wanted)}: {_result(present, made)}")
@@ -127,7 +127,7 @@ class Cluster:
             )
 
     async def _make_key(self, name: str, part: str) -> None:
-        """A Secret with a random key, unless there is one: replacing the key would end what it signed."""
+        """Create a Secret with a random key, unless it exists: replacing the key would invalidate what it signed."""
         metadata = {"name": name, "namespace": self._release.namespace, "labels": self._labels(part)}
         key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
         secret = {
@@ -170,10 +170,10 @@ class Cluster:
             found += [(resource, each) for each in listed.items]
         return sorted(found, key=lambda each: order_of(each[1]), reverse=True)
 
-    # --- running ---
+    # --- waiting ---
 
     async def wait(self, objects: Sequence[Object], timeout_s: float) -> None:
-        """Until all that runs pods runs as it should. NotReady."""
+        """Wait until all workloads are ready. NotReady."""
         until = self._clock.monotonic() + timeout_s
         for object_ in objects:
             if object_["kind"] not in ("Deployment", "DaemonSet"):
@@ -192,7 +192,7 @@ class Cluster:
                 await self._clock.sleep(_LOOK_EVERY_S)
 
     async def _problem(self, object_: Object) -> str:
-        """What a workload lacks; empty if nothing."""
+        """What a workload lacks; empty if it is ready."""
         present = await self._get(object_)
         if present is None:
             return "is gone"
@@ -209,10 +209,10 @@ class Cluster:
         told = sorted({why for pod in listed.items for why in why_not_running(pod)})
         return "; ".join(told[:3])
 
-    # --- away ---
+    # --- removing ---
 
     async def remove(self, parts: Sequence[str], *, with_definitions: bool, timeout_s: float) -> int:
-        """Remove parts, and the namespace if it is ours and nothing of the release is left; how many objects. NotReady."""
+        """Remove parts, and the namespace if it is ours and nothing of the release is left; returns the number of objects. NotReady."""
         found = await self.present(parts)
         for resource, object_ in found:
             await _delete(resource, object_)
@@ -226,7 +226,7 @@ class Cluster:
         return count
 
     async def _remove_made(self, parts: Sequence[str]) -> int:
-        """Objects that programs created themselves: leases, the autoscaler's status, and keys."""
+        """Remove objects that programs created themselves: leases, the autoscaler's status, and keys."""
         count = 0
         for api_version, kind, name in made_by_programs(self._release, parts):
             resource = await self._client.of_kind(api_version, kind)
@@ -242,7 +242,7 @@ class Cluster:
         return 1
 
     async def _remove_definitions(self, with_definitions: bool) -> int:
-        """Remove roles; kinds only on request, because all their objects are deleted too, and with them our priority classes."""
+        """Remove roles; CRDs and our priority classes only on request, because all objects of the kinds are deleted too."""
         count = 0
         for object_ in definitions.objects():
             kind = object_["kind"]
@@ -256,7 +256,7 @@ class Cluster:
         return count
 
     async def _await_end(self, parts: Sequence[str], timeout_s: float) -> None:
-        """Until no pod of these parts is left."""
+        """Wait until no pod of these parts is left."""
         until = self._clock.monotonic() + timeout_s
         components = ",".join(name for part in parts for name in COMPONENTS[part])
         selector = f"{INSTANCE}={self._release.name},app.kubernetes.io/component in ({components})"
@@ -302,7 +302,7 @@ class Cluster:
 
 # --- what belongs to a release ---
 
-# The drivers that there are, by their names in the chart.
+# All drivers, by their names in the chart.
 DRIVERS = {
     "gpu": "gpu.nvidia.com",
     "amd": "gpu.amd.com",
@@ -345,7 +345,7 @@ KINDS = (
 
 
 def _prefix(release: Release) -> str:
-    """What the chart calls the release's objects (allot.fullname)."""
+    """The prefix of the release's object names (allot.fullname)."""
     return release.name if "allot" in release.name else f"{release.name}-allot"
 
 
@@ -363,7 +363,7 @@ def made_by_programs(release: Release, parts: Iterable[str]) -> Iterator[tuple[s
 
 
 def session_secrets(objects: Iterable[Object]) -> Iterator[str]:
-    """The Secrets with keys for sessions that pods mount if they are there."""
+    """The Secrets with session keys, which pods mount if they exist."""
     for object_ in objects:
         if object_["kind"] == "Deployment":
             volumes = object_["spec"]["template"]["spec"].get("volumes") or ()
@@ -379,11 +379,11 @@ def namespace_object(release: Release, *, needs_privileges: bool) -> Object:
 
 
 def _needs_privileges(objects: Iterable[Object]) -> bool:
-    """Drivers mount folders of the node."""
+    """Whether objects need privileges: drivers mount host directories."""
     return any(each["kind"] == "DaemonSet" for each in objects)
 
 
-# --- reading what is there ---
+# --- reading the cluster ---
 
 
 def _is_managed_here(object_: Object | None) -> bool:

@@ -16,17 +16,17 @@ from allot.yaml_values.reader import documents
 
 Object = dict[str, Any]
 
-# What objects of `allot install` carry as app.kubernetes.io/managed-by.
+# app.kubernetes.io/managed-by of objects of `allot install`.
 SERVICE = "allot"
 _NOTES = "templates/NOTES.txt"
 
 
 class BadValues(Exception):
-    """Values that the chart does not take: which, and what was expected."""
+    """Values that the chart does not accept: which, and what was expected."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """As what the chart is installed."""
+    """The release that the chart is installed as."""
 
     name: str
     namespace: str
@@ -40,7 +40,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 def chart_folder() -> Traversable:
-    """Where the chart is."""
+    """The chart's directory."""
     return files("allot.installation") / "chart"
 
 
@@ -55,7 +55,7 @@ def _document(name: str) -> Object:
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> Object:
-    """values, with what is over them in its place; null takes a default away, as with Helm."""
+    """values with overrides; null removes a default, as in Helm."""
     result = dict(values)
     for key, value in over.items():
         below = result.get(key)
@@ -84,7 +84,7 @@ def set_value(values: Object, text: str) -> Object:
 
 
 def check_values(values: Object) -> None:
-    """BadValues with everything that the schema refuses."""
+    """BadValues lists everything that the schema refuses."""
     schema = msgspec.json.decode((chart_folder() / "values.schema.json").read_bytes())
     problems = sorted(
         jsonschema.Draft7Validator(schema).iter_errors(values), key=lambda each: list(map(str, each.path))
@@ -120,7 +120,7 @@ def render(values: Mapping[str, Any], release: Release, kube_version: str = "v1.
 
 
 def _texts() -> dict[str, str]:
-    """The templates; those that define are not rendered, whatever their place."""
+    """The templates by file name, including those that only define."""
     return {f"templates/{file.name}": file.read_text() for file in (chart_folder() / "templates").iterdir()}
 
 
@@ -151,7 +151,7 @@ def in_part(object_: Object) -> str:
 
 
 def names_of(objects: Sequence[Object]) -> list[str]:
-    """`Kind namespace/name` of each."""
+    """`Kind namespace/name` of each object."""
     return [named(each) for each in objects]
 
 

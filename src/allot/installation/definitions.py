@@ -22,13 +22,13 @@ _PLURALS = {
     "Role": "roles",
     "RoleBinding": "rolebindings",
 }
-# How long a server may take until it serves a kind that was defined.
+# How long a server may take to serve a new kind.
 _SERVED_S = 30.0
 _PAUSE_S = 0.05
 
 
 class NotServed(Exception):
-    """A server does not serve what was defined."""
+    """A server does not serve a defined kind."""
 
 
 def definition_texts() -> dict[str, str]:

@@ -48,7 +48,7 @@ class Failed(TemplateError):
 class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
-    # Whether it follows the one before without a space.
+    # Whether it follows the previous one without a space.
     is_joined: bool
 
 
@@ -107,7 +107,7 @@ def _action(text: str, place: str) -> _Action:
 
 
 class _Parser:
-    """Pieces of a file to nested nodes; definitions go to those of the chart."""
+    """Turns pieces of a file into nested nodes; definitions are added to the chart's."""
 
     def __init__(self, text: str, file: str, definitions: dict[str, tuple[_Node, ...]]) -> None:
         self._pieces = list(_pieces(text, file))
@@ -122,7 +122,7 @@ class _Parser:
         return body
 
     def _body(self) -> tuple[tuple[_Node, ...], _Action | None]:
-        """Nodes up to an `else` or `end`, and that."""
+        """Nodes up to an `else` or `end`, and that action."""
         found: list[_Node] = []
         while self._at < len(self._pieces):
             piece = self._pieces[self._at]
@@ -145,7 +145,7 @@ class _Parser:
             self._closed(action, end)
             return _Block(action, body, ())
         if end.tokens:
-            # `else if` and `else with` are blocks of their own that share the end.
+            # `else if` and `else with` are separate blocks that share the end.
             inner = _Action(end.tokens[0].text, end.tokens[1:], end.place)
             return _Block(action, body, (self._block(inner),))
         otherwise, last = self._body()
@@ -165,7 +165,7 @@ def _text_of(token: _Token) -> str:
 
 
 class _Scope:
-    """What names mean at a place: the dot, and variables around it."""
+    """The names in scope: the dot and variables."""
 
     def __init__(self, dot: Any, outer: _Scope | None = None) -> None:
         self.dot = dot
@@ -387,7 +387,7 @@ def _dict(*pairs: Any) -> dict[str, Any]:
 
 
 def _merge(*values: Mapping[str, Any]) -> dict[str, Any]:
-    """The first that has a key counts."""
+    """Merge mappings: the first with a key wins."""
     merged: dict[str, Any] = {}
     for value in values:
         for key, item in (value or {}).items():

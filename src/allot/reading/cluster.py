@@ -25,7 +25,7 @@ from allot.reading.manifests import Manifest, check_unique
 T = TypeVar("T", bound=APIStruct)
 
 ERRORS_SHOWN_MAX = 20
-# Kinds that are validated before they are used; nodes are taken as they come.
+# Kinds that are validated before use; nodes are not validated.
 _VALIDATED: tuple[type[APIStruct], ...] = (
     core_v1.Pod,
     resource_v1.DeviceClass,
@@ -37,7 +37,7 @@ _VALIDATED: tuple[type[APIStruct], ...] = (
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What was in the manifests, in their order."""
+    """The objects in the manifests, in order."""
 
     objects: tuple[APIStruct, ...]
 
@@ -47,7 +47,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def cluster_from(manifests: Sequence[Manifest], listener: Listener) -> Cluster:
-    """Every object that takes part in allocation; Unreadable or Invalid for one that cannot."""
+    """All objects that matter for allocation; Unreadable or Invalid if one is unusable."""
     check_unique(manifests)
     objects: list[APIStruct] = []
     refusals: list[str] = []
@@ -82,12 +82,12 @@ def _takes_part(manifest: Manifest, listener: Listener) -> bool:
 
 
 def _typed(manifest: Manifest, listener: Listener) -> tuple[APIStruct, tuple[str, ...]]:
-    """The object, and what the API server would say against it."""
+    """The object, and the API server's objections."""
     type_ = kind_of(manifest.api_version, manifest.kind).type
     try:
         if type_ not in _VALIDATED:
             return decode_object(manifest.value).object, ()
-        # With every gate on, no field is dropped: which features count is the allocator's to decide.
+        # With every gate on, no field is dropped: the allocator decides which features count.
         prepared = prepare_create(manifest.value, gates=ALL_GATES, now=None, namespace=DEFAULT_NAMESPACE)
         created: APIStruct = prepared.object
         if isinstance(created, resource_v1.ResourceClaim):
@@ -100,7 +100,7 @@ def _typed(manifest: Manifest, listener: Listener) -> tuple[APIStruct, tuple[str
 
 
 def _with_status(claim: resource_v1.ResourceClaim, manifest: Manifest) -> resource_v1.ResourceClaim:
-    """Creating a claim clears its status, but here the status is the point: it says what is in use."""
+    """Creating a claim clears its status, but here the status matters: it records what is in use."""
     read = decode_object(manifest.value).object
     assert isinstance(read, resource_v1.ResourceClaim), f"{manifest} is no claim"
     return msgspec.structs.replace(claim, status=read.status)

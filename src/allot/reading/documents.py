@@ -23,7 +23,7 @@ BYTES_MAX = 64 * 1024 * 1024
 
 
 class Malformed(Unreadable):
-    """Text that makes no sense from some place on: where, and why."""
+    """Text that is invalid from some place on: where, and why."""
 
     def __init__(self, source: str, line: int, column: int, problem: str, hint: str | None = None) -> None:
         super().__init__(f"{source}: line {line}, column {column}: {problem}", hint)
@@ -33,7 +33,7 @@ class Malformed(Unreadable):
 
 
 def parse_documents(data: bytes, source: str, *, places: bool = False) -> list[Document]:
-    """Every document in the data, which is YAML, JSON or JSON values in a row; raises Unreadable naming the place.
+    """Every document in the data, which is YAML, JSON or concatenated JSON values; Unreadable names the place.
 
     With `places`, each document also says where its fields are, by line, column and offset in the decoded text.
     """
@@ -100,7 +100,7 @@ class _NotJSONNumber(ValueError):
 
 
 def _json_or_flow_yaml(text: str, source: str, places: bool) -> list[Document]:
-    """JSON when it is JSON. Otherwise YAML, whose flow style begins with the same brackets."""
+    """JSON if valid; otherwise YAML, whose flow style begins with the same brackets."""
     if text.count(",") + text.count("{") + text.count("[") > STREAM_VALUES_MAX:
         raise Unreadable(f"{source}: too large: expected at most {STREAM_VALUES_MAX} values")
     try:
@@ -108,7 +108,7 @@ def _json_or_flow_yaml(text: str, source: str, places: bool) -> list[Document]:
     except RecursionError:
         raise Unreadable(f"{source}: nested too deeply: expected at most {DEPTH_MAX} levels") from None
     except _DuplicateKey as error:
-        # JSON's decoder does not say where; the YAML reader, which also reads JSON, does.
+        # The JSON decoder does not report the place; the YAML reader, which also reads JSON, does.
         yaml_documents(text, source)
         raise Unreadable(f"{source}: {error}") from None
     except json.JSONDecodeError as error:
@@ -153,7 +153,7 @@ def _json_documents(text: str, source: str, places: bool) -> list[Document]:
 
 
 def _places_in_json(text: str, start: int, end: int, line: int) -> Places:
-    """From reading it as YAML, which knows places; few texts are JSON and not YAML, and those have no places."""
+    """Places from the YAML reader; the few JSON texts that are not YAML have none."""
     try:
         return next(documents(text[start:end], places=True, first_line=line, first_offset=start)).places
     except NotYAML:
@@ -200,7 +200,7 @@ def _check_depth(value: Any, where: str) -> None:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Half a UTF-16 pair cannot be written out again; Go's decoder replaces it, and so does this."""
+    """Replace unpaired surrogates, which cannot be encoded, as Go's decoder does."""
     if isinstance(value, str):
         return LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):

@@ -37,6 +37,6 @@ class NotReached(ReadingError):
     """The API server cannot be reached."""
 
     def __init__(self, server: str, error: ApiError) -> None:
-        # That no one answers there says where already.
+        # Some messages already name the server.
         message = error.message if server in error.message else f"API server {server}: {error.message}"
         super().__init__(message, "kubectl version shows whether it can be reached")

@@ -18,7 +18,7 @@ from allot.reading.listener import Listener
 from allot.reading.live import TRIES_MAX
 
 _LISTS_AT_ONCE = 4
-# Objects that are served in two groups are the same ones.
+# Served in two groups, with the same objects.
 _SERVED_TWICE = (("events.k8s.io", "Event"),)
 
 
@@ -69,7 +69,7 @@ async def _read(
                     items = (await client.discovered(each).list(namespace)).items
                     return [{**head, **item} for item in items]
                 except (NotFound, MethodNotAllowed):
-                    # Gone since, or a kind that can only be read one by one.
+                    # Removed since, or a kind that cannot be listed.
                     return []
                 except Forbidden:
                     hidden.append(each.plural)
@@ -79,7 +79,7 @@ async def _read(
                 finally:
                     advance()
 
-        # One that fails does not cut the others short: their connections would be left half open.
+        # A failure does not cancel the others: their connections would be left half open.
         lists = await asyncio.gather(*(read(each) for each in resources))
     for found in lists:
         if isinstance(found, ApiError):

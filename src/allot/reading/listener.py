@@ -1,4 +1,4 @@
-"""Listens to the progress of reading: what was left out, and how far it is. Never part of an answer."""
+"""Listens to the progress of reading: what was left out, and how far it has come. Never part of an answer."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """What a caller brings along."""
+    """The caller's listener."""
 
     def note(self, text: str) -> None:
-        """Something that a reader of the answer should know."""
+        """Note something that a reader of the answer should know."""
 
     def warn(self, text: str) -> None:
-        """Something that is probably a mistake in the input."""
+        """Warn about a probable mistake in the input."""
 
     def progress(self, what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-        """Something of so many steps begins; the function is called after each of them."""
+        """A task with this number of steps begins; call the returned function after each step."""
 
 
 class Notes:
-    """Keeps what is said, for callers that show it later or not at all."""
+    """Keeps messages, for callers that show them later or not at all."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -34,9 +34,9 @@ from allot.reading.errors import Denied, NotReached
 from allot.reading.listener import Listener
 
 _LISTS_AT_ONCE = 4
-# Someone waits for the answer: a server that is away should be told soon.
+# A user is waiting: report an unreachable server soon.
 TRIES_MAX = 3
-# Changes come in bursts; a view that is made more often than that cannot be read.
+# Changes come in bursts; a view that updates more often is unreadable.
 _PAUSE_S = 0.5
 _CLIENT_LOG = logging.getLogger("allot.client")
 
@@ -45,7 +45,7 @@ _CLIENT_LOG = logging.getLogger("allot.client")
 
 
 async def fetch_snapshot(connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
-    """The cluster as it is, as far as these kinds go. Denied, NotReached."""
+    """The current objects of these kinds. Denied, NotReached."""
     taken_at, values, unread = await _fetch(connection, listener, kinds)
     return Snapshot(tuple(_objects(values, listener)), taken_at, unread, device_api_of(values))
 
@@ -53,7 +53,7 @@ async def fetch_snapshot(connection: Connection, listener: Listener, kinds: Sequ
 async def fetch_values(
     connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS
 ) -> tuple[float, list[dict[str, Any]]]:
-    """When, and every object of these kinds, as the server sends them. Denied, NotReached."""
+    """The time, and all objects of these kinds as the server sends them. Denied, NotReached."""
     taken_at, values, _ = await _fetch(connection, listener, kinds)
     return taken_at, values
 
@@ -61,7 +61,7 @@ async def fetch_values(
 async def _fetch(
     connection: Connection, listener: Listener, kinds: Sequence[SnapshotKind]
 ) -> tuple[float, list[dict[str, Any]], Mapping[type[APIStruct], str]]:
-    """When, every object, and what could not be read."""
+    """The time, all objects, and what could not be read."""
     clock = SystemClock()
     transport = HttpTransport(
         connection, clock, SystemIds(), environ=os.environ, user_agent="allot-snapshot", tries_max=TRIES_MAX
@@ -87,7 +87,7 @@ async def _fetch(
 
 
 class _Hidden:
-    """What may not be listed, by kind; told at once, as for some people it is most kinds."""
+    """Kinds that may not be listed; reported together, because for some users these are most kinds."""
 
     def __init__(self, namespace: str, kinds: Sequence[SnapshotKind], listener: Listener) -> None:
         self.listener = listener
@@ -102,7 +102,7 @@ class _Hidden:
         self.unread[kind.type] = namespace
 
     def tell(self) -> None:
-        """Names what could not be read. Denied if that is everything that matters."""
+        """Report what could not be read. Denied if that is everything relevant."""
         if self._required and all(self.unread.get(kind.type) == "" for kind in self._required):
             first = self._required[0]
             needed = ", ".join(kind.plural for kind in self._required)
@@ -121,7 +121,7 @@ class _Hidden:
 async def _all_lists(
     client: Client, kinds: Sequence[SnapshotKind], hidden: _Hidden
 ) -> list[list[dict[str, Any]] | Exception]:
-    """The objects of each kind, a few kinds at once. One that fails does not cut the others short: their connections would be
+    """The objects of each kind, a few kinds at once. A failure does not cancel the others: their connections would be
     left half open."""
     turns = asyncio.Semaphore(_LISTS_AT_ONCE)
     with hidden.listener.progress("reading the cluster", len(kinds)) as advance:
@@ -179,11 +179,11 @@ def _named(value: Mapping[str, Any]) -> str:
     return f"{value.get('kind', '')} {name}"
 
 
-# --- again and again ---
+# --- repeatedly ---
 
 
 class Troubles(logging.Handler):
-    """Hears from all informers that the server cannot be watched, instead of each of them writing into the view."""
+    """Collects watch failures of all informers, instead of each logging into the view."""
 
     def __init__(self, heard: Callable[[], None]) -> None:
         super().__init__(logging.WARNING)
@@ -192,7 +192,7 @@ class Troubles(logging.Handler):
 
     @property
     def text(self) -> str:
-        """What to tell; empty if there is nothing."""
+        """A message; empty without failures."""
         if not self.since:
             return ""
         return f"perhaps out of date: the server went away at {self.since}, and no change was seen since"
@@ -205,7 +205,7 @@ class Troubles(logging.Handler):
 
 
 async def watch_snapshots(connection: Connection, listener: Listener) -> AsyncIterator[tuple[Snapshot, str]]:
-    """The cluster as it is, and again after each change; with what to tell if it is out of date. Denied, NotReached."""
+    """The current cluster, and again after each change; with a message if it may be out of date. Denied, NotReached."""
     changed = asyncio.Event()
     with hearing_troubles(changed.set) as troubles:
         try:
@@ -219,7 +219,7 @@ async def watch_snapshots(connection: Connection, listener: Listener) -> AsyncIt
 
 @contextmanager
 def hearing_troubles(heard: Callable[[], None]) -> Iterator[Troubles]:
-    """What informers say goes to the one who shows it, and nowhere else; heard: called when there is something new."""
+    """Redirect the informers' log to the yielded handler only. heard: called when there is something new."""
     troubles = Troubles(heard)
     _CLIENT_LOG.addHandler(troubles)
     propagates, _CLIENT_LOG.propagate = _CLIENT_LOG.propagate, False
@@ -233,7 +233,7 @@ def hearing_troubles(heard: Callable[[], None]) -> Iterator[Troubles]:
 async def _snapshots(
     connection: Connection, changed: asyncio.Event, listener: Listener
 ) -> AsyncIterator[tuple[Snapshot, bool]]:
-    """The cluster as far as it is known, and again when changed is set; with whether something of it has changed."""
+    """The known cluster, and again when changed is set; with whether an object has changed."""
     clock = SystemClock()
     is_fresh = True
 
@@ -242,7 +242,7 @@ async def _snapshots(
         is_fresh = True
         changed.set()
 
-    # Those without which little can be said, and taint rules.
+    # Required kinds, and taint rules.
     wanted = [kind for kind in KINDS if kind.required or kind.type is DeviceTaintRule]
     async with watching(connection, listener, wanted, note, user_agent="allot-top") as watched:
         while True:
@@ -266,15 +266,15 @@ class Watched:
         self._informers: dict[type[APIStruct], Informer[APIStruct]] = {}
 
     def objects(self) -> Iterator[APIStruct]:
-        """All of them."""
+        """All objects."""
         return (found for informer in self._informers.values() for found in informer.cache)
 
     def watches(self, kind: SnapshotKind) -> bool:
-        """Whether objects of a kind are seen."""
+        """Whether a kind is watched."""
         return kind.type in self._informers
 
     def add(self, kind: SnapshotKind, informer: Informer[APIStruct]) -> None:
-        """From now on objects of that kind are seen, too."""
+        """Also watch this kind from now on."""
         self._informers[kind.type] = informer
 
 
@@ -288,7 +288,7 @@ async def watching(
     user_agent: str,
     late_every_s: float | None = None,
 ) -> AsyncIterator[Watched]:
-    """The objects of those of the kinds that the server has, from a moment when all of them are there; tell: called for every change.
+    """The objects of those kinds that the server has, once all of them are known; tell: called for every change.
     late_every_s: how often to look for kinds that the server did not have before. Nothing is ever written. Denied; ApiError."""
     clock, ids = SystemClock(), SystemIds()
     transport = HttpTransport(connection, clock, ids, environ=os.environ, user_agent=user_agent, tries_max=TRIES_MAX)
@@ -338,7 +338,7 @@ async def _watch_late(
     watched: Watched,
     start: Callable[[SnapshotKind, str], object],
 ) -> None:
-    """Queues, groups and the like are installed when someone needs them."""
+    """Watch kinds that are installed later, such as queues and groups."""
     while True:
         await clock.sleep(every_s)
         missing = [kind for kind in kinds if not watched.watches(kind) and kind.type not in watched.unread]
@@ -353,7 +353,7 @@ async def _watch_late(
 
 
 class ReadOnly:
-    """A transport for those who only look: whatever would write is refused before it leaves."""
+    """A read-only transport: refuses writes before they are sent."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

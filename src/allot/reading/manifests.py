@@ -77,7 +77,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _bounded(data: bytes, source: str) -> bytes:
-    # One byte over the limit is read to know that there is more; an endless pipe is not read to its end.
+    # Read one byte over the limit to detect more; an endless pipe is not read to its end.
     if len(data) > BYTES_MAX:
         raise Unreadable(f"{source}: larger than {BYTES_MAX} bytes (64 MiB)", "split it into several files")
     return data
@@ -98,7 +98,7 @@ def _files_under(path: Path) -> list[Path]:
 
 
 def _is_manifest_file(file: Path, folder: Path) -> bool:
-    """By its name; what is hidden, or in a hidden folder, is not meant."""
+    """By its name; hidden files, and those in hidden folders, are ignored."""
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
     return file.suffix in _SUFFIXES and not hidden and file.is_file()
 
@@ -111,7 +111,7 @@ def manifests_in(data: bytes, source: str) -> Iterator[Manifest]:
 
 
 def _expand(document: Document, source: str) -> Iterator[Manifest]:
-    """The document's object, or the members of the list that it is, lists in lists included."""
+    """The document's object, or the members if it is a list, including nested lists."""
     lines = document.item_lines
     pending: list[Manifest] = [_manifest(document.value, Origin(source, document.number, document.line))]
     while pending:
@@ -157,7 +157,7 @@ def _type_name(value: object) -> str:
 
 
 def check_unique(manifests: Iterable[Manifest]) -> None:
-    """Unreadable when two objects have one name, since the second would silently replace the first."""
+    """Unreadable if two objects have the same name, since the second would silently replace the first."""
     seen: dict[tuple[str, str, str], Manifest] = {}
     for manifest in manifests:
         if not manifest.name or manifest.name.endswith("*"):

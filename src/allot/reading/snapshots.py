@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from allot.client.connection import Connection
 
 DEFAULT_NAMESPACE = "default"
-# Kinds without which nothing can be said, but of which even a whole cluster may have none.
+# Required kinds of which even a complete cluster may have no objects.
 _MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
 _DUMPED = frozenset(kind.type for kind in DUMPED_KINDS)
 
 
 class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read from. Files win over a live cluster. home: the namespace that is meant, if it is not the context's."""
+    """Where to read from. Files win over a live cluster. home: the default namespace, if not the context's."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -51,13 +51,13 @@ class SnapshotSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """The namespace that is meant if none is given."""
+        """The default namespace."""
         return self.home or (DEFAULT_NAMESPACE if self.files else connection_of(self).namespace)
 
 
 def connection_of(source: SnapshotSource) -> Connection:
     """How to reach the cluster; NoCluster."""
-    # Imported late, as `live` is: half a second that questions about files need not wait for.
+    # Imported late, like `live`: saves half a second when only files are read.
     from allot.client.kubeconfig import KubeconfigError, connection_from_environment
 
     try:
@@ -68,7 +68,7 @@ def connection_of(source: SnapshotSource) -> Connection:
 
 
 def read_snapshot(source: SnapshotSource, listener: Listener, kinds: Sequence[SnapshotKind] = KINDS) -> Snapshot:
-    """The cluster as it is, as far as these kinds go, or as the dump has it. Inside of an event loop: `live.fetch_snapshot`."""
+    """The objects of these kinds, from the cluster or the dump. Inside an event loop use `live.fetch_snapshot`."""
     if source.files:
         snapshot = snapshot_from_files(source.files, listener)
         _note_absence(snapshot, listener)
@@ -79,7 +79,7 @@ def read_snapshot(source: SnapshotSource, listener: Listener, kinds: Sequence[Sn
 
 
 def read_values(source: SnapshotSource, listener: Listener) -> list[dict[str, Any]]:
-    """The objects of the kinds that snapshots have as JSON values, as the server or the dump has them."""
+    """The objects of snapshot kinds as JSON values, from the server or the dump."""
     if source.files:
         found = _manifests(source.files)
         return [manifest.value for manifest in found if (manifest.group, manifest.kind) in _KIND_NAMES]
@@ -92,7 +92,7 @@ def read_values(source: SnapshotSource, listener: Listener) -> list[dict[str, An
 
 
 def values_in(files: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Every object of a dump, whatever its kind. Of an object that is there twice the last one counts."""
+    """All objects of a dump, of any kind. The last of duplicate objects counts."""
     found = {(each.group, each.kind, each.namespace, each.name): each for each in _manifests(files)}
     for each in found.values():
         if not each.name:
@@ -101,12 +101,12 @@ def values_in(files: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def snapshot_from_files(files: tuple[str, ...], listener: Listener) -> Snapshot:
-    """The objects of a dump. Of an object that is there twice the last one counts."""
+    """The objects of a dump. The last of duplicate objects counts."""
     return snapshot_and_values(files, listener)[0]
 
 
 def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Snapshot, list[dict[str, Any]]]:
-    """The same, and these objects as they are written."""
+    """The same, and these objects as written."""
     manifests = list(_manifests(files))
     found: dict[tuple[str, str, str, str], tuple[APIStruct, dict[str, Any]]] = {}
     passed_over: dict[str, int] = {}
@@ -122,7 +122,7 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
                 raise Unreadable(f"{manifest.origin}: {error}") from None
             place = (manifest.group, manifest.kind, manifest.namespace, manifest.name)
             found[place] = object_, manifest.value
-    # Names of ConfigMaps and the like are of use only beside what names them.
+    # ConfigMaps and the like are only useful together with objects that name them.
     if not any((group, kind) in _KIND_NAMES for group, kind, _, _ in found):
         raise Unreadable(
             f"{', '.join(files)}: nothing of a cluster's state is in there",
@@ -132,14 +132,14 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
         listener.note(f"not read: {kinds}")
     objects = tuple(object_ for object_, _ in found.values())
-    # What is private has been left behind by then, and comes back nowhere.
+    # Private contents have been dropped by now, and must not reappear.
     values = [value for (group, kind, _, _), (_, value) in found.items() if (group, kind) in _KIND_NAMES]
     served = device_api_of(each.value for each in manifests)
     return Snapshot(objects, _newest_time(objects), device_api=served), values
 
 
 def _note_absence(snapshot: Snapshot, listener: Listener) -> None:
-    """Of kinds of which a cluster with devices has some: people forget them when they make a dump."""
+    """Note missing kinds that every cluster with devices has: users forget them in dumps."""
     kinds = [kind for kind in KINDS if kind.required and kind.type not in _MAY_BE_NONE]
     if not _asks_for_devices(snapshot):
         kinds = [kind for kind in kinds if kind.group != resource_v1.GROUP]
@@ -149,12 +149,12 @@ def _note_absence(snapshot: Snapshot, listener: Listener) -> None:
 
 
 def _asks_for_devices(snapshot: Snapshot) -> bool:
-    """Whether anything in a dump has to do with devices: claims and what goes with them, or pods with extended resources."""
+    """Whether a dump involves devices: claims and related objects, or pods with extended resources."""
     kinds = (kind.type for kind in KINDS if kind.group == resource_v1.GROUP)
     if any(snapshot.of(type_) for type_ in kinds):
         return True
     if all(isinstance(each, core_v1.Node | core_v1.Namespace) or type(each) in _DUMPED for each in snapshot.objects):
-        # No one makes a dump of nodes alone for other reasons.
+        # Nodes are dumped alone for no other reason.
         return True
     offered = {name for node in snapshot.of(core_v1.Node) for name in node.status.allocatable}
     return any(
@@ -175,8 +175,8 @@ def _manifests(files: tuple[str, ...]) -> Iterator[Manifest]:
 
 
 def _listed_in_json(data: bytes) -> list[dict[str, Any]] | None:
-    """The members of a list as `kubectl get -o json` prints it, read six times as quickly as by the careful reader of manifests,
-    which has the word if anything is unusual: then None."""
+    """The members of a list printed by `kubectl get -o json`, six times faster than the careful manifest reader;
+    None if anything is unusual, to be read by that one."""
     if data[:1] != b"{":
         return None
     try:
@@ -197,7 +197,7 @@ class _ListDocument(msgspec.Struct):
 
 
 def _newest_time(objects: tuple[APIStruct, ...]) -> float | None:
-    """A dump does not say when it was made: not before the newest time in it."""
+    """The newest time in a dump, which does not record when it was created."""
     newest = max((text for object_ in objects for text in _times(object_)), default="")
     try:
         return seconds_of(newest) if newest else None
@@ -213,7 +213,7 @@ def _times(object_: APIStruct) -> Iterator[str]:
     if seen_at:
         yield seen_at
     for condition in getattr(getattr(object_, "status", None), "conditions", ()):
-        # Not every kind's conditions have both.
+        # Not all conditions have both.
         for field in ("last_transition_time", "last_heartbeat_time"):
             time = getattr(condition, field, None)
             if time is not None:

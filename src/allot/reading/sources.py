@@ -24,7 +24,7 @@ DOCUMENTS_MAX = 200_000
 
 
 def read_source(data: bytes, name: str) -> Source:
-    """The documents of a text and its flaws. Unreadable only when it is no text at all."""
+    """The documents of a text and its flaws. Unreadable only if it is not text at all."""
     text = decoded(data, name)
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -58,7 +58,7 @@ def _read_piece(piece: Piece, name: str) -> tuple[list[Document], list[Flaw]]:
         documents = _documents(piece, piece.text, name)
     except Malformed as error:
         return _read_mended(piece, found, name) or ([], [_flaw(error, piece.text, piece.line)])
-    # Text may have any character; a key that begins with one of these is none.
+    # Text may contain any character, but no key begins with one of these.
     odd_lines = {
         place.line
         for document in documents
@@ -70,7 +70,7 @@ def _read_piece(piece: Piece, name: str) -> tuple[list[Document], list[Flaw]]:
 
 
 def _read_mended(piece: Piece, found: list[Slip], name: str) -> tuple[list[Document], list[Flaw]] | None:
-    """What the piece is with the right characters; None if there are no wrong ones, or it is no better."""
+    """The piece read with corrected characters; None if there are none to correct, or that does not help."""
     if not found:
         return None
     try:

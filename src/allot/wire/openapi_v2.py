@@ -20,7 +20,7 @@ _Write = Callable[[int, Any], bytes]
 
 
 def encode_document(info: Object, definitions: bytes, paths: bytes) -> bytes:
-    """A document; definitions and paths are encoded already."""
+    """Encode a document; definitions and paths are already encoded."""
     return (
         _text(1, "2.0")
         + _part(2, _text(1, info["title"]) + _text(2, info["version"]))
@@ -78,7 +78,7 @@ def _texts(number: int, value: Any) -> bytes:
 
 
 def _any(number: int, value: Any) -> bytes:
-    """A value without a type: YAML, of which JSON is a part."""
+    """An untyped value, as YAML, which includes JSON."""
     return _part(number, _text(2, msgspec.json.encode(value).decode()))
 
 
@@ -122,7 +122,7 @@ def _properties(number: int, value: Any) -> bytes:
 
 
 def _additional(number: int, value: Any) -> bytes:
-    # One of both, so false is written, too.
+    # A oneof, so false is also written.
     return _part(number, b"\x10" + bytes((value,)) if isinstance(value, bool) else _schema(1, value))
 
 

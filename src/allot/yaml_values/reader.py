@@ -1,8 +1,8 @@
 """YAML text to JSON values, as Kubernetes reads it.
 
 Built from libyaml's events instead of PyYAML's loader, which resolves scalars differently from Kubernetes
-(`allot.yaml_values.scalars`), keeps the last of two equal keys in silence and recurses as deeply as the text likes. Input is not
-trusted: nesting and the number of values are bounded, and an alias counts as what it stands for.
+(`allot.yaml_values.scalars`), silently keeps the last of two equal keys and recurses without limit. Input is not
+trusted: nesting and the number of values are bounded, and an alias counts as what it expands to.
 
 `read_yaml` is for one value, as the API server wants it; `documents` has the rest: whole streams, places of fields.
 """
@@ -22,12 +22,12 @@ from allot.core.quoting import quoted
 from allot.yaml_values.scalars import key_text, resolve_plain, resolve_tagged
 
 BODY_VALUES_MAX = 1_000_000
-# What a body may be with its aliases written out.
+# The limit of a body with expanded aliases.
 BODY_BYTES_MAX = 3 * 1024 * 1024
 STREAM_VALUES_MAX = 10_000_000
-# What aliases may add to a stream, in characters.
+# The limit of what aliases add to a stream, in characters.
 STREAM_ALIASED_MAX = 3 * 1024 * 1024
-# Of the fields beyond, only the first fields around them have a place.
+# Fields beyond this limit have no place.
 PLACES_MAX = 1_000_000
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -35,7 +35,7 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _TWICE_MAX = 100
 _CONTAINERS = (dict, list, ObjectWithDuplicates)
-# In characters: as JSON would have it, with a comma.
+# In characters: as in JSON, with a comma.
 _CONTAINER_SIZE = 3
 _PLAIN_CACHE_MAX = 50_000
 _NO_KEY: Any = object()
@@ -44,7 +44,7 @@ _TOO_DEEP = f"nested too deeply: expected at most {DEPTH_MAX} levels"
 
 
 class NotYAML(ValueError):
-    """A text that is not YAML, or says what JSON cannot: where, and why. Its words are those of Kubernetes' reader."""
+    """Text that is not YAML, or has no JSON form: where, and why. The wording is that of Kubernetes' reader."""
 
     def __init__(self, line: int, column: int, problem: str) -> None:
         super().__init__(f"yaml: line {line}: {problem}")
@@ -68,8 +68,8 @@ class Document(msgspec.Struct, frozen=True):
 def read_yaml(data: bytes) -> Any:
     """The value of the first document, None if there is none; keys that occur twice are noted (ObjectWithDuplicates).
 
-    As in Kubernetes, what follows the first document does not count, and of equal keys the last counts: whether they are
-    refused is for the request to say (fieldValidation).
+    As in Kubernetes, only the first document counts, and the last of equal keys: the request decides whether duplicates
+    are refused (fieldValidation).
     """
     aliased_max = max(0, BODY_BYTES_MAX - len(data))
     reader = _Reader(data, notes_duplicates=True, values_max=BODY_VALUES_MAX, aliased_max=aliased_max)
@@ -83,9 +83,9 @@ def read_yaml(data: bytes) -> Any:
 
 
 def documents(text: str, *, places: bool = False, first_line: int = 1, first_offset: int = 0) -> Iterator[Document]:
-    """Each document in turn, also the empty ones, so that the numbers are the ones a reader counts.
+    """Each document in turn, including empty ones, so that the numbers match what a reader counts.
 
-    A key that occurs twice is an error: one of the two values would be lost, and no one else will tell the author.
+    A key that occurs twice is an error: one of the two values would be lost without notice.
     `first_line` and `first_offset` say where the text begins in the file, when it is only a part of it.
     """
     return _Reader(text, places=places, first_line=first_line, first_offset=first_offset).documents()
@@ -104,17 +104,17 @@ class _Frame:
         self.event = event
         self.size_before = size_before
         self.path: Path = ()
-        # Where the last value in it ended.
+        # Where its last value ended.
         self.end: int = event.end_mark.index
 
     @property
     def expects_key(self) -> bool:
-        """Whether what comes next is a key."""
+        """Whether a key comes next."""
         return self.key is _NO_KEY and self.value.__class__ is dict
 
     @property
     def next_path(self) -> Path:
-        """The path of the value that comes next."""
+        """The path of the next value."""
         return (*self.path, len(self.value) if self.value.__class__ is list else self.key)
 
 
@@ -140,12 +140,12 @@ class _Reader:
         self._values_max = values_max
         self._aliased_max = aliased_max
         self._values = 0
-        # Characters of the values so far, with aliases written out, and those of them that aliases brought.
+        # Characters of the values so far, with expanded aliases, and how many of these come from aliases.
         self._size = 0
         self._aliased = 0
         self._plain: dict[str, Any] = {}
         self._stack: list[_Frame] = []
-        # Values by the names of their anchors, with their sizes; and, once it was asked, how deeply they are nested.
+        # Values by anchor name, with their sizes; and, once computed, their nesting depth.
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._levels: dict[str, int] = {}
         self._has_duplicates = False
@@ -212,7 +212,7 @@ class _Reader:
             value = self._quoted_or_tagged(event, text)
         elif text in self._plain:
             value = self._plain[text]
-        # It means two things, depending on where it stands.
+        # Its meaning depends on where it is.
         elif text == "<<":
             value = text
         else:
@@ -234,7 +234,7 @@ class _Reader:
                 return resolve_tagged(event.tag, text)
             except ValueError as error:
                 raise self._at(event, str(error)) from None
-        # Only the parser in Python lets half a surrogate pair pass.
+        # Only the pure Python parser accepts unpaired surrogates.
         return text if text.isascii() else LONE_SURROGATE.sub("\ufffd", text)
 
     def _open(self, event: Any) -> None:
@@ -254,7 +254,7 @@ class _Reader:
     def _close(self, frame: _Frame) -> Any:
         value = frame.value
         if frame.merged is not None:
-            # The earlier of several merged mappings wins, and what the mapping says itself wins over all of them.
+            # The first of several merged mappings wins, and the mapping's own keys win over all of them.
             own, value = value, {}
             for merged in reversed(frame.merged):
                 value.update(merged)
@@ -271,7 +271,7 @@ class _Reader:
         self._levels.pop(name, None)
 
     def _alias(self, event: Any) -> Any:
-        """A copy of what the anchor names: no one who changes one of the two changes both."""
+        """A copy of the anchor's value, so that changing one does not change the other."""
         if any(frame.event.anchor == event.anchor for frame in self._stack):
             raise self._at(event, f"anchor '{event.anchor}' value contains itself")
         if event.anchor not in self._anchors:
@@ -289,7 +289,7 @@ class _Reader:
             levels = self._levels[event.anchor] = _levels(value)
         if levels + len(self._stack) > DEPTH_MAX:
             raise self._at(event, _TOO_DEEP)
-        # msgspec's copy is six times as quick, and knows no notes.
+        # msgspec's copy is six times faster, but drops notes.
         return _copied(value) if self._has_duplicates else msgspec.to_builtins(value)
 
     def _attach(self, frame: _Frame, value: Any, event: Any) -> None:
@@ -332,10 +332,10 @@ class _Reader:
         return line
 
     def _note(self, event: Any, closed: _Frame | None) -> None:
-        """Where the key or value is that is about to be attached."""
+        """Record the place of the key or value that is about to be attached."""
         start, end = event.start_mark, event.end_mark.index
         if closed is not None:
-            # The end of a block in indented style is where the next thing begins, with comments in between.
+            # An indented block ends where the next token begins, after any comments.
             start, end = closed.event.start_mark, end if end > start.index else closed.end
         if not self._stack:
             self._places[()] = self._place(start, start.index, end, None)
@@ -368,13 +368,13 @@ class _Reader:
         return NotYAML(line, column, f"{problem[:1].lower()}{problem[1:]}{context}")
 
     def _no_text(self, offset: int, problem: str) -> NotYAML:
-        """Bytes or characters that no YAML has."""
+        """Bytes or characters that YAML does not allow."""
         data = self._text.encode(errors="replace") if isinstance(self._text, str) else self._text
         return NotYAML(data.count(b"\n", 0, offset) + self._first_line, 1, problem)
 
 
 def _levels(value: Any) -> int:
-    """How deeply a value is nested."""
+    """The nesting depth of a value."""
     levels = 0
     level: list[Any] = [value] if value.__class__ in _CONTAINERS else []
     while level:
@@ -385,7 +385,7 @@ def _levels(value: Any) -> int:
 
 
 def _copied(value: Any) -> Any:
-    """The value with containers of its own, which keep their notes."""
+    """A deep copy of the value that keeps its notes."""
     kind = value.__class__
     if kind not in _CONTAINERS:
         return value

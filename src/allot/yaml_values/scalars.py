@@ -4,7 +4,7 @@ Kubernetes turns YAML into JSON with sigs.k8s.io/yaml, which resolves scalars by
 `yes`, `on` and `y` are true, a leading zero is octal, underscores in numbers are ignored, sexagesimal numbers do not
 exist and a date stays text. PyYAML's own resolver differs in the last two and in `y`/`n`, so its rules are not used.
 
-Knows only single scalars; documents, anchors and keys are the business of those who read them.
+Knows only single scalars, not documents, anchors or keys.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MAY_NOT_BE_TEXT = frozenset("+-.0123456789yYnNtTfFoO~")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _RADIX_OF_GROUP = ((2, 16), (3, 2), (4, 8), (5, 10))
-# A longer run of digits stays text: nothing in the API takes such a number, and a quantity is read from text anyway.
+# A longer run of digits stays text: nothing in the API accepts such a number, and a quantity is read from text anyway.
 NUMBER_CHARACTERS_MAX = 400
 
 
 class NotJSON(ValueError):
-    """A scalar that YAML can say and JSON cannot."""
+    """A YAML scalar without a JSON form."""
 
 
 def resolve_plain(text: str) -> Scalar:
@@ -53,7 +53,7 @@ def _number(text: str) -> Scalar:
         raise NotJSON(f"{text} is not a JSON value: expected a finite number, or quotes around text")
     if len(text) > NUMBER_CHARACTERS_MAX:
         return text
-    # A number that starts with a dot keeps its underscores and is then no number, as in go-yaml.
+    # With a leading dot, underscores are kept, so it is not a number, as in go-yaml.
     digits = text if text[0] == "." else text.replace("_", "")
     integer = _INTEGER.fullmatch(digits)
     if integer is not None:
@@ -78,7 +78,7 @@ def _integer(match: re.Match[str]) -> int:
 
 
 def resolve_tagged(tag: str, text: str) -> Scalar:
-    """The JSON value of a scalar with an explicit tag; ValueError when the text does not suit the tag."""
+    """The JSON value of a scalar with an explicit tag; ValueError if the text does not fit the tag."""
     kind = tag.removeprefix("tag:yaml.org,2002:")
     if kind in ("str", "!"):
         return text
@@ -97,7 +97,7 @@ def resolve_tagged(tag: str, text: str) -> Scalar:
 
 
 def key_text(value: Scalar) -> str:
-    """A mapping key as the JSON string that Kubernetes makes of it; ValueError for null."""
+    """A mapping key as Kubernetes' JSON string; ValueError for null."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

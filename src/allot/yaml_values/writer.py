@@ -13,7 +13,7 @@ _WIDTH = 1000
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Quotes what Kubernetes would otherwise read as something other than text, and repeats instead of aliasing."""
+    """Quotes text that Kubernetes would otherwise read as another type, and repeats instead of aliasing."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True
@@ -30,7 +30,7 @@ def _represent_text(dumper: Any, text: str) -> Any:
 
 
 _Dumper.add_representer(str, _represent_text)
-# The reader's objects with notes are objects.
+# The reader's objects with notes are written as plain objects.
 _Dumper.add_multi_representer(dict, _Dumper.represent_dict)
 
 

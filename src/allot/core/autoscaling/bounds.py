@@ -12,15 +12,15 @@ from allot.core.autoscaling.pools import Pool
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A pod that runs on a new node, and the pools whose nodes it may run on."""
+    """A pod that needs a new node, and the pools that suit it."""
 
     amounts: Amounts
     pools: tuple[str, ...]
 
 
 def lower_bound(wanted: Sequence[Wanted], pools: Mapping[str, Pool], supplies: Mapping[str, Amounts]) -> Fraction:
-    """No set of nodes costs less. Pods that cannot share a node, because no pool suits both, are counted apart; of the others, what
-    they take of each resource costs at least its part of the node where it is cheapest, and one node has to be there for each."""
+    """No set of nodes costs less. Pods that cannot share a node, because no pool suits both, are counted separately. The others cost at
+    least their cheapest share of a node, for each resource, and at least one node that suits each pod."""
     total = Fraction(0)
     for group in _apart(wanted):
         sums: dict[str, Fraction] = {}
@@ -41,14 +41,14 @@ def _cheapest_parts(each: Wanted, pools: Mapping[str, Pool], supplies: Mapping[s
         parts = []
         for name in each.pools:
             there = getattr(supplies[name], resource)
-            # A device that serves several says nothing about how many nodes there must be.
+            # Shared devices do not limit the number of nodes.
             parts.append(Fraction(wanted * pools[name].price, there) if there else Fraction(0))
         found[resource] = min(parts, default=Fraction(0))
     return found
 
 
 def _apart(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
-    """Pods in groups that have no pool in common."""
+    """Pods in groups without common pools."""
     root: dict[str, str] = {}
 
     def find(name: str) -> str:

@@ -21,7 +21,7 @@ _TYPES = {"CrdLabelNotMatching": _POOL_WRONG, "NoRuleMatching": _RULE_WRONG}
 
 
 class PoolState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a pool besides its price. coming: nodes that have been asked for; error, until: why it is left alone, and how long."""
+    """The state of a pool besides its price. coming: requested nodes; error, until: why it is in backoff, and how long."""
 
     pool: Pool
     coming: int = 0
@@ -37,7 +37,7 @@ def class_status(
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The status of a class that exists. hint: what could have been meant; before: the status that it has; now: for what changes."""
+    """The status of an existing class. hint: a suggestion for a name; before: its current status; now: the time of changes."""
     found = classes.by_name[name]
     old = {
         (identifier, each.get("type"), each.get("reason")): each
@@ -89,7 +89,7 @@ def _health(is_healthy: bool) -> Object:
 
 
 def _misconfigured(problems: Sequence[ClassProblem], hint: Mapping[ClassProblem, str]) -> list[Object]:
-    """One for each reason, with all that it is about."""
+    """One condition for each reason, with all its problems."""
     texts: dict[tuple[str, str], list[str]] = {}
     for each in problems:
         key = (_TYPES.get(each.reason, _CLASS_WRONG), each.reason)

@@ -1,7 +1,7 @@
 """ComputeClasses: which pools a class has, for which of its priorities, and in which order they are bought.
 
-A pool is of the class that its nodes' label names; pools without it are of the class called default, if there is one. Its priority is the
-first that its nodes match: by the name of the pool, or by what their labels say of the machine. Knows nothing of who asks for nodes.
+A pool belongs to the class in its nodes' label; pools without the label belong to the class called default, if it exists. Its priority is
+the first that its nodes match: by the pool's name, or by the machine in their labels. Does not know which pods need nodes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from allot.core.model.core_v1 import Node
 from allot.core.quantity import Quantity
 
 _GIB = 2**30
-# Of a class; more than that no one reads.
+# Per class; no one reads more.
 _PROBLEMS_MAX = 20
-# What GKE takes if a priority describes no machine.
+# GKE's default if a priority describes no machine.
 DEFAULT_FAMILY = "e2"
 
 
 class ClassProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a class, in view of the pools that there are. index: of the priority, None for the class itself; reason: as GKE's
-    conditions call it; value, known: what was named, and what could have been."""
+    """A problem of a class with the existing pools. index: of the priority, None for the class itself; reason: as in GKE's
+    conditions; value, known: the unknown name, and the known ones."""
 
     index: int | None
     reason: str
@@ -37,17 +37,17 @@ class ClassProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_type(node: Node) -> str:
-    """As the cloud calls it."""
+    """The cloud's machine type."""
     return node.metadata.labels.get(names.INSTANCE_TYPE, "")
 
 
 def machine_family(node: Node) -> str:
-    """The first part of its type, unless the node says otherwise."""
+    """The machine family from the node's label, or else the first part of its type."""
     return node.metadata.labels.get(names.MACHINE_FAMILY) or machine_type(node).partition("-")[0]
 
 
 def matches(priority: Priority, pool: str, node: Node, zones: Sequence[str] = ()) -> bool:
-    """Whether a node of a pool is what a priority describes. zones: those that hold if the priority names none."""
+    """Whether a node of a pool matches a priority. zones: the default if the priority names none."""
     labels = node.metadata.labels
     amounts = node.status.capacity or node.status.allocatable
     if priority.nodepools:
@@ -72,7 +72,7 @@ def matches(priority: Priority, pool: str, node: Node, zones: Sequence[str] = ()
 
 
 def _is_type(type_: str, wanted: str) -> bool:
-    """A machine that is available with different numbers of GPUs has these in its name here: n1-standard-8-t4x2."""
+    """Whether it is this machine type. Types with a choice of GPUs have these in their name here: n1-standard-8-t4x2."""
     return type_ == wanted or type_.startswith(f"{wanted}-")
 
 
@@ -94,7 +94,7 @@ def _accelerated(wanted: Accelerator | None, labels: Mapping[str, str], key: str
 
 
 def described(priority: Priority) -> str:
-    """A priority for display: the pools that it names, or what it says of machines."""
+    """A priority for display: its pools, or its description of machines."""
     if priority.nodepools:
         return ", ".join(priority.nodepools)
     parts = []
@@ -115,12 +115,12 @@ def described(priority: Priority) -> str:
 
 
 def priority_text(index: int, priority: Priority) -> str:
-    """With its number, as people count: priority 1 (a100-80)."""
+    """A priority with its number, counted from 1: priority 1 (a100-80)."""
     return f"priority {index + 1} ({described(priority)})"
 
 
 def ranks(priorities: Sequence[Priority]) -> tuple[int, ...]:
-    """Of each priority: 0 for the most welcome. Scores come before the order in the list, which distinguishes those that have none."""
+    """The rank of each priority: 0 is best. Scores come before list order, which decides between priorities without a score."""
     keys = [
         (0, -each.priority_score) if each.priority_score is not None else (1, index)
         for index, each in enumerate(priorities)
@@ -136,12 +136,12 @@ class Classes:
         self.by_name = {each.metadata.name: each for each in classes}
 
     def class_name(self, pool: Pool) -> str:
-        """The class that a pool is of; empty if of none."""
+        """The class of a pool; empty without one."""
         named = pool.template.node.metadata.labels.get(names.CLASS_LABEL, "")
         return named or (names.DEFAULT_NAME if names.DEFAULT_NAME in self.by_name else "")
 
     def ranked(self, pools: Sequence[Pool]) -> list[Pool]:
-        """The pools, each with what it is to its class. Those that the class does not want are barred."""
+        """The pools, each with its standing in its class. Those that the class excludes are barred."""
         return [self._ranked(pool) for pool in pools]
 
     def _ranked(self, pool: Pool) -> Pool:
@@ -165,7 +165,7 @@ class Classes:
         return replace(pool, standing=standing, barred=barred)
 
     def index_of(self, pool: Pool, of: ComputeClass) -> int | None:
-        """The most welcome priority that the nodes of a pool match."""
+        """The best priority that the nodes of a pool match."""
         node = pool.template.node
         common = of.spec.node_pool_config.node_labels
         if any(node.metadata.labels.get(key) != value for key, value in common.items()):
@@ -180,8 +180,8 @@ class Classes:
         return min(found)[1] if found else None
 
     def problems(self, name: str, pools: Sequence[Pool], machines: Sequence[str] = ()) -> list[ClassProblem]:
-        """What is wrong with a class; nothing if each of its priorities has a pool. pools: all that there are, ranked; machines: types
-        that are known besides theirs."""
+        """The problems of a class; empty if each of its priorities has a pool. pools: all pools, ranked; machines: known types
+        besides theirs."""
         found = self.by_name.get(name)
         if found is None:
             return [_no_class(name, self.by_name)]
@@ -201,20 +201,20 @@ class Classes:
     # --- what holds for the nodes of a class ---
 
     def delay_s(self, pool: Pool) -> float | None:
-        """How long a node must be unneeded before it goes; None if the class of its pool does not say."""
+        """How long a node must be unneeded before removal; None if its pool's class does not specify it."""
         found = self.by_name.get(self.class_name(pool))
         minutes = found.spec.autoscaling_policy.consolidation_delay_minutes if found is not None else None
         return minutes * 60.0 if minutes is not None else None
 
     def threshold(self, pool: Pool) -> Fraction | None:
-        """The part below which a node may go, as its class has it: of its devices if it has any."""
+        """The class's utilization threshold for removing a node: of its devices if it has any."""
         found = self.by_name.get(self.class_name(pool))
         if found is None:
             return None
         policy = found.spec.autoscaling_policy
         has_devices = bool(pool.template.slices)
         percent = policy.gpu_consolidation_threshold if has_devices else policy.consolidation_threshold
-        # GKE: "100 or 0", so that every node goes that is not wholly used.
+        # GKE: "100 or 0", so that every node that is not fully used is removed.
         return Fraction(percent or 100, 100) if percent is not None else None
 
     def migrates(self, pool: Pool) -> bool:
@@ -246,7 +246,7 @@ def _no_pool(index: int, name: str, there: Iterable[str]) -> ClassProblem:
 def _no_machine(
     index: int, priority: Priority, name: str, pools: Sequence[Pool], machines: Sequence[str]
 ) -> ClassProblem:
-    """Of a priority that has no pool: which of those that match lack the label, or that none does."""
+    """The problem of a priority without a pool: matching pools that lack the label, or that none matches."""
     unlabelled = [
         pool.name
         for pool in pools
@@ -261,7 +261,7 @@ def _no_machine(
     types = {*machines, *(machine_type(pool.template.node) for pool in pools)} - {""}
     known = sorted(types if priority.machine_type else {each.partition("-")[0] for each in types})
     text = f"no pool with the label {label} has nodes of {described(priority)}."
-    # A machine that there is was meant; it is its pool that is missing.
+    # The machine exists; only its pool is missing.
     meant = "" if any(_is_type(each, value) for each in known) else value
     return ClassProblem(index=index, reason="NoRuleMatching", text=text, value=meant, known=tuple(known))
 

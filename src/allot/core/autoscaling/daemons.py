@@ -1,7 +1,7 @@
 """DaemonSet pods of new nodes: they use resources and devices before other pods do.
 
-Claims are created from their templates, as for every pod. Left out are those that use nothing (adminAccess), those with a missing
-template, and claims that are shared by name, which a new node does not add to.
+Claims are created from their templates, as for every pod. Claims that use nothing (adminAccess), claims with a missing
+template, and claims shared by name, which new nodes do not add to, are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def claim_templates(found: Iterable[api.ResourceClaimTemplate]) -> ClaimTemplate
 
 
 def with_daemons(template: Template, daemons: Iterable[DaemonSet], templates: ClaimTemplates | None = None) -> Template:
-    """The template with the pods that these would run on it. One whose template makes no sense runs nowhere."""
+    """The template with the pods that these DaemonSets would run on it. Those with an invalid template run nowhere."""
     pods = []
     claims: list[api.ResourceClaim] = []
     for daemon in sorted(daemons, key=lambda each: (each.metadata.namespace, each.metadata.name)):
@@ -42,7 +42,7 @@ def with_daemons(template: Template, daemons: Iterable[DaemonSet], templates: Cl
 
 
 def _with_claims(pod: Pod, templates: ClaimTemplates) -> tuple[Pod, list[api.ResourceClaim]]:
-    """The pod with the claims that take something."""
+    """The pod with the claims that use devices."""
     metadata = pod.metadata
     owner = OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True)
     entries, statuses, claims = [], [], []

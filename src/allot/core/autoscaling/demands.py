@@ -16,8 +16,8 @@ from allot.core.scheduling import Claims, Cluster, NodeInfo, Unit
 
 
 class Amounts(msgspec.Struct, frozen=True):
-    """Thousandths of processors, bytes, pods, whole devices. devices: of a node, None if a device can serve several claims or be
-    divided, so that their number says nothing."""
+    """Thousandths of processors, bytes, pods, whole devices. devices: None for a node whose devices can be shared or
+    divided, so that their number is meaningless."""
 
     cpu: int = 0
     memory: int = 0
@@ -25,7 +25,7 @@ class Amounts(msgspec.Struct, frozen=True):
     devices: int | None = 0
 
     def exceeds(self, there: Amounts) -> bool:
-        """Whether those cannot provide these."""
+        """Whether the supply cannot provide this demand."""
         return (
             self.cpu > there.cpu
             or self.memory > there.memory
@@ -34,7 +34,7 @@ class Amounts(msgspec.Struct, frozen=True):
         )
 
     def share_of(self, there: Amounts) -> Fraction:
-        """The largest part of any of these that is asked for; more than one if it does not exist."""
+        """The largest share of any supplied resource in this demand; more than one if the supply lacks it."""
         parts = [
             _part(self.cpu, there.cpu),
             _part(self.memory, there.memory),
@@ -45,12 +45,12 @@ class Amounts(msgspec.Struct, frozen=True):
         return max(parts)
 
     def less(self, other: Amounts) -> Amounts:
-        """What is left."""
+        """The difference."""
         devices = None if self.devices is None else self.devices - (other.devices or 0)
         return Amounts(self.cpu - other.cpu, self.memory - other.memory, self.pods - other.pods, devices)
 
     def plus(self, other: Amounts) -> Amounts:
-        """Both."""
+        """The sum."""
         return Amounts(
             self.cpu + other.cpu,
             self.memory + other.memory,
@@ -69,7 +69,7 @@ def _part(wanted: int, there: int) -> Fraction:
 
 
 def demand(cluster: Cluster, claims: Claims, unit: Unit) -> Amounts:
-    """What a unit takes at least, whatever it is given."""
+    """The minimum demand of a unit, wherever it is placed."""
     total = Amounts()
     for pod in unit.pods:
         profile = cluster.profile(pod)
@@ -80,7 +80,7 @@ def demand(cluster: Cluster, claims: Claims, unit: Unit) -> Amounts:
 
 
 def least_devices(claim: api.ResourceClaim) -> int:
-    """How many devices a claim needs at least. One that has been allocated needs no more."""
+    """The minimum number of devices for a claim; none if it is allocated."""
     if claim.status.allocation is not None:
         return 0
     least = 0
@@ -95,7 +95,7 @@ def least_devices(claim: api.ResourceClaim) -> int:
 
 
 def supply(template: Template) -> Amounts:
-    """What a new node has for pods."""
+    """The resources of a new node for pods."""
     info = NodeInfo(template.node)
     devices: int | None = 0
     for slice_ in template.slices:

@@ -22,7 +22,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps a node, besides what no option can change."""
+    """Configurable rules that keep a node, in addition to the fixed ones."""
 
     skips_system_pods: bool = True
     skips_local_storage: bool = True
@@ -30,7 +30,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving:
-    """Budgets, counted down by the pods that are to leave."""
+    """Disruption budgets, reduced by the pods that will leave."""
 
     def __init__(self, cluster: Cluster, rules: Rules) -> None:
         self._cluster = cluster
@@ -54,7 +54,7 @@ class Leaving:
         return ""
 
     def left(self, pods: Collection[core_v1.Pod]) -> None:
-        """These do leave."""
+        """Record that these pods leave."""
         for pod in pods:
             for budget in self._budgets.protecting(pod):
                 self._allowed[budget] = self._allowed.get(budget, 0) - 1
@@ -79,7 +79,7 @@ class Leaving:
         return ""
 
     def _group_objection(self, pod: core_v1.Pod, going: Collection[str]) -> str:
-        """A gang that is disrupted as a whole leaves only as a whole."""
+        """A gang that is disrupted as a whole must leave as a whole."""
         key = self._cluster.membership.of(pod)
         group = self._cluster.groups.get(key) if key is not None else None
         if group is None or not _is_one(group):
@@ -91,7 +91,7 @@ class Leaving:
 
 
 def _is_lost(volume: core_v1.Volume) -> bool:
-    """What is in memory is lost with the pod anyway."""
+    """Whether eviction loses a volume's data; volumes in memory do not count."""
     return volume.host_path is not None or (volume.empty_dir is not None and volume.empty_dir.medium != "Memory")
 
 
@@ -101,7 +101,7 @@ def _is_one(group: PodGroup) -> bool:
 
 
 def stays(pod: core_v1.Pod) -> bool:
-    """Whether a pod belongs to its node, or needs no other: a daemon's, one that the node itself made, one that has ended or ends."""
+    """Whether a pod needs no other node: DaemonSet pods, static pods, and finished or terminating pods."""
     if MIRROR_POD_ANNOTATION in pod.metadata.annotations or pod.status.phase in _FINISHED:
         return True
     if pod.metadata.deletion_timestamp is not None:

@@ -1,7 +1,7 @@
 """Tries every promising set of nodes: exact, for few pods and few pools.
 
-A set is judged by what the scheduler would do with it, not by how well someone could pack it: each unit in the order of
-importance, on the cluster with the nodes of the set. A set with a node that no one would use is none.
+A set is judged by what the scheduler would do with it, not by the best possible packing: it places each unit in the order of
+importance, on the cluster with the nodes of the set. Sets with an unused node are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PODS_MAX = 6
 
 
 class Tried:
-    """A set, and what became of the units."""
+    """A set, and the resulting placements of the units."""
 
     def __init__(self, counts: Counts, nodes: tuple[NewNode, ...], placements: list[tuple[Placement, ...]]) -> None:
         self.counts = counts
@@ -38,8 +38,8 @@ def is_small(units: Sequence[Unit], pools: Sequence[Pool]) -> bool:
 def cheapest(
     trying: Trying, units: Sequence[Unit], pools: Sequence[Pool], nodes_max: int, expander: Expander
 ) -> Tried | None:
-    """The best set: it lets the most important units run, gives them nodes of the best rank, and then it is what the expander likes best.
-    None if none lets any run."""
+    """The best set: it runs the most important units, then has nodes of the best rank, then is the expander's choice.
+    None if no set runs any unit."""
     pods = sum(len(unit.pods) for unit in units)
     least_rank = min(pool.rank for pool in pools)
     sets = list(_sets(pools, min(pods, nodes_max)))
@@ -51,14 +51,14 @@ def cheapest(
         tried, option = _try(trying, units, pools, counts)
         if tried is None or option is None:
             continue
-        # What runs comes first: False sorts before True, so it is turned round.
+        # Running units come first; False sorts before True, so negate.
         missing = tuple(not placements for placements in tried.placements)
         ranks = ranks_of(tried.placements, tried.nodes, pools)
         key = (missing, ranks, expander.key(option))
         if best is None or key < best:
             best, found = key, tried
         if expander.is_price and not any(missing) and all(rank <= least_rank for rank in ranks):
-            # Those that follow cost as much or more.
+            # Later sets cost as much or more.
             break
     return found
 
@@ -66,15 +66,15 @@ def cheapest(
 def ranks_of(
     placements: Sequence[Sequence[Placement]], nodes: Sequence[NewNode], pools: Sequence[Pool]
 ) -> tuple[int, ...]:
-    """For each unit the worst rank of the new nodes that it has, 0 if it has none; the best first. Which of the units gets which node is up to
-    the scheduler, so it does not count who has the worse ones, only how many do and how bad they are."""
+    """For each unit the worst rank of its new nodes, 0 without any; best first. The scheduler decides which unit gets which node,
+    so it does not matter which units have the worse ones, only how many and how bad."""
     by_pool = {pool.name: pool.rank for pool in pools}
     rank_of = {node.name: by_pool[node.pool] for node in nodes}
     return tuple(sorted(max((rank_of.get(each.node, 0) for each in unit), default=0) for unit in placements))
 
 
 def _sets(pools: Sequence[Pool], nodes_max: int) -> Iterator[dict[str, int]]:
-    """All sets but the empty one, of at most so many nodes."""
+    """All non-empty sets with at most this number of nodes."""
 
     def beyond(index: int, left: int) -> Iterator[dict[str, int]]:
         if index == len(pools):

@@ -1,7 +1,7 @@
 """Chooses between sets of nodes that let the same pods run: Cluster Autoscaler's expanders, for whole sets.
 
-`least-waste` counts devices, which upstream's does not. An expander gives a key: the smallest is the best; expanders in a row decide
-where the ones before are equal, and in the end the fewest nodes and the names of the pools do.
+`least-waste` counts devices, which upstream's does not. An expander returns a key; the smallest is best. Further expanders break
+ties, and finally the number of nodes and the names of the pools.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Key = tuple[Any, ...]
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of nodes. used: the parts of processors, memory and devices of each new node that pods would use."""
+    """A set of nodes. used: the fraction of each new node's CPU, memory and devices that pods would use."""
 
     counts: Counts
     used: tuple[Fraction, ...] = ()
 
 
 class Expander:
-    """names: in the order in which they decide. dice: a number for each pool, for `random`."""
+    """names: in order of precedence. dice: a number for each pool, for `random`."""
 
     def __init__(
         self, names: Sequence[str], pools: Mapping[str, Pool], dice: Mapping[str, float] | None = None
@@ -37,15 +37,15 @@ class Expander:
 
     @property
     def is_price(self) -> bool:
-        """Whether the cheapest set is looked for."""
+        """Whether to look for the cheapest set."""
         return self.names[:1] == (PRICE,)
 
     def cost(self, counts: Counts) -> int:
-        """What a set costs per hour."""
+        """The cost of a set per hour."""
         return sum(self._pools[name].price * count for name, count in counts.items())
 
     def key(self, option: Option) -> Key:
-        """The smaller the better."""
+        """The sort key; smaller is better."""
         counts = option.counts
         names = tuple(sorted(name for name, count in counts.items() for _ in range(count)))
         return (*(_KEYS[name](self, option) for name in self.names), len(names), names)
@@ -54,12 +54,12 @@ class Expander:
         return (self.cost(option.counts),)
 
     def _waste(self, option: Option) -> Key:
-        """The mean part of new nodes that no one uses."""
+        """The mean unused fraction of new nodes."""
         used = option.used
         return (1 - sum(used, Fraction(0)) / len(used),) if used else (Fraction(0),)
 
     def _priority(self, option: Option) -> Key:
-        """Pools of a low priority count first: a set is as bad as the worst that it needs."""
+        """Priorities, lowest first: a set is as bad as its worst pool."""
         priorities = sorted(self._pools[name].priority for name, count in option.counts.items() for _ in range(count))
         return tuple(-priority for priority in priorities)
 

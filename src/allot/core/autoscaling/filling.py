@@ -1,9 +1,9 @@
 """Fills new nodes one by one, for more pods and pools than can be tried exhaustively.
 
-The most important unit that has no place leads: nodes of the pools that it could have are filled with it and with what else fits, and
-the one that gives most for its price (or that the expander likes best) is taken. Pods that are equal fill the next nodes in the
-same way, so that a thousand pods cost little more than their kinds. Whether something fits is always asked of the machine; sums
-only say what need not be asked.
+The most important unplaced unit leads: a node of each suitable pool is filled with it and with whatever else fits, and
+the one with the best value for its price (or the expander's choice) is taken. Identical pods fill further nodes in the
+same way, so that a thousand pods take little longer than their distinct kinds. The machine always decides what fits; sums
+only rule out hopeless cases.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from allot.core.autoscaling.trying import NewNode, Trying
 from allot.core.autoscaling.usage import used_parts
 from allot.core.scheduling import Placement, Unit
 
-# So many of the pools that suit a unit, those that seem cheapest for it, are compared by filling a node of each.
+# How many suitable pools, the apparently cheapest, are compared by filling a node of each.
 _COMPARED_MAX = 3
-# Nodes that are asked for a gang of which no pool alone has enough, for each of its pods.
+# The limit of nodes to try for a gang that no single pool can hold.
 _MIXED_MAX = 64
 
 
 class Filling:
-    """Buys nodes for units. What is bought stays supposed in `trying`."""
+    """Buys nodes for units. Bought nodes remain in `trying`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Filling:
         expander: Expander,
         refused: set[tuple[Hashable, str]],
     ) -> None:
-        """refused: shapes that a node of a pool cannot have even if it is empty; added to."""
+        """refused: shapes that do not fit on an empty node of a pool; extended here."""
         self._trying = trying
         self._pools = [pool for pool in pools if pool.room]
         self._supplies = supplies
@@ -45,22 +45,22 @@ class Filling:
         self._expander = expander
         self._refused = refused
         self._counts = {pool.name: 0 for pool in pools}
-        # Numbers below are names of nodes that have been tried before, and may be there.
+        # Lower numbers belong to nodes that were tried before and may exist.
         self._first = {pool.name: trying.made(pool) for pool in pools}
         self._demands: dict[int, Amounts] = {}
         self._values: dict[int, int] = {}
         self.nodes: list[NewNode] = []
-        # Of each unit, in their order.
+        # Of each unit, in order.
         self.placements: list[tuple[Placement, ...]] = []
 
     def begin_after(self, nodes: Sequence[NewNode]) -> None:
-        """These have been bought before."""
+        """Count nodes that were bought before."""
         for node in nodes:
             self._counts[node.pool] += 1
             self._left -= 1
 
     def buy(self, units: Sequence[Unit]) -> None:
-        """For as many of these units as can be helped, in their order."""
+        """Buy nodes for as many of these units as possible, in order."""
         waiting = dict(enumerate(units))
         self._demands, self._values = {}, {}
         self.placements = [()] * len(units)
@@ -96,13 +96,13 @@ class Filling:
             waiting.pop(each, None)
 
     def _candidates(self, index: int, unit: Unit) -> list[Pool]:
-        """The pools that may suit a pod: those of the best rank first, and then those whose nodes it costs the smallest part of."""
+        """The pools that may suit a pod: best rank first, then the lowest cost of the pod's share of a node."""
         wanted, shape = self._demand(index, unit), self._trying.shape(unit)
         found = [pool for pool in self._pools if self._may_suit(pool, wanted, shape)]
         return sorted(found, key=lambda pool: (pool.rank, self._estimate(pool, wanted), pool.price, pool.name))
 
     def _may_suit(self, pool: Pool, wanted: Amounts, shape: Hashable | None) -> bool:
-        """Whether nothing is known that keeps a pod from a node of a pool."""
+        """Whether nothing is known to keep a pod off a pool's nodes."""
         return (
             self._has_room(pool)
             and (shape, pool.name) not in self._refused
@@ -116,7 +116,7 @@ class Filling:
         return *self._expander.key(Option(counts={pool.name: 1}, used=(share,)))[:-2], share * pool.price
 
     def _filled(self, pool: Pool, lead: int, waiting: dict[int, Unit]) -> tuple[Any, list[int]] | None:
-        """How good a node of a pool is that is filled beginning with the lead, and with whom. None if the lead cannot have it."""
+        """Fill a node of a pool, starting with the lead; returns its value and its pods. None if the lead does not fit."""
         mark = self._trying.supposing.mark
         try:
             node = self._trying.add(pool, self._number(pool))
@@ -135,7 +135,7 @@ class Filling:
             self._trying.supposing.undo(mark)
 
     def _stuff(self, pool: Pool, node: NewNode, lead: int, waiting: dict[int, Unit]) -> list[int]:
-        """Who else fits onto a node, the more important first; those that are equal are asked about until one does not fit."""
+        """The other pods that fit on a node, more important ones first; identical pods are tried until one does not fit."""
         left = self._supplies[pool.name].less(self._demand(lead, waiting[lead]))
         full: set[Hashable] = set()
         found: list[int] = []
@@ -164,7 +164,7 @@ class Filling:
         return any(each.rank < pool.rank and self._may_suit(each, wanted, shape) for each in self._pools)
 
     def _commit(self, pool: Pool, pattern: Sequence[int], waiting: dict[int, Unit]) -> bool:
-        """Buy a node for these; whether they all are on it."""
+        """Buy a node for these; returns whether all were placed on it."""
         mark = self._trying.supposing.mark
         node = self._trying.add(pool, self._number(pool))
         for each in pattern:
@@ -182,7 +182,7 @@ class Filling:
     def _repeat(
         self, pool: Pool, shapes: list[Hashable | None], first: Sequence[int], waiting: dict[int, Unit]
     ) -> None:
-        """As many more nodes as can be filled with pods that are like those of the first."""
+        """Buy as many more nodes as can be filled with pods identical to those of the first."""
         if None in shapes:
             return
         done = set(first)
@@ -203,7 +203,7 @@ class Filling:
                 del waiting[each]
 
     def _give_up(self, index: int, waiting: dict[int, Unit]) -> None:
-        """No pool has a node for a pod, so none has one for those that are equal."""
+        """No pool suits a pod, so none suits identical ones."""
         shape = self._trying.shape(waiting[index])
         alike = [each for each, unit in waiting.items() if shape is not None and self._trying.shape(unit) == shape]
         for each in alike or [index]:
@@ -244,7 +244,7 @@ class Filling:
         ]
 
     def _fits_on(self, counts: Mapping[str, int], unit: Unit) -> set[str] | None:
-        """The nodes that a gang would have if there were so many new ones; None if it found no place."""
+        """The nodes that a gang would use, given this number of new ones; None if it does not fit."""
         mark = self._trying.supposing.mark
         try:
             self._add(counts)
@@ -254,7 +254,7 @@ class Filling:
             self._trying.supposing.undo(mark)
 
     def _fewest(self, pool: Pool, unit: Unit) -> int:
-        """The smallest number of nodes of one pool that is enough for a gang; 0 if none is. More nodes never hurt."""
+        """The smallest number of nodes of one pool that holds a gang; 0 if none does. More nodes never hurt."""
         most = min(len(unit.pods), pool.room - self._counts[pool.name], self._left)
         if most <= 0 or self._fits_on({pool.name: most}, unit) is None:
             return 0
@@ -268,8 +268,8 @@ class Filling:
         return most
 
     def _mixed(self, unit: Unit) -> dict[str, int]:
-        """Nodes of several pools for a gang of which none alone has enough: all that could serve, and then those away again, the dearest
-        first, without which it fits as well."""
+        """Nodes of several pools for a gang that no single pool can hold: add all that could serve, then remove those that are not
+        needed, most expensive first."""
         counts: dict[str, int] = {}
         for pool in sorted(self._pools, key=lambda pool: (pool.rank, pool.price, pool.name)):
             more = min(len(unit.pods), pool.room - self._counts[pool.name], _MIXED_MAX - sum(counts.values()))
@@ -286,7 +286,7 @@ class Filling:
         return {name: count for name, count in counts.items() if count}
 
     def _fill_up(self, nodes: Sequence[NewNode], waiting: dict[int, Unit]) -> None:
-        """What a gang leaves of its nodes is for others."""
+        """Fill the rest of a gang's nodes with other pods."""
         names = tuple(node.name for node in nodes)
         full: set[Hashable] = set()
         for index, unit in list(waiting.items()):
@@ -315,7 +315,7 @@ class Filling:
         return found
 
     def _value(self, index: int, unit: Unit) -> int:
-        """What a pod would cost at least, by the part of a node that it takes."""
+        """The minimum cost of a pod, by its share of a node."""
         found = self._values.get(index)
         if found is None:
             wanted = self._demand(index, unit)

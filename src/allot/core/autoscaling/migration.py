@@ -1,7 +1,7 @@
 """Moves pods of a ComputeClass from nodes of a low priority to a better one when it is available (`activeMigration`).
 
-One node at a time, and with proof: all of its pods that must leave have places on nodes of a better rank, that are there or can be
-bought. What has to be bought is bought first; the node goes once these nodes are there, so that nothing has to be remembered.
+One node at a time, and with proof: all of its pods that must leave have places on existing or new nodes of a better
+rank. New nodes are bought first; the old node is removed once they exist, so no state needs to be kept.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from allot.core.scheduling import Machine, NodeInfo
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What to do now for a node whose pods can have better ones. removal: it can go; count: so many nodes of `pool` have to be bought
-    first, 0 if they are coming."""
+    """The next step for a node whose pods can move to better ones. removal: it can be removed; count: how many nodes of `pool` to buy
+    first, 0 if they are already requested."""
 
     node: str
     removal: Removal | None = None
@@ -44,8 +44,8 @@ def plan_migration(
     nodes_max: int = 0,
     memory: Memory | None = None,
 ) -> Migration | None:
-    """The next step, for the first node that can be helped; those of the worst rank come first. candidates: all nodes that are ready;
-    nodes_max: how many may be bought. The machine is as it was afterwards."""
+    """The next step, for the first node whose pods can move; worst rank first. candidates: all ready nodes;
+    nodes_max: how many may be bought. The machine is unchanged afterwards."""
     by_name = {pool.name: pool for pool in pools}
     worse = [each for each in candidates if by_name[each.pool].rank and classes.migrates(by_name[each.pool])]
     if not worse:
@@ -79,12 +79,12 @@ class _Migrating:
         self._planner = planner
 
     def step(self, candidate: Candidate, nodes_max: int) -> Migration | None:
-        """What to do for a node; None if nothing can be done."""
+        """The next step for a node; None if there is none."""
         found = self._planner.leaving(candidate)
         if isinstance(found, str):
             return None
         info, pods = found
-        # One that no one uses goes by itself.
+        # An unused node is removed anyway.
         if not pods or self._planner.objection(pods):
             return None
         own = self._pools[candidate.pool]
@@ -116,7 +116,7 @@ class _Migrating:
         return None
 
     def _moves(self, info: NodeInfo, pods: Sequence[core_v1.Pod], among: Sequence[str]) -> tuple[Move, ...] | None:
-        """Where pods would go if only these nodes were for them."""
+        """Where pods would go if restricted to these nodes."""
         if not among:
             return None
         mark = self._trying.supposing.mark
@@ -128,6 +128,6 @@ class _Migrating:
 
 
 def _is_better(pool: Pool, own: Pool) -> bool:
-    """Whether a pool is of the same class and more welcome to it."""
+    """Whether a pool belongs to the same class and ranks better."""
     there, here = pool.standing, own.standing
     return there is not None and here is not None and there.compute_class == here.compute_class and pool.rank < own.rank

@@ -12,7 +12,7 @@ from allot.core.autoscaling.templates import Template
 # Prices are whole millionths of a currency unit per hour, so that sums of them are exact.
 MILLION = 10**6
 _DECIMALS = 6
-# How nodes say which pool they are of: of the simulated cloud, GKE, EKS and AKS.
+# Node labels that name the pool: of the simulated cloud, GKE, EKS and AKS.
 _POOL_LABELS = (
     "autoscaling.allot.dev/pool",
     "cloud.google.com/gke-nodepool",
@@ -22,16 +22,16 @@ _POOL_LABELS = (
 
 
 def pool_name(labels: Mapping[str, str]) -> str:
-    """The pool that a node with these labels is of; empty if they do not say."""
+    """The pool of a node with these labels; empty if unknown."""
     return next((labels[label] for label in _POOL_LABELS if labels.get(label)), "")
 
 
 class PriceError(ValueError):
-    """A text that is no price."""
+    """Text that is not a price."""
 
 
 def parse_price(text: str) -> int:
-    """Millionths per hour of a text such as 5.07. PriceError."""
+    """Millionths per hour, from a text such as 5.07. PriceError."""
     whole, _, rest = text.strip().partition(".")
     if not (whole or rest) or not (whole + rest).isascii() or not (whole + rest).isdigit() or len(rest) > _DECIMALS:
         raise PriceError(f"price {text!r}: expected an amount per hour with at most {_DECIMALS} decimals such as 5.07")
@@ -47,8 +47,8 @@ def price_text(price: int | Fraction) -> str:
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pool is to its ComputeClass. rank: 0 for the most welcome priority, equal for those that are equally welcome; index: of the
-    priority, None if none fits it; text: for display."""
+    """A pool's standing in its ComputeClass. rank: 0 for the best priority, the same for equally good ones; index: of the
+    priority, None if none matches; text: for display."""
 
     compute_class: str
     rank: int
@@ -57,9 +57,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal nodes. size: those that are there and those that have been asked for; price: see `MILLION`;
-    priority: of the expander of that name, the highest is taken first; closed: why none are available now, empty if they are; barred: why
-    its ComputeClass does not want any."""
+    """Equal nodes. size: existing and requested nodes; price: see `MILLION`;
+    priority: for the priority expander, highest first; closed: why none are available now, empty if they are; barred: why
+    its ComputeClass excludes it."""
 
     name: str
     template: Template
@@ -74,30 +74,30 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """How many more nodes can be asked for."""
+        """How many more nodes can be requested."""
         return 0 if self.closed or self.barred else max(self.max_size - self.size, 0)
 
     @property
     def rank(self) -> int:
-        """What comes before the price: the less, the more welcome to the class of the pool; 0 if it is of none."""
+        """The rank in the pool's class, which counts before the price: lower is better; 0 without a class."""
         return self.standing.rank if self.standing is not None else 0
 
     def instance_name(self, number: int) -> str:
-        """What the so-manieth new node is called while it is tried."""
+        """The name of the new node with this number while it is tried."""
         return f"template-{self.name}-{number}"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all pools together. nodes_total_max: of the whole cluster, 0 for none; per_round_max: new ones at once."""
+    """Limits for all pools together. nodes_total_max: of the whole cluster, 0 for unlimited; per_round_max: new nodes at once."""
 
     nodes_total_max: int = 0
     per_round_max: int = 1000
 
     def room(self, nodes: int) -> int:
-        """How many nodes may be added to so many."""
+        """How many nodes may be added to this number."""
         room = self.per_round_max
         return min(room, max(self.nodes_total_max - nodes, 0)) if self.nodes_total_max else room
 
 
-# So many nodes of each pool, by name.
+# The number of nodes, by pool name.
 Counts = Mapping[str, int]

@@ -1,7 +1,7 @@
 """Which nodes can be removed, with proof: the scheduler's machine finds another place for every evicted pod, including its claims.
 
-The places of those that leave one node are taken for the next, so that two removals never count on the same device; so are the places
-of pods that wait and will find one. A node is a candidate if little of it is used; the proof is what decides.
+New places of evicted pods are taken when the next node is judged, so that two removals never count on the same device; so are the
+places that pending pods will get. A node is a candidate if its utilization is low; the proof decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_THRESHOLD = Fraction(1, 2)
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A node, and the pool that it is of. threshold: the part of it below which it may go; None for the one of all."""
+    """A node and its pool. threshold: the utilization below which it may be removed; None for the global one."""
 
     node: str
     pool: str
@@ -33,14 +33,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod that leaves, and a place that it could have."""
+    """An evicted pod, and a possible place for it."""
 
     pod: str
     to: str
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that can go. moves: in the order in which its pods leave; empty if no one has to."""
+    """A node that can be removed. moves: in the order in which its pods leave; empty if none must."""
 
     node: str
     pool: str
@@ -57,7 +57,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What can go now, all of it together; and why the rest stays."""
+    """Nodes that can be removed now, all together, and why the others stay."""
 
     removals: tuple[Removal, ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -76,15 +76,15 @@ def plan_scale_down(
     removals_max: int = 0,
     memory: Memory | None = None,
 ) -> ScaleDown:
-    """Nodes that can go. The machine is as it was afterwards. upcoming: nodes that will be there, on which no one counts but those who wait;
-    removals_max: no more than that at once, 0 for any number; memory: of plans for the same machine before."""
+    """Nodes that can be removed. The machine is unchanged afterwards. upcoming: future nodes, used only for pending pods;
+    removals_max: the limit per call, 0 for unlimited; memory: from earlier plans for the same machine."""
     trying = Trying(machine, seconds, memory)
     with trying.open():
         for template in upcoming:
             trying.add_template(template)
         trying.place_there(machine.waiting())
         for template in upcoming:
-            # What is not there yet is no place for those that run.
+            # Running pods cannot move to nodes that do not exist yet.
             node = replace(template.node, spec=replace(template.node.spec, unschedulable=True))
             trying.supposing.add_node(node)
         planner = Planner(trying, pools, slices, rules or Rules(), threshold)
@@ -92,7 +92,7 @@ def plan_scale_down(
 
 
 class Planner:
-    """Judges nodes, one after the other: what the ones before leave is taken. Also used for moving pods for another reason
+    """Judges nodes one after the other: places for pods of earlier nodes are taken. Also used to move pods for other reasons
     (`migration`)."""
 
     def __init__(
@@ -113,11 +113,11 @@ class Planner:
         self._leaving = Leaving(trying.cluster, rules)
         self._threshold = threshold
         self._left = {pool.name: pool.size - pool.min_size for pool in pools}
-        # Nodes that others are to move to stay.
+        # Nodes that pods will move to stay.
         self._needed: set[str] = set()
 
     def plan(self, candidates: Sequence[Candidate], removals_max: int) -> ScaleDown:
-        """Which of these can go together."""
+        """Which of these can be removed together."""
         removals: list[Removal] = []
         kept: list[Kept] = []
         for candidate in sorted(candidates, key=self._order):
@@ -134,7 +134,7 @@ class Planner:
         return ScaleDown(removals=tuple(removals), kept=tuple(kept))
 
     def _order(self, candidate: Candidate) -> tuple[int, int, str]:
-        """The dearest first, then those with the fewest pods to move."""
+        """Most expensive first, then those with the fewest pods to move."""
         info = self._cluster.nodes.get(candidate.node)
         pods = sum(not stays(pod.pod) for pod in info.pods.values()) if info is not None else 0
         return -self._pools[candidate.pool].price, pods, candidate.node
@@ -158,11 +158,11 @@ class Planner:
         return Removal(node=candidate.node, pool=candidate.pool, moves=moved, utilization=float(part))
 
     def objection(self, pods: Sequence[core_v1.Pod]) -> str:
-        """Why pods cannot be made to leave their node; empty if they can."""
+        """Why pods cannot be evicted from their node; empty if they can."""
         return self._leaving.objection(pods)
 
     def leaving(self, candidate: Candidate) -> tuple[NodeInfo, list[core_v1.Pod]] | str:
-        """A node and the pods that have to leave with it, or why it stays whatever they do."""
+        """A node and the pods that must leave with it, or why it stays in any case."""
         info = self._cluster.nodes.get(candidate.node)
         if info is None:
             return "is not in the cluster"
@@ -185,7 +185,7 @@ class Planner:
     def moved(
         self, info: NodeInfo, pods: Sequence[core_v1.Pod], among: Collection[str] | None = None
     ) -> tuple[Move, ...] | str:
-        """Where pods go if the node does; it is gone then. Or who has no place; then all is as it was. among: the only nodes for them."""
+        """Remove the node and return where its pods go; or, with nothing changed, the pod without a place. among: the only nodes allowed."""
         supposing = self._trying.supposing
         mark = supposing.mark
         supposing.without(pods)
@@ -202,7 +202,7 @@ class Planner:
         return tuple(moves)
 
     def _place(self, pod: core_v1.Pod, among: Collection[str] | None) -> Placement | None:
-        """The place of a pod that has left its node; one of a group need not wait for others that run."""
+        """The new place of an evicted pod; a group member need not wait for running members."""
         status = replace(pod.status, nominated_node_name="")
         free = replace(pod, spec=replace(pod.spec, node_name=""), status=status)
         key = self._cluster.membership.of(free)

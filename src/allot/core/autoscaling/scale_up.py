@@ -1,8 +1,8 @@
 """Which nodes to add so that the most important pods run at the lowest cost; and what each waiting pod can expect.
 
-What runs is decided first, in the order of importance, and what it costs after that. First all units are placed on what there is and what is
-coming, as the scheduler would: no one buys for them. The rest is helped exactly (`exhaustive`) or by filling nodes (`filling`); in
-both cases the answer is a set of nodes on which the scheduler itself has placed the units, one after the other, on its own choice.
+What runs is decided first, in the order of importance, and what it costs after that. First, units are placed on existing and upcoming
+nodes, as the scheduler would: nothing is bought for them. The others get new nodes exactly (`exhaustive`) or by filling nodes (`filling`);
+in both cases the answer is a set of nodes on which the scheduler itself has placed the units, one after the other.
 Between what runs and what it costs come the priorities of ComputeClasses (`classes`): the rank of pools.
 """
 
@@ -30,25 +30,25 @@ TOTAL_REACHED = "max cluster size reached"
 BACKED_OFF = "in backoff after failed scale-up"
 BARRED = "not wanted by its ComputeClass"
 NO_POOL = "no pool"
-# How often nodes are bought for those whom the scheduler's own choice has left without a place.
+# How often nodes are bought for units that the scheduler's own choice left without a place.
 _STAGES_MAX = 8
-# Units for which the scheduler's own choice is asked again on all new nodes.
+# The limit of units that the scheduler places again, freely, on all new nodes.
 _FREELY_MAX = 100
-# Questions that trying to do with fewer nodes may cost.
+# The limit of checks when trying fewer nodes.
 _IMPROVING_MAX = 1000
 
 
 class Upcoming(msgspec.Struct, frozen=True):
-    """A node that has been asked for and is not ready yet, as it will be."""
+    """A requested node that is not ready yet, as it will be."""
 
     pool: str
     template: Template
 
 
 class PoolReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why a node of a pool would not help. reasons: as they are counted; detail: a sentence, if there is more to say; priority: of the
-    unit's ComputeClass that the pool is for, for display. A priority that has no pool has a reason, too: value and known say what it named,
-    and what it could have."""
+    """Why a node of a pool would not help. reasons: as counted; detail: an optional sentence; priority: of the
+    unit's ComputeClass that the pool is for, for display. A priority without a pool also has a reason: value and known are the name that
+    it gives, and the possible ones."""
 
     pool: str
     reasons: tuple[str, ...]
@@ -59,15 +59,15 @@ class PoolReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def who(self) -> str:
-        """What does not help: `pool a100-80`, `priority 1 (a100-80)`, `priority 2 (g2): nap-g2-standard-8`; empty for a whole class."""
+        """The pool or priority that does not help: `pool a100-80`, `priority 1 (a100-80)`, `priority 2 (g2): nap-g2-standard-8`; empty for a whole class."""
         if not self.priority:
             return f"pool {self.pool}" if self.pool else ""
         return self.priority if not self.pool or f"({self.pool})" in self.priority else f"{self.priority}: {self.pool}"
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a unit that waits can expect. nodes: where its pods would go, new ones by names that stand for them; pools: those of these nodes
-    that are bought or coming, by pool; reasons: why nothing helps; compute_class: the one that it selects."""
+    """What a pending unit can expect. nodes: where its pods would go, new ones by placeholder names; pools: the new and upcoming ones
+    of these nodes, by pool; reasons: why nothing helps; compute_class: the selected one."""
 
     unit: str
     pods: tuple[str, ...]
@@ -84,7 +84,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """So many nodes of a pool, which then has `size` of `max_size`. compute_class, priority: what the pool is for, for display."""
+    """Nodes to buy of a pool, which then has `size` of `max_size`. compute_class, priority: what the pool is for, for display."""
 
     pool: str
     count: int
@@ -96,13 +96,13 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def text(self) -> str:
-        """As Cluster Autoscaler's event has it: {a100 1->2 (max: 3)}."""
+        """As in Cluster Autoscaler's event: {a100 1->2 (max: 3)}."""
         return f"{{{self.pool} {self.size - self.count}->{self.size} (max: {self.max_size})}}"
 
 
 class ScaleUp(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What to buy. cost: per hour, see `pools.MILLION`; bound: no set that helps the same units costs less; is_exact: all sets have been
-    tried, so that none is better."""
+    """What to buy. cost: per hour, see `pools.MILLION`; bound: no set that helps the same units costs less; is_exact: all sets were
+    tried, so none is better."""
 
     purchases: tuple[Purchase, ...] = ()
     expectations: tuple[Expectation, ...] = ()
@@ -128,8 +128,8 @@ def plan_scale_up(
     memory: Memory | None = None,
     classes: Classes | None = None,
 ) -> ScaleUp:
-    """What to buy for the units that wait in a machine, or for these of them. The machine is as it was afterwards. memory: of plans for the
-    same machine before; classes: by which the pools are ranked, to say why none of a class helps."""
+    """What to buy for the pending units of a machine, or for the given ones. The machine is unchanged afterwards. memory: from earlier plans
+    for the same machine; classes: those that rank the pools, to explain why none of a class helps."""
     trying = Trying(machine, seconds, memory)
     waiting = machine.waiting() if units is None else list(units)
     nodes = len(machine.cluster.nodes) + len(upcoming)
@@ -199,7 +199,7 @@ class _Planner:
     # --- what is bought ---
 
     def _bought(self, units: Sequence[Unit]) -> tuple[dict[str, tuple[Placement, ...]], Sequence[NewNode], bool]:
-        """Placements of units that get new nodes, these nodes, and whether nothing could be better."""
+        """Placements of units that get new nodes, these nodes, and whether the result is optimal."""
         open_pools = [pool for pool in self._pools if pool.room]
         if not units or not open_pools or self._nodes_max <= 0:
             return {}, (), True
@@ -216,7 +216,7 @@ class _Planner:
         return self._by_filling(units, open_pools)
 
     def _useful(self, units: Sequence[Unit], pools: Sequence[Pool]) -> list[Pool]:
-        """Pools of which a node has room for some pod; gangs may need several, so they are not asked."""
+        """Pools whose node has room for some pod; with gangs, which may need several nodes, all pools."""
         if not all(unit.is_lone for unit in units):
             return list(pools)
         return [pool for pool in pools if any(self._suits(pool, unit) for unit in units)]
@@ -232,9 +232,9 @@ class _Planner:
     def _by_filling(
         self, units: Sequence[Unit], pools: Sequence[Pool]
     ) -> tuple[dict[str, tuple[Placement, ...]], Sequence[NewNode], bool]:
-        """Bought in stages: what the scheduler, by its own choice, leaves without a place on the nodes so far gets nodes of its own. To
-        begin again with all nodes would buy more: the more there are, the wider the scheduler spreads what it has not placed yet. Of very
-        many, the places that were found when nodes were filled are taken; who finds none in the end is helped in the next round."""
+        """Buy in stages: units that the scheduler, by its own choice, leaves without a place on the nodes so far get additional nodes.
+        Starting over with all nodes would buy more: the more nodes there are, the wider the scheduler spreads units. Very many units
+        keep the places found while filling; units without a place are handled in the next round."""
         placements: dict[str, tuple[Placement, ...]] = {}
         nodes: list[NewNode] = []
         wanting = list(units)
@@ -257,7 +257,7 @@ class _Planner:
         return placements, nodes, False
 
     def _freely(self, units: Sequence[Unit], new: Sequence[NewNode], base: int) -> list[tuple[Placement, ...]]:
-        """Where the scheduler puts units by its own choice if these nodes were there. They are, afterwards."""
+        """Add these nodes, and let the scheduler place units by its own choice; returns where."""
         self._trying.supposing.undo(base)
         for node in new:
             self._trying.add_again(node)
@@ -266,8 +266,8 @@ class _Planner:
     def _with_fewer(
         self, units: Sequence[Unit], new: list[NewNode], base: int
     ) -> tuple[list[NewNode], list[tuple[Placement, ...]]]:
-        """Placements by the scheduler's own choice, without nodes that no one uses or that are not needed, as far as looking for them is
-        worth it. They are in force afterwards."""
+        """Placements by the scheduler's own choice, without unused or unneeded nodes, as far as the search is
+        worthwhile. They are in effect afterwards."""
         found = self._freely(units, new, base)
         used = {placement.node for each in found for placement in each}
         dearest = sorted(
@@ -285,7 +285,7 @@ class _Planner:
     def _ranks(self, placements: Sequence[tuple[Placement, ...]], nodes: Sequence[NewNode]) -> tuple[int, ...]:
         return exhaustive.ranks_of(placements, nodes, self._pools)
 
-    # --- what is told ---
+    # --- what is reported ---
 
     def _bound(self, rest: Sequence[Unit], bought: Mapping[str, tuple[Placement, ...]]) -> Fraction:
         cluster, claims = self._trying.cluster, self._trying.machine.claims
@@ -295,7 +295,7 @@ class _Planner:
             if not unit.is_lone or not bought.get(unit_name(unit)):
                 continue
             shape = self._trying.shape(unit)
-            # Ranks are decided before prices, so that only pools of the same rank could have been cheaper.
+            # Ranks come before prices, so only pools of the same rank could be cheaper.
             rank = self._rank_of(bought[unit_name(unit)])
             if shape is None or (shape, rank) not in wanted:
                 amounts = demand(cluster, claims, unit)
@@ -316,7 +316,7 @@ class _Planner:
         return lower_bound(found, self._by_name, self._supplies)
 
     def _rank_of(self, placements: Sequence[Placement]) -> int:
-        """Of the pool that a single pod got a node of."""
+        """The rank of the pool of a single pod's new node."""
         pool = self._pool_of.get(placements[0].node)
         return self._by_name[pool].rank if pool is not None else 0
 
@@ -341,7 +341,7 @@ class _Planner:
         return self._reasons[shape]
 
     def _all_reasons(self, unit: Unit) -> Iterator[PoolReason]:
-        """Of all pools; of a unit that selects a class, of those of the class, the best first, and of priorities that have none."""
+        """The reasons of all pools; for a unit that selects a class, of the class's pools, best first, and of priorities without a pool."""
         name = class_of(unit.pods[0])
         classes = self._classes
         if classes is None or not (name or DEFAULT_NAME in classes.by_name):
@@ -380,7 +380,7 @@ class _Planner:
             return PoolReason(pool=pool.name, reasons=(BACKED_OFF,), detail=pool.closed)
         mark = self._trying.supposing.mark
         try:
-            # As if there were nothing else to be bought: then the pool itself is what is in the way.
+            # As if nothing else were bought: then the pool itself is the obstacle.
             node = self._trying.probe(pool)
             outcome = self._trying.ask(unit, (node.name,) if unit.is_lone else None)
             failure = outcome.failure
@@ -421,13 +421,13 @@ def _supply(trying: Trying, pool: Pool) -> Amounts:
         found = found.less(Amounts(profile.cpu, profile.memory, 1, 0))
     found = found.less(Amounts(devices=sum(map(least_devices, pool.template.claims))))
     if trying.machine.claims.inventory.has_shared_devices:
-        # Devices that are not a node's own may serve its pods, so that its own say nothing.
+        # Pods may use devices outside the node, so the node's own devices are no limit.
         found = msgspec.structs.replace(found, devices=None)
     return found
 
 
 def _keeps(before: Sequence[tuple[Placement, ...]], after: Sequence[tuple[Placement, ...]]) -> bool:
-    """Whether all that were placed before still are."""
+    """Whether all units placed before still are."""
     return all(bool(now) or not then for then, now in zip(before, after, strict=True))
 
 

@@ -11,7 +11,7 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.scheduling import HOSTNAME
 
-# Taints that a node has only as long as something is the matter with it, or someone wants it to go.
+# Temporary taints: the node has a problem, or is to be removed.
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 _PASSING_TAINTS = (TO_BE_DELETED, DELETION_CANDIDATE)
@@ -20,8 +20,8 @@ _MADE_UP = "template:"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it would be. pods: those of daemons, bound to it; claims: theirs; source: where its devices are known from, for display; empty
-    if no one knows which devices it has, so that none are assumed."""
+    """A possible node. pods: DaemonSet pods, bound to it; claims: theirs; source: where its devices are known from, for display; empty
+    if its devices are unknown, so that none are assumed."""
 
     node: core_v1.Node
     slices: tuple[api.ResourceSlice, ...] = ()
@@ -31,7 +31,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """The drivers that a node of it has to have before it is ready."""
+        """The drivers that such a node must have to be ready."""
         return tuple(sorted({slice_.spec.driver for slice_ in self.slices}))
 
     def named(self, name: str) -> Template:
@@ -47,20 +47,20 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def like_node(node: core_v1.Node, slices: Iterable[api.ResourceSlice]) -> Template:
-    """A template of a live node: without pods, with the devices that are its own."""
+    """A template from a live node: without pods, with the node's own devices."""
     own = tuple(slice_ for slice_ in slices if slice_.spec.node_name == node.metadata.name)
     return Template(node=node, slices=own, source=f"node {node.metadata.name}")
 
 
 def renamed_node(node: core_v1.Node, name: str) -> core_v1.Node:
-    """The node under another name, as if it had just come: nothing is the matter with it."""
+    """The node under another name, as if new: without problems."""
     labels = {**node.metadata.labels, HOSTNAME: name}
     metadata = replace(node.metadata, name=name, labels=labels, uid=f"{_MADE_UP}{name}")
     return replace(node, metadata=metadata, spec=replace(node.spec, unschedulable=False, taints=lasting_taints(node)))
 
 
 def lasting_taints(node: core_v1.Node) -> tuple[core_v1.Taint, ...]:
-    """The taints of a node that say what it is, not how it is doing."""
+    """The permanent taints of a node, without those for its condition."""
     return tuple(
         taint
         for taint in node.spec.taints
@@ -69,7 +69,7 @@ def lasting_taints(node: core_v1.Node) -> tuple[core_v1.Taint, ...]:
 
 
 def renamed_slice(slice_: api.ResourceSlice, node: str, other: str) -> api.ResourceSlice:
-    """A slice as another node would have it."""
+    """A slice as on another node."""
     pool = slice_.spec.pool.name
     renamed = pool.replace(node, other) if node and node in pool else f"{pool}-{other}"
     metadata = replace(slice_.metadata, name=f"{slice_.metadata.name}-{other}", uid=f"{_MADE_UP}{other}")

@@ -18,7 +18,7 @@ _REMEMBERED_MAX = 10_000
 
 
 class NewNode(msgspec.Struct, frozen=True):
-    """A node that is tried, and the pool that it would be of."""
+    """A tried node and its pool."""
 
     name: str
     pool: str
@@ -34,24 +34,24 @@ def unit_name(unit: Unit) -> str:
 
 
 class Memory:
-    """Which shapes no node had room for, and up to which change of the cluster that is known. Kept from one plan to the next, so that
-    only nodes that have changed since are asked again."""
+    """Shapes that fit on no node, and as of which change of the cluster. Kept from one plan to the next, so that
+    only nodes that have changed since are checked again."""
 
     def __init__(self) -> None:
-        # Positions in the logs of changes, and nodes on which others were tried at the time.
+        # Positions in the change logs, and nodes on which other pods were tried at the time.
         self._refused: dict[Hashable, tuple[int, int, frozenset[str]]] = {}
 
     def changed_since(self, cluster: Cluster, shape: Hashable) -> Collection[str] | None:
-        """The nodes that a shape has to be asked of; None if all."""
+        """The nodes to check for a shape; None for all."""
         known = self._refused.get(shape)
-        # A promise that is broken changes no node.
+        # A cancelled nomination is not logged as a change of a node.
         if known is None or cluster.nominated:
             return None
         nodes, devices = cluster.changes.since(known[0]), cluster.device_changes.since(known[1])
         return None if nodes is None or devices is None else nodes | devices | known[2]
 
     def remember(self, cluster: Cluster, shapes: Iterable[Hashable], but_for: Iterable[str]) -> None:
-        """These have been refused by all nodes as they are now, but for some on which others had been placed by then."""
+        """Record shapes that all current nodes refused, except nodes on which other pods had been placed."""
         if len(self._refused) > _REMEMBERED_MAX:
             self._refused.clear()
         known = cluster.changes.position, cluster.device_changes.position, frozenset(but_for)
@@ -60,12 +60,12 @@ class Memory:
 
 
 class Trying:
-    """What is tried on a machine. seconds: since 1970, for decisions that look at the time."""
+    """Trials on a machine. seconds: since 1970, for decisions that depend on the time."""
 
     def __init__(self, machine: Machine, seconds: float, memory: Memory | None = None) -> None:
         self.machine = machine
         self._memory = memory if memory is not None else Memory()
-        # Of those that are there, before anything was tried: shapes that had no place.
+        # Shapes without a place on existing nodes, before anything was tried.
         self._refused_there: set[Hashable] = set()
         self._taken_there: set[str] = set()
         self.cluster = machine.cluster
@@ -74,12 +74,12 @@ class Trying:
         self._instances: dict[str, list[Template]] = {}
         self._probes: dict[str, Template] = {}
         self._shapes: dict[str, Hashable | None] = {}
-        # How often the machine was asked, for tests and benchmarks.
+        # Counts queries of the machine, for tests and benchmarks.
         self.questions = 0
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Inside, anything can be tried; afterwards all is as it was."""
+        """Everything tried inside the context is reverted at its end."""
         try:
             yield
         finally:
@@ -89,7 +89,7 @@ class Trying:
     # --- nodes ---
 
     def add(self, pool: Pool, number: int) -> NewNode:
-        """The so-manieth new node of a pool is there."""
+        """Add the new node of a pool with this number."""
         instances = self._instances.setdefault(pool.name, [])
         while len(instances) <= number:
             instances.append(pool.template.named(pool.instance_name(len(instances))))
@@ -97,7 +97,7 @@ class Trying:
         return NewNode(instances[number].node.metadata.name, pool.name)
 
     def probe(self, pool: Pool) -> NewNode:
-        """A node of a pool is there beside all others, to be asked about."""
+        """Add a separate node of a pool, to check what fits on it."""
         name = f"{pool.instance_name(0)}-probe"
         if name not in self._probes:
             self._probes[name] = pool.template.named(name)
@@ -109,18 +109,18 @@ class Trying:
         return len(self._instances.get(pool.name, ()))
 
     def add_again(self, node: NewNode) -> None:
-        """A node that has been tried before is there again."""
+        """Add a node that was tried before."""
         self.add_template(self._template(node))
 
     def slices(self, node: NewNode) -> tuple[api.ResourceSlice, ...]:
-        """The devices of a node that is tried."""
+        """The devices of a tried node."""
         return self._template(node).slices
 
     def _template(self, node: NewNode) -> Template:
         return next(each for each in self._instances[node.pool] if each.node.metadata.name == node.name)
 
     def add_template(self, template: Template) -> None:
-        """A node is there, with its devices and the pods that it comes with."""
+        """Add a node with its devices and its DaemonSet pods."""
         name = template.node.metadata.name
         self.supposing.add_node(template.node, template.slices)
         for claim in template.claims:
@@ -129,7 +129,7 @@ class Trying:
             self.supposing.place(self._daemon_placement(pod, name))
 
     def _daemon_placement(self, pod: core_v1.Pod, node: str) -> Placement:
-        """Where a daemon runs is given; which devices its claims get, the scheduler says. If they get none, its pod waits there."""
+        """Place a DaemonSet pod on its node; the scheduler chooses the devices for its claims. Without any, the pod waits there."""
         if pod.spec.resource_claims:
             free = replace(pod, spec=replace(pod.spec, node_name=""))
             found = self.machine.consider(Unit(pods=(free,)), self.seconds, (node,)).placements
@@ -145,7 +145,7 @@ class Trying:
         return self.machine.consider(unit, self.seconds, among)
 
     def placed(self, unit: Unit, among: Collection[str] | None = None) -> tuple[Placement, ...]:
-        """Where a unit goes; it is in force then. Empty if there is no place for it, or not enough of a gang."""
+        """Place a unit; returns where. Empty if there is no place for it, or not for enough of a gang."""
         outcome = self.ask(unit, among)
         if not self.machine.has_enough(outcome):
             return ()
@@ -154,7 +154,7 @@ class Trying:
         return outcome.placements
 
     def place_there(self, units: Sequence[Unit]) -> list[tuple[Placement, ...]]:
-        """Where units continue the nodes that there are. What is remembered of equal ones is not asked again."""
+        """Place units on existing nodes. Known refusals of identical units are not checked again."""
         found: list[tuple[Placement, ...]] = []
         for unit in units:
             shape = self.shape(unit)
@@ -173,7 +173,7 @@ class Trying:
         return found
 
     def place_all(self, units: Sequence[Unit], among: Collection[str] | None = None) -> list[tuple[Placement, ...]]:
-        """Where units go, one after the other. Those that are equal are not asked about once one of them has found no place."""
+        """Place units one after the other. Once one has no place, identical units are not checked."""
         found: list[tuple[Placement, ...]] = []
         hopeless: set[Hashable] = set()
         for unit in units:
@@ -188,7 +188,7 @@ class Trying:
         return found
 
     def shape(self, unit: Unit) -> Hashable | None:
-        """Equal for single pods that get the same answer of every node, whatever has been placed; None if nothing is known to be alike."""
+        """Equal for single pods that every node treats alike, whatever has been placed; None if not comparable."""
         if not unit.is_lone:
             return None
         pod = unit.pods[0]
@@ -199,7 +199,7 @@ class Trying:
 
     def _shape(self, pod: core_v1.Pod) -> Hashable | None:
         profile = self.cluster.profile(pod)
-        # What only makes a node more or less welcome (spreading by default) does not make pods different.
+        # Mere node preferences (default spreading) do not make pods different.
         depends = profile.affinity_terms or profile.anti_affinity_terms or profile.hard_spreads
         if depends or profile.volume_claims or pod.status.nominated_node_name:
             return None
@@ -215,7 +215,7 @@ class Trying:
         return (profile.shape,)
 
     def _owns(self, pod: core_v1.Pod) -> bool:
-        """Whether all claims of a pod are for it alone."""
+        """Whether no claim of a pod is shared."""
         claims = self.machine.claims
         found = [claims.claim(*id_) for id_ in claims.claims_of(pod)]
         return all(claim is not None and claim.metadata.owner_references for claim in found)

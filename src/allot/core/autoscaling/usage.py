@@ -10,7 +10,7 @@ from allot.core.autoscaling.utilization import device_utilization, held_on
 
 
 def used_parts(trying: Trying, nodes: Iterable[NewNode]) -> tuple[Fraction, ...]:
-    """For each node the mean of the used parts of processors, memory and devices."""
+    """For each node the mean of the used fractions of CPU, memory and devices."""
     claims = trying.machine.claims
     found = []
     for node in nodes:

@@ -15,7 +15,7 @@ _NONE = Fraction(0)
 
 
 def node_utilization(info: NodeInfo, slices: Iterable[api.ResourceSlice], held: set[DeviceName]) -> Fraction:
-    """The part of a node that is used. held: the devices that claims hold, but for admin access."""
+    """The used fraction of a node. held: the devices that claims hold, except with admin access."""
     devices = device_utilization(slices, held)
     if devices is not None:
         return devices
@@ -23,7 +23,7 @@ def node_utilization(info: NodeInfo, slices: Iterable[api.ResourceSlice], held: 
 
 
 def device_utilization(slices: Iterable[api.ResourceSlice], held: set[DeviceName]) -> Fraction | None:
-    """The part of the fullest pool that is held; None if there are no devices. Where devices draw on counters, these are counted:
+    """The used fraction of the fullest pool; None without devices. Where devices consume counters, these count:
     the mean over counter sets of the fullest counter."""
     pools: dict[tuple[str, str], list[api.ResourceSlice]] = {}
     for slice_ in slices:
@@ -60,7 +60,7 @@ def _part(used: int, there: int) -> Fraction:
 
 
 def held_on(info: NodeInfo, claims: Claims) -> set[DeviceName]:
-    """The devices that the pods of a node hold, but for admin access."""
+    """The devices that the pods of a node hold, except with admin access."""
     return {
         (result.driver, result.pool, result.device)
         for pod in info.pods.values()

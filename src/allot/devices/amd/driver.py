@@ -19,11 +19,11 @@ _SOURCE = Path(__file__).parent / "container_programs"
 
 
 class GpuConfig(msgspec.Struct, frozen=True):
-    """AMD's parameters: there are none yet."""
+    """AMD's parameters; none yet."""
 
 
 class AmdDriver(Driver):
-    """AMD GPUs of one node. folder: the containers' files of a simulated machine."""
+    """AMD GPUs of one node. folder: files for the containers of a simulated machine."""
 
     name = DRIVER_NAME
     cdi_class = "gpu"
@@ -35,7 +35,7 @@ class AmdDriver(Driver):
         self._folder = folder
 
     def start(self) -> None:
-        """Put the programs of simulated cards where they can be mounted from."""
+        """Write the programs of simulated cards to where containers mount them from."""
         if self._folder is not None:
             write_programs(_SOURCE, PROGRAMS, self._folder / "bin")
 
@@ -49,7 +49,7 @@ class AmdDriver(Driver):
         return Edits(env={"KUBERNETES_NODE_NAME": self.node.name, "DRA_RESOURCE_DRIVER_NAME": self.name}, mounts=mounts)
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """Device files; nothing is changed about a card."""
+        """Provide device files; cards are not changed."""
         gpus = self._present()
         gone = [device.name for device in claim.devices if device.name not in gpus]
         if gone:

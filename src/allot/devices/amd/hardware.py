@@ -1,6 +1,6 @@
 """AMD GPUs: from the kernel (sysfs and KFD), or from a machine profile.
 
-A card in compute mode SPX, or in none, is one GPU. In any other mode it is several: the PCI function is the first, the others are
+A card in compute mode SPX, or without a mode, is one GPU. In any other mode it is several: the PCI function is the first, the others are
 platform devices (`amdgpu_xcp_*`) that KFD knows by their render node. KFD's location names the card of a partition, in
 which the PCI function number counts the partitions (ROCm/k8s-gpu-dra-driver, pull 21).
 """
@@ -47,10 +47,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gpus(Protocol):
-    """Where they come from."""
+    """A source of GPUs."""
 
     def read(self) -> tuple[Gpu, ...]:
-        """What there is now."""
+        """The current GPUs."""
 
 
 class KernelGpus:
@@ -60,7 +60,7 @@ class KernelGpus:
         self._sys = sys_root
 
     def read(self) -> tuple[Gpu, ...]:
-        """All that the module amdgpu drives."""
+        """All GPUs of the amdgpu driver."""
         kfd = self._kfd_nodes()
         found: list[Gpu] = []
         for folder in children(self._sys / "module" / "amdgpu" / "drivers" / "pci:amdgpu"):
@@ -124,7 +124,7 @@ class KernelGpus:
         return [drm for _, _, drm in sorted(found)]
 
     def _kfd_nodes(self) -> dict[int, dict[str, int]]:
-        """What KFD says of each GPU, by render node; processors have none."""
+        """What KFD reports about each GPU, by render node; CPUs have none."""
         found = {}
         for folder in children(self._sys / "class" / "kfd" / "kfd" / "topology" / "nodes"):
             properties = _read_properties(folder / "properties")
@@ -177,7 +177,7 @@ class SimulatedGpus:
 
 
 def _read_properties(path: Path) -> dict[str, int]:
-    """Lines of a name and a number; others are passed over."""
+    """Lines with a name and a number; others are skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -21,7 +21,7 @@ def gpu_name(gpu: Gpu) -> str:
 
 
 def as_device(gpu: Gpu) -> Device:
-    """A card or partition as it is published."""
+    """A card or partition as published."""
     type_ = PARTITION if gpu.is_partition else WHOLE
     attributes: dict[str, AttributeValue] = {
         "type": type_,
@@ -48,6 +48,6 @@ def as_device(gpu: Gpu) -> Device:
 
 
 def _semantic(version: str) -> str:
-    """Modules of distributions have four numbers, which no slice may have (ROCm/gpu-operator, issue 609); some have none."""
+    """Distributions' modules have four-part versions, which slices do not allow (ROCm/gpu-operator, issue 609); some have none."""
     match = _VERSION.match(version)
     return ".".join(str(int(part)) for part in match.groups()) if match is not None else "0.0.0"

@@ -11,7 +11,7 @@ CHANNEL, DAEMON = "channel", "daemon"
 
 
 def published_devices() -> tuple[Device, ...]:
-    """One channel, because a node can be in one domain; others are known and given out with it (`All`)."""
+    """One channel, because a node can be in only one domain; the others come with it (`All`)."""
     return tuple(device(f"{type_}-0", attributes={"type": type_, "id": 0}) for type_ in (CHANNEL, DAEMON))
 
 

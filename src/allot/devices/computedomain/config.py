@@ -11,7 +11,7 @@ from allot.devices.computedomain.classes import CHANNEL, DAEMON
 from allot.driver import AllocatedDevice, PrepareError
 from allot.driver.configuration import ConfigKind
 
-# A uid becomes the name of a folder.
+# The UID becomes a directory name.
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -22,7 +22,7 @@ class _Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 class ChannelConfig(_Parameters, frozen=True, kw_only=True):
-    """Which domain a channel is of, and whether all of them are wanted."""
+    """The domain of a channel, and whether the claim gets all channels."""
 
     allocation_mode: str = SINGLE
 
@@ -39,7 +39,7 @@ _KIND_NAMES = {CHANNEL: CHANNEL_CONFIG, DAEMON: DAEMON_CONFIG}
 
 
 def config_of(device: AllocatedDevice) -> ChannelConfig | DaemonConfig:
-    """The parameters of a device, checked; PrepareError. Those for all requests apply where they fit, those for this one have to."""
+    """The validated parameters of a device; PrepareError. Those for all requests apply if they fit; those for this request must fit."""
     type_ = device.name.partition("-")[0]
     fitting: type[ChannelConfig] | type[DaemonConfig] = ChannelConfig if type_ == CHANNEL else DaemonConfig
     for each in device.configs:

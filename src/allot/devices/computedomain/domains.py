@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class NotYet(PrepareError):
-    """What can be different a moment later."""
+    """A temporary obstacle; a retry may succeed."""
 
 
 class Domains:
-    """Asks and writes as the driver of one node."""
+    """Reads and writes as the driver of one node."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._domains = client.resource(GROUP, VERSION, PLURAL, namespaced=True)
@@ -36,7 +36,7 @@ class Domains:
         self._node = node
 
     async def find(self, uid: str, namespace: str) -> ComputeDomain:
-        """The domain of a claim in this namespace. A claim of another namespace does not learn where the domain is."""
+        """The domain of a claim in this namespace. Claims in other namespaces do not learn where the domain is."""
         found = _with_uid(await self._list(namespace), uid)
         if found is None:
             if _with_uid(await self._list(""), uid) is not None:
@@ -83,7 +83,7 @@ class Domains:
             await self._nodes.patch(self._node, {"metadata": {"labels": {CLIQUE_LABEL: clique}}}, PatchType.MERGE)
 
     async def join(self, domain: ComputeDomain) -> None:
-        """Add the node to a domain, which starts the domain's daemon there. NotYet if it is in another one."""
+        """Add the node to a domain, which starts the domain's daemon there. NotYet if the node is in another domain."""
         uid = domain.metadata.uid
         labels, version = await self._labels()
         current = labels.get(DOMAIN_LABEL)
@@ -98,7 +98,7 @@ class Domains:
             raise NotYet(f"node {self._node} was changed by another client at the same time") from None
 
     async def leave(self, uid: str) -> None:
-        """Take the node out of a domain; out of another one it is not taken."""
+        """Remove the node from this domain, but not from any other."""
         try:
             labels, _ = await self._labels(NotFound)
             if labels.get(DOMAIN_LABEL) != uid:
@@ -126,7 +126,7 @@ def _decoded(value: dict[str, Any]) -> ComputeDomain:
 
 
 async def _asked(question: Awaitable[T], what: str, *expected: type[ApiError]) -> T:
-    """expected: what the caller knows how to take."""
+    """expected: the errors that the caller handles."""
     try:
         return await question
     except expected:

@@ -1,4 +1,4 @@
-"""The driver: adds its node to the domain of the first channel that is claimed there, and provides channels as soon as the domain's daemon is
+"""The driver: adds its node to the domain of the first channel claimed there, and provides channels as soon as the domain's daemon is
 ready on the node.
 
 The daemon is a normal pod that claims a device of this driver while the claim for a channel waits for it; so claims are prepared concurrently. Only
@@ -27,7 +27,7 @@ _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 3.0
 
 
 class ComputeDomainDriver(Driver):
-    """One node. clique: the label of the node if nothing else names its NVLink domain; empty: none."""
+    """The driver of one node. clique: the node's label if nothing else names its NVLink domain; empty: none."""
 
     name = DRIVER
     configs = KINDS
@@ -66,7 +66,7 @@ class ComputeDomainDriver(Driver):
     # --- preparing ---
 
     async def prepare(self, claim: Claim) -> tuple[Prepared, ...]:
-        """Channels wait for their domain, a while; daemons do not wait."""
+        """Prepare channels, waiting a while for their domain, and daemons, without waiting."""
         configs = [(device, config_of(device)) for device in claim.devices]
         # The domains of the claim's channel and daemon, as the checkpoint keeps them.
         state = dict(_known(claim.state))
@@ -84,19 +84,19 @@ class ComputeDomainDriver(Driver):
     ) -> Edits:
         domain = await self._domains.find(config.domain_id, claim.namespace)
         if not device.admin_access:
-            # Before the label is set, so that it is always found again.
+            # Saved before the label is set, so that it can always be removed.
             state["channel"] = domain.metadata.uid
             claim.save(state)
             domain = await self._until_ready(domain)
         if not await self._domains.clique():
-            # GPUs that no NVLink joins have no channels.
+            # GPUs without NVLink between nodes have no channels.
             return Edits()
         are_all = config.allocation_mode == ALL
         # Thousands of files, so in a thread.
         return await asyncio.to_thread(self._imex.channel_edits, claim.uid, are_all=are_all)
 
     async def _until_ready(self, domain: ComputeDomain) -> ComputeDomain:
-        """The domain once its daemon is ready on this node; NotYet if it is not in time."""
+        """The domain once its daemon is ready on this node; NotYet on timeout."""
         loop = asyncio.get_running_loop()
         ends_at, pause = loop.time() + self._wait_s, _PAUSE_FIRST_S
         has_joined = False
@@ -148,7 +148,7 @@ class ComputeDomainDriver(Driver):
         await self._undo(claim, self.node.prepared())
 
     async def rebooted(self, claims: tuple[PreparedClaim, ...]) -> None:
-        """Nothing is prepared any more, so the node is in no domain."""
+        """Nothing is prepared after a reboot, so the node is in no domain."""
         for claim in claims:
             await self._undo(claim, ())
 

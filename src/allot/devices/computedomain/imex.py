@@ -1,7 +1,7 @@
 """A simulated NVLink fabric for containers: files instead of channel devices, and a daemon that only runs.
 
 The folder of a node's driver holds `claims/<claim>` with the channels that a claim got, `domains/<domain>` which the daemon sees as `/imexd`, `bin` with
-the stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if someone has broken the fabric (`break_fabric`).
+stand-ins for nvidia-imex and nvidia-imex-ctl, and `fabric-fault` if someone has broken the fabric (`break_fabric`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SimulatedImex:
         return Edits(mounts=(_mount(folder, CHANNEL_FOLDER, "rw"),))
 
     def remove_channels(self, claim_uid: str) -> None:
-        """Remove those of a claim, if any."""
+        """Remove the channels of a claim, if any."""
         remove_folder(self._folder / "claims" / claim_uid)
 
     def daemon_edits(self, domain: ComputeDomain, clique: str) -> Edits:
@@ -68,7 +68,7 @@ class SimulatedImex:
         )
 
     def remove_daemon(self, domain_uid: str) -> None:
-        """The folder of a domain; none there is fine."""
+        """Remove the directory of a domain, if it exists."""
         remove_folder(self._domain_folder(domain_uid))
 
     def _domain_folder(self, uid: str) -> Path:
@@ -76,7 +76,7 @@ class SimulatedImex:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the machine's fabric; empty if nothing is."""
+        """What is wrong with the machine's fabric; empty if healthy."""
         try:
             return fault_file(self._folder).read_text(errors="replace").strip()
         except FileNotFoundError:
@@ -93,7 +93,7 @@ def fault_file(folder: Path) -> Path:
 
 
 def break_fabric(folder: Path, fault: str) -> None:
-    """Break the fabric of a simulated machine, or with an empty text repair it. OSError if there is no such machine."""
+    """Break the fabric of a simulated machine, or repair it if the text is empty. OSError if there is no such machine."""
     if fault:
         replace_file(fault_file(folder), f"{fault}\n".encode(), 0o644)
     else:

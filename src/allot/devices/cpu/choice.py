@@ -14,8 +14,8 @@ class NotEnoughCpus(ValueError):
 def choose(group: Sequence[Cpu], taken: Collection[int], count: int) -> tuple[int, ...]:
     """The given number of free CPUs of a group; NotEnoughCpus.
 
-    Whole free cores while they fit into what is wanted, then what is left of cores that are in use already, then a core is
-    broken. Lowest numbers first, so the same question has the same answer.
+    Whole free cores while they fit, then free CPUs of cores that are already in use, and only then part of a free core.
+    Lowest numbers first, so the choice is deterministic.
     """
     held = frozenset(taken)
     cores: dict[tuple[int, int], list[Cpu]] = {}

@@ -18,7 +18,7 @@ class ParametersError(ValueError):
 
 
 class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Which CPUs, as the kernel writes them."""
+    """The CPUs, in the kernel's format."""
 
     cpuset: str
 
@@ -37,7 +37,7 @@ KINDS = (ConfigKind("v1alpha1", "", Parameters),)
 
 
 def asked_cpus(device: AllocatedDevice, is_machine: bool, offered: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """The CPUs that the claim names, None if it names none; ParametersError."""
+    """The CPUs named in the claim, None without any; ParametersError."""
     given = [config for config in device.configs if isinstance(config.value, Parameters)]
     if not given:
         return None

@@ -38,7 +38,7 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class CpuDriver(Driver):
-    """CPUs of one machine. read: what CPUs there are now."""
+    """CPUs of one machine. read: returns the current CPUs."""
 
     name = DRIVER_NAME
     configs = KINDS
@@ -51,7 +51,7 @@ class CpuDriver(Driver):
         self.publishing = publishing or Publishing()
         self._read = read
         self._pin_command = pin_command
-        # What was read last, and what is published of it: working that out takes longer than all the rest.
+        # The last topology read, and the devices published from it, which are expensive to compute.
         self._known: tuple[Topology, dict[str, Offer]] | None = None
         # All CPUs ever seen: offline ones are reported as unhealthy.
         self._seen: dict[str, None] = {}

@@ -118,7 +118,7 @@ def _single(number: int, cpu: Cpu, topology: Topology, publishing: Publishing) -
 
 
 def _numa_attributes(node: int) -> dict[str, AttributeValue]:
-    """The node under the names that drivers agree on: network cards of dra.net are matched by theirs."""
+    """The NUMA node under the names that drivers share, so that claims can match it with network cards of dra.net."""
     return {_NUMA_NODE: node, f"{DRIVER_NAME}/numaNodeID": node, "dra.net/numaNode": node}
 
 

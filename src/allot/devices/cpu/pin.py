@@ -1,7 +1,7 @@
 """`python -m allot.devices.cpu.pin CPUS`: an OCI hook that binds a container's processes to its CPUs.
 
-The runtime gives the container's state on stdin. Its process may have started others already: in a sandbox it is the init of the
-container's PID namespace, and the command is a child. What starts later inherits what its parent has.
+The runtime passes the container's state on stdin. Its process may already have started others: in a sandbox it is the init of the
+container's PID namespace, and the command is a child. Later processes inherit their parent's CPUs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from allot.devices.sysfs import CpuListError, parse_cpu_list
 
 _PROC = Path("/proc")
-# A process that loses its parent between two looks is found by the next.
+# A process that is orphaned between two scans is found by the next one.
 _LOOKS_MAX = 10
 
 
 def pin(process: int, cpus: frozenset[int]) -> None:
-    """Bind a process and its descendants, each before its children are listed; OSError if the process is not there."""
+    """Bind a process and its descendants, each before its children are listed; OSError if the process does not exist."""
     os.sched_setaffinity(process, cpus)
     for _ in range(_LOOKS_MAX):
         if not _pin_descendants(process, cpus):
@@ -27,7 +27,7 @@ def pin(process: int, cpus: frozenset[int]) -> None:
 
 
 def _pin_descendants(process: int, cpus: frozenset[int]) -> bool:
-    """Whether one of them was not bound yet."""
+    """Bind descendants; returns whether any was not bound yet."""
     found = False
     waiting = [process]
     while waiting:

@@ -45,7 +45,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ordered(cpus: tuple[Cpu, ...]) -> tuple[Cpu, ...]:
-    """By place, so that siblings are neighbours."""
+    """Ordered by location, so that siblings are adjacent."""
     return tuple(sorted(cpus, key=lambda cpu: (cpu.socket, cpu.numa_node, cpu.core, cpu.id)))
 
 
@@ -69,7 +69,7 @@ def read_topology(sys_root: Path) -> Topology:
             Cpu(
                 id=number,
                 core=read_int(topology / "core_id", number),
-                # Some machines say -1: then there is one.
+                # Some machines report -1: then there is one.
                 socket=max(read_int(topology / "physical_package_id", 0), 0),
                 numa_node=nodes.get(number, 0),
                 cache_l3=_cache_l3(folder),
@@ -108,7 +108,7 @@ def _pcie_roots(sys_root: Path) -> dict[int, tuple[str, ...]]:
         if not _PCI_ROOT.fullmatch(folder.name):
             continue
         numbers = [read_int(each / "numa_node", -1) for each in children(folder) if (each / "numa_node").exists()]
-        # -1: the firmware does not say; with one NUMA node there is no choice.
+        # -1: not reported by the firmware; with one NUMA node there is no choice.
         node = max(numbers, default=-1)
         roots[max(node, 0)] = (*roots.get(max(node, 0), ()), folder.name)
     return roots

@@ -1,7 +1,7 @@
 """A driver without code: a YAML file defines the devices, what containers get with them, and their parameters.
 
-Knows the form of such files. Written with `allot.driver` as an outside author would; does not know any hardware: whether a device is
-there is told by its device files.
+Knows the form of such files. Written with `allot.driver` as an outside author would; does not know any hardware: a device
+exists if its device files do.
 
     definition  the format of the file, and its errors
     expansion   pure: the devices of an entry, by number

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run with these arguments, and exit: 0 done, 1 refused, 2 usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in (["-h"], ["--help"]):
-        # The options of every driver need a driver, which needs a file.
+        # The common options need a driver, which needs a file.
         sys.stdout.write(_parser().format_help())
         sys.exit(0)
     try:

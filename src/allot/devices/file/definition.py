@@ -65,7 +65,7 @@ from allot.driver.configuration import ConfigError, decode_parameters
 from allot.driver.declare import AttributeValue
 
 COUNT_MAX = 4096
-# A driver's name is a part of the names of sockets and folders.
+# Sockets and directories are named after the driver.
 _NAME_LENGTH_MAX = 63
 _EXAMPLE_NODE = "node"
 
@@ -118,7 +118,7 @@ class Taint(_Part, frozen=True, kw_only=True):
 
 
 class EditsEntry(_Part, frozen=True, kw_only=True):
-    """What a container gets. env_lists: each device's value, those of all devices of the claim joined by commas."""
+    """What a container gets. env_lists: a value per device, joined by commas for all devices of the claim."""
 
     env: Mapping[str, Amount] = {}
     env_lists: Mapping[str, Amount] = {}
@@ -130,7 +130,7 @@ class EditsEntry(_Part, frozen=True, kw_only=True):
 
     @property
     def edits(self) -> Edits:
-        """Without the lists, which depend on a claim."""
+        """The edits without the lists, which depend on a claim."""
         return Edits(
             env={name: str(value) for name, value in self.env.items()},
             device_nodes=self.device_nodes,
@@ -142,7 +142,7 @@ class EditsEntry(_Part, frozen=True, kw_only=True):
 
 
 class DeviceEntry(_Part, frozen=True, kw_only=True):
-    """One device, or `count` of them. shared: several claims may have a part of it. consumes: of counters, by counter set."""
+    """One device, or `count` of them. shared: several claims may share it. consumes: counters, by counter set."""
 
     name: str
     count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
@@ -154,7 +154,7 @@ class DeviceEntry(_Part, frozen=True, kw_only=True):
     edits: EditsEntry = EditsEntry()
 
     def numbered(self, node: str) -> Iterator[DeviceEntry]:
-        """Each device by itself; ExpansionError."""
+        """One entry per device; ExpansionError."""
         plain = msgspec.to_builtins(self)
         for index in range(self.count):
             yield msgspec.convert({**expand(plain, index, node), "count": 1}, DeviceEntry)
@@ -184,7 +184,7 @@ class CounterEntry(_Part, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
 
     def counter_sets(self, node: str) -> Iterator[CounterSet]:
-        """Each set by itself; ExpansionError, QuantityError."""
+        """All counter sets; ExpansionError, QuantityError."""
         plain = msgspec.to_builtins(self)
         for index in range(self.count):
             filled = expand(plain, index, node)
@@ -192,7 +192,7 @@ class CounterEntry(_Part, frozen=True, kw_only=True):
 
 
 class ConfigurationEntry(_Part, frozen=True, kw_only=True):
-    """Parameters that classes and claims may give. env: variables that containers get, each with the field whose value it has."""
+    """Parameters for classes and claims. env: variables for containers, each with the field that it takes its value from."""
 
     api_version: str
     kind: str
@@ -201,7 +201,7 @@ class ConfigurationEntry(_Part, frozen=True, kw_only=True):
 
     @property
     def config_kind(self) -> ConfigKind:
-        """As the SDK takes it."""
+        """The SDK's form."""
         return ConfigKind(self.api_version, self.kind, dict, self.schema)
 
 
@@ -244,16 +244,16 @@ class DeviceFile(_Part, frozen=True, kw_only=True):
     device_classes: tuple[ClassEntry, ...] | None = None
 
     def entries(self, node: str) -> Iterator[DeviceEntry]:
-        """All devices of a node, each by itself."""
+        """All devices of a node, one entry each."""
         return (each for entry in self.devices for each in entry.numbered(node))
 
     def counter_sets(self, node: str) -> tuple[CounterSet, ...]:
-        """What they share."""
+        """The counters that devices share."""
         return tuple(each for entry in self.counters for each in entry.counter_sets(node))
 
     @property
     def classes(self) -> tuple[DeviceClass, ...]:
-        """The driver's classes: one for all its devices, unless others are given."""
+        """The driver's classes: by default one for all its devices."""
         given = (ClassEntry(name=self.driver),) if self.device_classes is None else self.device_classes
         return tuple(each.device_class(self.driver) for each in given)
 
@@ -274,7 +274,7 @@ def parse_device_file(data: bytes, source: str) -> DeviceFile:
 
 
 def check_device_file(value: Any, field: Field, lines: Lines) -> DeviceFile:
-    """A value of a document that is a device file; Unreadable names the line."""
+    """A device file within a document; Unreadable names the line."""
     if isinstance(value, dict):
         _check_members(value, field, lines)
     found = lines.convert(value, DeviceFile, field)
@@ -302,7 +302,7 @@ _MEMBERS: Mapping[str, type[_Part]] = {
 
 
 def _check_members(value: Mapping[str, Any], field: Field, lines: Lines) -> None:
-    """One by one, to know which one is wrong."""
+    """Check one by one, to know which is invalid."""
     for name, type_ in _MEMBERS.items():
         entries = value.get(name)
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -404,7 +404,7 @@ def _check_configuration(found: DeviceFile, field: Field, lines: Lines) -> None:
 
 
 def _check_path(entry: ConfigurationEntry, path: str, place: Field, lines: Lines) -> None:
-    """A variable has the value of a field that the schema has."""
+    """A variable's field must exist in the schema."""
     schema: Any = entry.schema
     for step in path.split("."):
         properties = schema.get("properties") or {}

@@ -100,7 +100,7 @@ class FileDriver(Driver):
         return entry
 
     def _parameters(self, allocated: AllocatedDevice) -> dict[str, str]:
-        """Variables with the values of parameters; the claim's follow the class's."""
+        """Variables with the values of parameters; the claim's override the class's."""
         found = {}
         for config in allocated.configs:
             for kind in self._definition.configuration:

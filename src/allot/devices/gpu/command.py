@@ -49,7 +49,7 @@ def make_driver(arguments: Sequence[str]) -> tuple[GpuDriver, list[str]]:
 
 
 def driver_class(gates: Gates) -> type[GpuDriver]:
-    """The driver, with what the SDK reads from the class."""
+    """The driver class, with the attributes that the SDK reads."""
     if not gates.device_metadata:
         return GpuDriver
     return type("GpuDriver", (GpuDriver,), {"has_device_metadata": True})

@@ -40,7 +40,7 @@ class TimeSlicingConfig(_Parameters, frozen=True, kw_only=True):
 
 
 class MpsConfig(_Parameters, frozen=True, kw_only=True):
-    """What each program that shares the card may have of it."""
+    """The share of a card that each program may use."""
 
     default_active_thread_percentage: int | None = None
     default_pinned_device_memory_limit: Quantity | None = None
@@ -75,7 +75,7 @@ class MigDeviceConfig(_Parameters, frozen=True, kw_only=True):
 
 
 class IommuConfig(_Parameters, frozen=True, kw_only=True):
-    """Which interface of the kernel a virtual machine monitor uses."""
+    """The kernel interface that a virtual machine monitor uses."""
 
     backend_policy: str = LEGACY_ONLY
     enable_api_device: bool = msgspec.field(default=False, name="enableAPIDevice")
@@ -97,14 +97,14 @@ KINDS = (
 class Strategy(StrEnum):
     """How a device is shared."""
 
-    # As the card is; nothing is set.
+    # Leave the card as it is.
     NONE = ""
     TIME_SLICING = TIME_SLICING
     MPS = MPS
 
 
 class Sharing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a device is shared, defaults filled in."""
+    """How a device is shared, with defaults."""
 
     strategy: Strategy = Strategy.NONE
     interval: int | None = None
@@ -112,7 +112,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normalized_sharing(config: GpuConfig | MigDeviceConfig, gates: Gates) -> Sharing:
-    """What parameters mean; ParametersError."""
+    """The sharing that parameters request; ParametersError."""
     sharing = config.sharing
     if sharing is None:
         if gates.time_slicing_settings and isinstance(config, GpuConfig):
@@ -158,7 +158,7 @@ def _mps(sharing: GpuSharing | MigDeviceSharing) -> Sharing:
 
 
 def pinned_memory_limits_mib(config: MpsConfig, uuids: Sequence[str]) -> dict[str, int]:
-    """How much memory a program may have on each device; ParametersError."""
+    """A program's memory limit on each device; ParametersError."""
     limits: dict[str, int] = {}
     if config.default_pinned_device_memory_limit is not None and uuids:
         mebibytes = config.default_pinned_device_memory_limit.value() // _MIB

@@ -1,8 +1,8 @@
 """The driver itself: publishes cards, and prepares them for claims.
 
 A claim is prepared in this order: parameters are parsed, MIG instances are created, MPS or time slices are set, and only then
-containers get access. Each step is recorded first, so that unprepare can undo it from any point. A card's settings
-are the claim's while it holds the card, and are reset afterwards.
+containers get access. Each step is recorded first, so that unprepare can undo it from any point. A claim's settings
+apply while it holds the card, and are reset afterwards.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS_OF_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class _Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A MIG instance that was created for a claim."""
+    """A MIG instance created for a claim."""
 
     gpu: str
     profile: int
@@ -79,7 +79,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuDriver(Driver):
-    """NVIDIA GPUs of one node. shows_mps: MPS daemons of simulated GPUs are also pods, which needs permissions that other drivers do not."""
+    """NVIDIA GPUs of one node. shows_mps: also show MPS daemons of simulated GPUs as pods, which needs more permissions."""
 
     name: ClassVar[str] = DRIVER_NAME
     configs: ClassVar[tuple[ConfigKind, ...]] = parameters.KINDS
@@ -159,7 +159,7 @@ class GpuDriver(Driver):
         for gpu in gpus:
             view = gpu
             if self.gates.dynamic_mig and gpu.mig_mode is not None and not gpu.mig_mode_needs_reset:
-                # What the card could be does not depend on what it is.
+                # Possible devices do not depend on the card's current state.
                 view = msgspec.structs.replace(gpu, mig_mode=False, mig_instances=())
             held = tuple(name for name in names if name in (gpu_name(gpu), vfio_name(gpu)))
             known = self._known.get(gpu.uuid)
@@ -169,7 +169,7 @@ class GpuDriver(Driver):
             yield from known[2]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """How the cards are; what is on a card is as the card is."""
+        """The health of the cards; devices on a card have the health of the card."""
         gpus = self.hardware.gpus()
         states = {gpu.uuid: health_of(gpu.faults) for gpu in gpus}
         return [
@@ -195,12 +195,12 @@ class GpuDriver(Driver):
         return MpsPods(self.node.client, self.node.name)
 
     def _prepare(self, claim: Claim) -> tuple[Preparation, MpsSettings | None]:
-        """What containers get, and what the MPS daemon that was started for them is set to."""
+        """The containers' edits, and the settings of their MPS daemon, if any."""
         try:
             wanted = self._wanted(claim)
             undo = _planned(claim.uid, wanted)
             if undo != _Undo():
-                # Saved before anything is done; what an earlier attempt saved is part of it, since the devices are the same.
+                # Saved before anything is done; includes what an earlier attempt saved, since the devices are the same.
                 claim.save(msgspec.to_builtins(undo))
             self._hold(claim.uid, tuple(device.name for device in claim.devices if not device.admin_access))
             instances = {each.device.name: self._made(each) for each in wanted if each.offer.type == MIG}
@@ -250,7 +250,7 @@ class GpuDriver(Driver):
         return self.hardware.create_instance(wanted.gpu.uuid, offer.profile, offer.placement)
 
     def _share(self, wanted: Sequence[_Wanted], mps: MpsSettings | None) -> dict[str, Edits]:
-        """Set how devices are shared; what containers get for it, by device."""
+        """Set how devices are shared; returns the containers' edits, by device."""
         for each in wanted:
             if each.sharing.strategy is Strategy.TIME_SLICING and each.sharing.interval is not None:
                 self.hardware.set_compute_mode(each.gpu.uuid, ComputeMode.DEFAULT)
@@ -347,7 +347,7 @@ def _uuid(wanted: _Wanted, instances: dict[str, MigInstance]) -> str:
 
 
 def _by_parameters(served: Iterable[_Wanted]) -> list[tuple[MpsConfig, list[_Wanted]]]:
-    """Devices with the same parameters together: indexes in them count these devices."""
+    """Group devices by parameters: indexes in parameters count the devices of a group."""
     groups: list[tuple[MpsConfig, list[_Wanted]]] = []
     for each in served:
         assert each.sharing.mps is not None, "MPS without parameters"
@@ -377,14 +377,14 @@ def _mps_settings(id_: str, wanted: Sequence[_Wanted], instances: dict[str, MigI
     return MpsSettings(
         id=id_,
         uuids=tuple(dict.fromkeys(uuids.values())),
-        # A daemon has one for all its devices.
+        # A daemon has one value for all its devices.
         active_thread_percentage=min(percentages, default=None),
         pinned_memory_limits_mib=limits,
     )
 
 
 def mps_id(claim_uid: str, devices: Iterable[str]) -> str:
-    """The name of a control daemon: the claim and five digits of what it serves."""
+    """The name of a control daemon: the claim, and five digits of a hash of its devices."""
     digest = hashlib.sha256(",".join(devices).encode()).hexdigest()
     return f"{claim_uid}-{digest[:5]}"
 

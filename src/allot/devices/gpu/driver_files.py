@@ -35,11 +35,11 @@ _HOOKS = ("usr/bin/nvidia-cdi-hook", "usr/local/nvidia/toolkit/nvidia-cdi-hook")
 
 
 def find_library(root: Path, name: str) -> str:
-    """A library of the driver below its root, for programs that see the machine's files there; the name alone if it is at home."""
+    """A library of the driver below its root, for programs that see the host's files there; the bare name if the root is `/`."""
     if root == Path("/") or "/" in name:
         return name
     for folder in _LIBRARY_FOLDERS:
-        # Links of distributions may be absolute, and lead nowhere from here; then the file that has the version in its name.
+        # Distributions may use absolute links, which are broken here; then use the file with the version in its name.
         for path in (root / folder / name, *sorted((root / folder).glob(f"{name.removesuffix('.1')}.*.*"))):
             if path.exists():
                 return str(path)
@@ -47,8 +47,8 @@ def find_library(root: Path, name: str) -> str:
 
 
 def driver_edits(root: Path, version: str, host_root: Path | None = None) -> Edits:
-    """The common part of all devices. root: where the driver is installed; host_root: where that is on the machine, if this process has it
-    mounted somewhere else."""
+    """The common part of all devices. root: where the driver is installed; host_root: its path on the host, if this process has it
+    mounted elsewhere."""
     libraries = _libraries(root, version)
     folders = tuple(dict.fromkeys(str(Path(mount.container_path).parent) for mount in libraries))
     on_host = root if host_root is None else host_root
@@ -93,7 +93,7 @@ def _mount(root: Path, path: Path) -> Mount:
 
 
 def _hooks(root: Path, folders: tuple[str, ...]) -> tuple[Hook, ...]:
-    """Links such as libcuda.so.1 are made by the linker's cache, by NVIDIA's own hook where it is installed."""
+    """Update the linker's cache, which creates links such as libcuda.so.1, with NVIDIA's hook if it is installed."""
     program = next((root / path for path in _HOOKS if (root / path).is_file()), None)
     if program is None or not folders:
         return ()

@@ -14,7 +14,7 @@ from allot.driver.driver import Health
 
 DOMAIN = "gpu.nvidia.com"
 # Graphics engine exception, memory page fault, stopped processing, preemptive cleanup, video processor exception,
-# context switch timeout: the program's doing.
+# context switch timeout: caused by the program.
 IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 XID_ECC = 48
 XID_OFF_THE_BUS = 79
@@ -49,17 +49,17 @@ def describe(fault: Fault) -> str:
 
 
 def is_harmless(fault: Fault) -> bool:
-    """Whether the card can continue being used."""
+    """Whether the card remains usable."""
     return fault.kind is FaultKind.UNMONITORED or (fault.kind is FaultKind.XID and fault.xid in IGNORED_XIDS)
 
 
 def is_lost(gpu: Gpu) -> bool:
-    """Whether the card does not answer any more."""
+    """Whether the card no longer responds."""
     return any(fault.kind is FaultKind.LOST for fault in gpu.faults)
 
 
 def taints_of(faults: Iterable[Fault]) -> tuple[DeviceTaint, ...]:
-    """The taints of a device, one per key: the worst fault of a kind, the first of them."""
+    """The taints of a device, one per kind of fault: for the worst fault, or the first of several."""
     chosen: dict[str, Fault] = {}
     for fault in faults:
         known = chosen.get(fault.kind)
@@ -76,7 +76,7 @@ def taints_of(faults: Iterable[Fault]) -> tuple[DeviceTaint, ...]:
 
 
 def health_of(faults: Iterable[Fault]) -> tuple[Health, str]:
-    """How a device with these faults is."""
+    """The health of a device with these faults."""
     present = tuple(faults)
     message = "; ".join(describe(fault) for fault in present)
     if any(not is_harmless(fault) for fault in present):

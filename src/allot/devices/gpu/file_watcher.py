@@ -12,7 +12,7 @@ Stamp = tuple[int, int] | None
 
 
 def stamp_of(path: Path | str) -> Stamp:
-    """What is different after each change of a file that is replaced as a whole; None if there is no file."""
+    """A stamp that changes whenever the file is replaced; None if there is no file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - asked very often
     except OSError:
@@ -30,7 +30,7 @@ class FileWatcher:
         self._stop: threading.Event | None = None
 
     def watch(self, path: Path, stamp: Stamp, changed: threading.Event) -> None:
-        """Set the event as soon as the file's stamp is not the known one."""
+        """Set the event as soon as the file's stamp differs from the known one."""
         with self._lock:
             self._files[changed] = (str(path), stamp)
             if self._stop is None:
@@ -38,7 +38,7 @@ class FileWatcher:
                 threading.Thread(target=self._look, args=(self._stop,), name="file-watcher", daemon=True).start()
 
     def forget(self, changed: threading.Event) -> None:
-        """Watch a file no longer; the thread ends with the last one."""
+        """Stop watching a file; the thread ends with the last one."""
         with self._lock:
             self._files.pop(changed, None)
             if not self._files and self._stop is not None:

@@ -8,11 +8,11 @@ import msgspec
 
 
 class GateError(ValueError):
-    """A gate that does not exist, or gates that exclude each other."""
+    """An unknown gate, or mutually exclusive gates."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts of the driver are on."""
+    """The enabled parts of the driver."""
 
     time_slicing_settings: bool = msgspec.field(default=True, name="TimeSlicingSettings")
     mps_support: bool = msgspec.field(default=True, name="MPSSupport")

@@ -25,7 +25,7 @@ class FaultKind(StrEnum):
 
     # An error event with a number.
     XID = "xid"
-    # The card does not answer any more.
+    # The card no longer responds.
     LOST = "gpu-lost"
     # Events of the card cannot be received.
     UNMONITORED = "unmonitored"
@@ -67,7 +67,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     addressing_mode: str = ""
     pci_device_id: str = ""
     numa_node: int = -1
-    # Whether the kernel has the newer way to pass devices through.
+    # Whether the kernel has the newer passthrough interface (IOMMUFD).
     has_iommu_fd: bool = False
     # None: the card has no MIG.
     mig_mode: bool | None = None
@@ -108,40 +108,40 @@ class Hardware(Protocol):
         """Open the cards. HardwareError if that is impossible."""
 
     def close(self) -> None:
-        """Close; everything stays as it is."""
+        """Close the cards, leaving their state unchanged."""
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The current state of all cards."""
 
     def wait_for_change(self, seconds: float) -> bool:
-        """Wait until a card may have changed by itself, at most so long; whether it may."""
+        """Wait until a card may have changed by itself, or for the timeout; returns whether one may have."""
 
     def set_mig_mode(self, gpu_uuid: str, is_on: bool) -> None:
         """Turn MIG on or off."""
 
     def create_instance(self, gpu_uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
-        """Create a MIG instance at this place; returns an existing equal one."""
+        """Create a MIG instance at this placement, or return an identical existing one."""
 
     def destroy_instance(self, gpu_uuid: str, instance: MigInstance) -> None:
-        """Destroy a MIG instance; none there is fine."""
+        """Destroy a MIG instance, if it exists."""
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
         """Set whether one or many programs may use the card."""
 
     def set_time_slice(self, gpu_uuid: str, interval: int) -> None:
-        """How long a program has the card before the next one: 0 (the card's own choice) to 3 (long)."""
+        """Set how long a program runs before the next one: 0 (the card's default) to 3 (long)."""
 
     def start_mps(self, settings: MpsSettings) -> MpsFolders:
         """Start a control daemon and wait until it is ready; a running one is kept."""
 
     def stop_mps(self, id_: str) -> None:
-        """End a control daemon; none there is fine."""
+        """Stop a control daemon, if it runs."""
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
         """Move a card from its driver to a virtual machine monitor; returns the container's edits."""
 
     def take_back(self, gpu: Gpu) -> None:
-        """Give a card back to its driver; one that has it is fine."""
+        """Return a card to its driver, unless the driver already has it."""
 
     def common_edits(self) -> Edits:
         """What every container with a card gets."""

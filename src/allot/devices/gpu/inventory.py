@@ -27,14 +27,14 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that is published, and what it is on the card."""
+    """A published device, and what it is on the card."""
 
     device: Device
     type: str
     gpu_uuid: str
     profile: MigProfile | None = None
     placement: Placement | None = None
-    # A MIG instance that exists and is not the driver's to destroy.
+    # An existing MIG instance that the driver must not destroy.
     instance: MigInstance | None = None
 
 
@@ -44,7 +44,7 @@ def gpu_name(gpu: Gpu) -> str:
 
 
 def mig_name(gpu: Gpu, profile: MigProfile, placement: Placement) -> str:
-    """The name of a MIG instance: where it is or would be."""
+    """The name of an existing or possible MIG instance, by its placement."""
     text = profile.name.replace(".", "").replace("+", "-")
     return f"gpu-{gpu.minor}-mig-{text}-{profile.id}-{placement.start}"
 
@@ -64,7 +64,7 @@ def pool(node: str, offers: Iterable[Offer], gpus: Iterable[Gpu]) -> Pool:
 
 
 def offers(gpus: Iterable[Gpu], gates: Gates, held: Collection[str] = ()) -> Iterator[Offer]:
-    """Everything that is published. held: devices of prepared claims; what is the same card in another form is left out."""
+    """Everything that is published. held: devices of prepared claims; other forms of the same card are left out."""
     for gpu in gpus:
         if gates.dynamic_mig and _can_be_cut(gpu):
             if not gpu.mig_mode_needs_reset:
@@ -80,7 +80,7 @@ def offers(gpus: Iterable[Gpu], gates: Gates, held: Collection[str] = ()) -> Ite
 
 
 def _can_be_cut(gpu: Gpu) -> bool:
-    """Whether MIG instances can be made: the card has MIG, and need not be reset to turn it on."""
+    """Whether MIG instances can be created: the card supports MIG, and needs no reset to enable it."""
     if gpu.mig_mode is None or not gpu.mig_profiles:
         return False
     return gpu.mig_mode or not gpu.mig_mode_needs_reset
@@ -200,12 +200,12 @@ def counter_set_name(gpu: Gpu) -> str:
 
 
 def counters(gpu: Gpu) -> CounterSet:
-    """What there is of everything on a card."""
+    """The resources of a card, as counters."""
     return counter_set(counter_set_name(gpu), _totals(gpu))
 
 
 def _totals(gpu: Gpu) -> dict[str, str | int]:
-    """As much of each as the profile that has the most of it, and all memory slices."""
+    """The maximum of each resource over all profiles, and all memory slices."""
     totals: dict[str, str | int] = {
         "memory": f"{max(profile.memory_mib for profile in gpu.mig_profiles)}Mi",
         "multiprocessors": max(profile.multiprocessors for profile in gpu.mig_profiles),

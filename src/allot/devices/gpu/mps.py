@@ -30,7 +30,7 @@ class MpsDaemons:
         self._pause = threading.Event()
 
     def start(self, settings: MpsSettings) -> MpsFolders:
-        """A daemon that listens and knows the settings."""
+        """Start a daemon, wait until it listens, and configure it."""
         folders = self._folders(settings.id)
         for path in (folders.pipe, folders.shm, folders.log):
             path.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class MpsDaemons:
         return folders
 
     def stop(self, id_: str) -> None:
-        """End a daemon and remove what it leaves."""
+        """Stop a daemon and clean up after it."""
         folders = self._folders(id_)
         if not folders.pipe.parent.is_dir():
             return

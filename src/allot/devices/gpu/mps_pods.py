@@ -30,7 +30,7 @@ class MpsPods:
         self._node = node
 
     async def start(self, id_: str, told: Sequence[str]) -> None:
-        """A Deployment for a daemon, unless there is one. told: what the daemon is told."""
+        """Create a Deployment for a daemon, unless it exists. told: the daemon's commands."""
         try:
             node = await self._nodes.get(self._node)
             with suppress(AlreadyExists):
@@ -43,7 +43,7 @@ class MpsPods:
             raise PrepareError(f"Deployment {DRIVER_NAMESPACE}/{PREFIX}{id_}: {error}") from error
 
     async def stop(self, id_: str) -> None:
-        """It is not needed any more."""
+        """Delete the Deployment of a daemon."""
         try:
             await self._deployments.delete(f"{PREFIX}{id_}", DRIVER_NAMESPACE)
         except NotFound:

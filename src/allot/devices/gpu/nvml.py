@@ -25,7 +25,7 @@ _INSTANCES_MAX = 16
 
 
 class NvmlError(Exception):
-    """A function of NVML did not succeed."""
+    """An NVML call failed."""
 
     def __init__(self, function: str, code: int, text: str) -> None:
         super().__init__(f"{function}: {text}")
@@ -216,13 +216,13 @@ class Nvml:
         return f"{major.value}.{minor.value}"
 
     def memory_bytes(self, device: int) -> int:
-        """All of it."""
+        """Total memory."""
         memory = Memory()
         self._call("nvmlDeviceGetMemoryInfo", c_void_p(device), byref(memory))
         return int(memory.total)
 
     def pci(self, device: int) -> PciInfo:
-        """Where it sits."""
+        """The PCI location."""
         info = PciInfo()
         self._call("nvmlDeviceGetPciInfo_v3", c_void_p(device), byref(info))
         return info
@@ -254,7 +254,7 @@ class Nvml:
             raise NvmlError("nvmlDeviceSetMigMode", status.value, f"activation: {text}")
 
     def instance_profile(self, device: int, profile: int) -> InstanceProfileInfo:
-        """What an instance would have. profile: its place in NVML's list, not its id."""
+        """The resources of an instance. profile: its index in NVML's list, not its ID."""
         info = InstanceProfileInfo(version=_versioned(InstanceProfileInfo, 2))
         self._call("nvmlDeviceGetGpuInstanceProfileInfoV", c_void_p(device), c_uint(profile), byref(info))
         return info
@@ -274,13 +274,13 @@ class Nvml:
         return [handles[index] or 0 for index in range(count.value)]
 
     def instance_info(self, instance: int) -> InstanceInfo:
-        """Id and place of an instance."""
+        """ID and placement of an instance."""
         info = InstanceInfo()
         self._call("nvmlGpuInstanceGetInfo", c_void_p(instance), byref(info))
         return info
 
     def create_instance(self, device: int, profile_id: int, start: int, size: int) -> int:
-        """Create an instance at a place; returns its handle."""
+        """Create an instance at a placement; returns its handle."""
         handle, placement = c_void_p(), InstancePlacement(start, size)
         self._call(
             "nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -296,7 +296,7 @@ class Nvml:
         self._call("nvmlGpuInstanceDestroy", c_void_p(instance))
 
     def compute_profile_id(self, instance: int, slices: int) -> int:
-        """The compute instance that fills an instance of so many slices."""
+        """The profile of the compute instance that fills an instance with this number of slices."""
         info = ComputeProfileInfo()
         profile = _COMPUTE_INSTANCE_PROFILES[slices]
         self._call(
@@ -335,7 +335,7 @@ class Nvml:
         return found
 
     def mig_device_ids(self, mig_device: int) -> tuple[int, int]:
-        """Of the instance and the compute instance that a MIG device is."""
+        """The IDs of a MIG device's GPU instance and compute instance."""
         return (
             self._number("nvmlDeviceGetGpuInstanceId", c_void_p(mig_device)),
             self._number("nvmlDeviceGetComputeInstanceId", c_void_p(mig_device)),
@@ -344,17 +344,17 @@ class Nvml:
     # --- events ---
 
     def create_event_set(self) -> int:
-        """A place for events."""
+        """Create an event set."""
         handle = c_void_p()
         self._call("nvmlEventSetCreate", byref(handle))
         return handle.value or 0
 
     def register_events(self, device: int, event_set: int) -> None:
-        """Errors of a card go there."""
+        """Subscribe an event set to a card's errors."""
         self._call("nvmlDeviceRegisterEvents", c_void_p(device), c_ulonglong(EVENT_XID_CRITICAL), c_void_p(event_set))
 
     def wait_for_event(self, event_set: int, milliseconds: int) -> tuple[int, int] | None:
-        """Handle of a card and number of its error; None if there was none."""
+        """A card's handle and its error number; None without an error."""
         data = EventData()
         try:
             self._call("nvmlEventSetWait_v2", c_void_p(event_set), byref(data), c_uint(milliseconds))
@@ -365,5 +365,5 @@ class Nvml:
         return data.device or 0, int(data.event_data)
 
     def free_event_set(self, event_set: int) -> None:
-        """No more events."""
+        """Free an event set."""
         self._call("nvmlEventSetFree", c_void_p(event_set))

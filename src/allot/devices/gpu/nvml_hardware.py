@@ -68,7 +68,7 @@ class NvmlHardware:
         self._faults: dict[str, tuple[Fault, ...]] = {}
         self._seen: dict[str, Gpu] = {}
         self._lock = threading.RLock()
-        # Held while events are waited for: the set must not be freed meanwhile.
+        # Held while waiting for events: the set must not be freed meanwhile.
         self._waiting = threading.Lock()
         self._closed = threading.Event()
 
@@ -119,7 +119,7 @@ class NvmlHardware:
     # --- what there is ---
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """All cards; one that no longer answers with its last state, marked as lost."""
+        """All cards; one that no longer responds has its last known state, marked as lost."""
         with self._lock:
             versions = (self._asked(self._open.driver_version), self._asked(self._open.cuda_driver_version))
             found = []
@@ -181,7 +181,7 @@ class NvmlHardware:
                 info = self._open.instance_profile(device, number)
                 places = self._open.possible_placements(device, info.id)
             except NvmlError as error:
-                # Each card has some of the profiles.
+                # No card has all profiles.
                 if error.code in (2, api.ERROR_NOT_SUPPORTED, api.ERROR_NOT_FOUND):
                     continue
                 raise
@@ -306,7 +306,7 @@ class NvmlHardware:
             self._open.set_compute_mode(self._device(gpu_uuid), code)
 
     def set_time_slice(self, gpu_uuid: str, interval: int) -> None:
-        """By nvidia-smi: NVML has no function for it."""
+        """Set the time slice with nvidia-smi: NVML has no function for it."""
         command = [self._smi, "compute-policy", "-i", gpu_uuid, "--set-timeslice", str(interval)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False)
@@ -325,11 +325,11 @@ class NvmlHardware:
         self._mps.stop(id_)
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:  # noqa: ARG002
-        """Not possible: a card that its driver has lost is gone from NVML, and with it from the node."""
+        """Not possible: without its driver, a card disappears from NVML and so from the node."""
         raise HardwareError(f"GPU {gpu.uuid}: real GPUs cannot be passed through to virtual machines")
 
     def take_back(self, gpu: Gpu) -> None:
-        """Nothing was given away."""
+        """Nothing to do: no card was passed through."""
 
     # --- what containers get ---
 
@@ -364,7 +364,7 @@ class NvmlHardware:
 
 
 class _Named:
-    """NVML's errors as HardwareError, with what was being done."""
+    """Turns NVML errors into HardwareErrors that name the operation."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -378,7 +378,7 @@ class _Named:
 
 
 def _optional(question: Callable[[int], T], device: int) -> T | None:
-    """The answer; None if the card or the library has none."""
+    """The value; None if the card or the library does not support it."""
     try:
         return question(device)
     except NvmlError as error:
@@ -388,7 +388,7 @@ def _optional(question: Callable[[int], T], device: int) -> T | None:
 
 
 def pcie_root(sysfs: Path, address: str) -> str:
-    """The root complex of a card: `pci0000:8c`; empty if the system does not say."""
+    """The root complex of a card: `pci0000:8c`; empty if unknown."""
     try:
         real = (sysfs / "bus/pci/devices" / address).readlink()
     except OSError:
@@ -397,7 +397,7 @@ def pcie_root(sysfs: Path, address: str) -> str:
 
 
 def numa_node(sysfs: Path, address: str) -> int:
-    """The NUMA node of a card; -1 if the system does not say."""
+    """The NUMA node of a card; -1 if unknown."""
     try:
         return int((sysfs / "bus/pci/devices" / address / "numa_node").read_text())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """What containers see of simulated cards: a directory per card, and programs that read it.
 
-A card's folder is mounted into each container that was given the card. `info` says what it is, in words that a shell can read;
+A card's folder is mounted into each container that has the card. `info` describes it in shell syntax;
 below `memory` each program that uses the card has a file, so that all containers count the same memory.
 """
 
@@ -26,7 +26,7 @@ def write_programs(folder: Path) -> None:
 
 def program_edits(folder: Path) -> Edits:
     """The programs on a container's PATH."""
-    # Real driver containers set the same: NVIDIA's own runtime hook adds nothing then.
+    # As in real driver containers, so that NVIDIA's runtime hook adds nothing.
     return Edits(env={"NVIDIA_VISIBLE_DEVICES": "void"}, mounts=container_programs.program_mounts(folder, PROGRAMS))
 
 
@@ -46,7 +46,7 @@ def card_information(
     cpu_affinity: str,
     instance: MigInstance | None = None,
 ) -> dict[str, str]:
-    """What `info` says. cpu_affinity: the processors that are near the card."""
+    """The content of `info`. cpu_affinity: the CPUs near the card."""
     domain, _, rest = gpu.pci_address.partition(":")
     is_lost = any(fault.kind is FaultKind.LOST for fault in gpu.faults)
     xids = [fault.xid for fault in gpu.faults if fault.kind is FaultKind.XID]

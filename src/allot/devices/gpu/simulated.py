@@ -49,7 +49,7 @@ class _Instance(msgspec.Struct, frozen=True):
 
 
 class _Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be changed about a card."""
+    """The mutable state of a card."""
 
     mig_mode: bool = False
     instances: tuple[_Instance, ...] = ()
@@ -96,7 +96,7 @@ class SimulatedHardware:
                     programs.remove_card(folder)
 
     def lay_out(self) -> None:
-        """Write the state of a machine that has just been started, if there is none: its cards can then be injured."""
+        """Write the state of a freshly booted machine, if there is none, so that faults can be injected."""
         path = self._folder / "state.json"
         if not path.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class SimulatedHardware:
 
     def _gpu(self, id_: str) -> Gpu:
         card = self._by_uuid[id_]
-        # Without a state on disk it is a machine that has just been started.
+        # Without a state on disk, the machine is freshly booted.
         state = self._cards.get(id_) or self._first_state(card)
         model, bus = card.model, card.bus
         return Gpu(
@@ -213,14 +213,14 @@ class SimulatedHardware:
         self._stamp = stamp
         for id_, card in self._cards.items():
             if any(fault.kind is FaultKind.LOST for fault in self._faults.get(id_, ())):
-                # It comes back as after a reset.
+                # It returns as after a reset.
                 self._cards[id_] = _Card(mig_mode=card.mig_mode)
         return True
 
     # --- what can be done ---
 
     def set_mig_mode(self, gpu_uuid: str, is_on: bool) -> None:
-        """Enable or disable MIG. There must be no instances."""
+        """Enable or disable MIG. No instances may exist."""
         with self._lock:
             card = self._present(gpu_uuid)
             model = self._by_uuid[gpu_uuid].model
@@ -262,12 +262,12 @@ class SimulatedHardware:
             self._change(gpu_uuid, msgspec.structs.replace(self._present(gpu_uuid), compute_mode=mode))
 
     def set_time_slice(self, gpu_uuid: str, interval: int) -> None:
-        """How long a program has the card."""
+        """Set how long a program has the card."""
         with self._lock:
             self._change(gpu_uuid, msgspec.structs.replace(self._present(gpu_uuid), time_slice=interval))
 
     def start_mps(self, settings: MpsSettings) -> MpsFolders:
-        """A directory as of a control daemon, with the limits of its clients."""
+        """Create a directory like a control daemon's, with the limits of its clients."""
         folders = self._mps_folders(settings.id)
         for folder in (folders.pipe, folders.shm, folders.log):
             folder.mkdir(parents=True, exist_ok=True)
@@ -294,7 +294,7 @@ class SimulatedHardware:
         return MpsFolders(pipe=root / "pipe", shm=root / "shm", log=root / "log")
 
     def pass_through(self, gpu: Gpu, *, iommu_fd: bool, api_device: bool) -> Edits:
-        """Files instead of the kernel's device files."""
+        """Provide plain files instead of the kernel's device files."""
         self._present(gpu.uuid)
         if iommu_fd:
             paths = [f"/dev/vfio/devices/vfio{gpu.minor}", *(["/dev/iommu"] if api_device else [])]
@@ -316,7 +316,7 @@ class SimulatedHardware:
     # --- what containers get ---
 
     def common_edits(self) -> Edits:
-        """nvidia-smi and the program that takes memory."""
+        """nvidia-smi, and the program that allocates memory."""
         return programs.program_edits(self._folder / "bin")
 
     def gpu_edits(self, gpu: Gpu, name: str) -> Edits:
@@ -375,7 +375,7 @@ def gpu_uuid(seed: str, card: GpuCard) -> str:
 
 
 def faults_file(state: Path) -> Path:
-    """Where faults are, as long as there are any."""
+    """The file with the faults; exists only while there are any."""
     return state / "faults.json"
 
 

@@ -53,7 +53,7 @@ _PUBLISH_S = 5.0
 
 
 class ImageConfigurator:
-    """Run it, or nothing is done."""
+    """The controller; does nothing until `run` is called."""
 
     def __init__(self, client: Client, clock: Clock, ids: Ids) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class ImageConfigurator:
         self._events = EventRecorder(client, clock, ids, controller=DRIVER, instance=DRIVER)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._until_published()
         self._claims.add_handler(self._claim_changed)
         async with asyncio.TaskGroup() as tasks:
@@ -125,7 +125,7 @@ class ImageConfigurator:
             return
         pod = await self._pod_of(claim)
         if pod is None:
-            # A pod that waits for the condition has reserved the claim, which will be reported.
+            # A pod that waits for the condition reserves the claim, and the watch reports that.
             return
         try:
             await self._set_images(pod, wanted_images(self._claims_of(pod)))

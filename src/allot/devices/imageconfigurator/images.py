@@ -61,8 +61,8 @@ def pending(claim: ResourceClaim) -> tuple[tuple[str, str, str], ...]:
 
 
 def wanted_images(claims: Iterable[ResourceClaim]) -> Mapping[str, str]:
-    """Image by container, of all claims of a pod. A configuration has to say for which requests it is, so that it is known which device it goes with:
-    the allocation has only those of the alternatives that were chosen. ConfigProblem."""
+    """Images by container, from all claims of a pod. A configuration must name its requests, so that its device is known:
+    the allocation has only the configuration of the chosen alternatives. ConfigProblem."""
     found: dict[str, str] = {}
     for claim in claims:
         allocation = claim.status.allocation

@@ -12,7 +12,7 @@ VFIO_CLASS = "gpu-vfio.intel.com"
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """Those of Intel's chart where its driver does not bind kernel drivers: a class for each way in which a GPU can be driven."""
+    """The classes of Intel's chart without kernel driver binding: one for each kind of kernel driver."""
     gpu = DeviceClassSpec(selectors=(_driven_by(DRM_DRIVERS),), extended_resource_name=EXTENDED_RESOURCE_NAME)
     vfio = DeviceClassSpec(selectors=(_driven_by(VFIO_DRIVERS),))
     return (

@@ -42,7 +42,7 @@ class IntelDriver(Driver):
         self._folder = folder
 
     def start(self) -> None:
-        """Put the program of simulated cards where it can be mounted from."""
+        """Write the program of simulated cards to where containers mount it from."""
         if self._folder is not None:
             write_programs(_SOURCE, PROGRAMS, self._folder / "bin")
 
@@ -52,7 +52,7 @@ class IntelDriver(Driver):
         return [as_device(gpu, self._health(name, ill), ill.get(name, ())) for name, gpu in self._present().items()]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """For simulated cards from their files; the kernel reports nothing."""
+        """The health of simulated cards, from their files; the kernel reports none."""
         ill = read_ill(self._folder)
         known = {HEALTHY: Health.HEALTHY, UNHEALTHY: Health.UNHEALTHY, UNKNOWN: Health.UNKNOWN}
         return [
@@ -71,7 +71,7 @@ class IntelDriver(Driver):
         return Edits(mounts=mounts)
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """Device files; neither the card nor its kernel driver is changed."""
+        """Provide device files; neither the card nor its kernel driver is changed."""
         gpus = self._present()
         prepared = []
         for each in claim.devices:

@@ -25,12 +25,12 @@ _CLASSES = (0x030000, 0x038000)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _FIRST_RENDER = 128
 _FUNCTIONS_PER_SLOT = 8
-# What the kernel calls a model that the table of profiles does not have is not known.
+# Model and family of GPUs that are missing from the profiles.
 _UNKNOWN = "Unknown"
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A card, or a virtual function of one. kernel_driver: the one that is bound, empty if none is."""
+    """A card, or a virtual function of one. kernel_driver: the bound one, empty if none."""
 
     place: PciPlace
     pci_id: str
@@ -38,9 +38,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     model: str = _UNKNOWN
     family: str = _UNKNOWN
     product_name: str = "Intel(R) Graphics"
-    # The physical function's address, of a virtual one.
+    # The physical function's address, for a virtual function.
     parent: str = ""
-    # Whether the kernel would drive virtual functions that are made of it.
+    # Whether the kernel binds a driver to its new virtual functions.
     has_functions: bool = False
     # 0: not known.
     memory_mib: int = 0
@@ -55,17 +55,17 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def device_files(self) -> tuple[str, ...]:
-        """What a container needs of the host."""
+        """The host's device files that a container needs."""
         if self.kernel_driver in VFIO_DRIVERS:
             return ("/dev/vfio/vfio", f"/dev/vfio/{self.iommu_group}")
         return (f"/dev/dri/card{self.card}", f"/dev/dri/renderD{self.render}")
 
 
 class Gpus(Protocol):
-    """Where they come from."""
+    """A source of GPUs."""
 
     def read(self) -> tuple[Gpu, ...]:
-        """What there is now, by PCI address."""
+        """The current GPUs, by PCI address."""
 
 
 class KernelGpus:
@@ -81,7 +81,7 @@ class KernelGpus:
         self._memory: dict[tuple[str, int], int] = {}
 
     def read(self) -> tuple[Gpu, ...]:
-        """All that are on the PCI bus."""
+        """All Intel GPUs on the PCI bus."""
         found = [
             self._gpu(folder) for folder in children(self._sys / "bus" / "pci" / "devices") if self._is_gpu(folder)
         ]
@@ -99,7 +99,7 @@ class KernelGpus:
         group = _link_name(folder / "iommu_group")
         is_usable = {"card", "renderD"} <= set(nodes) if driver in DRM_DRIVERS else driver not in VFIO_DRIVERS or group
         if not is_usable:
-            # On its way from one driver to another, or half probed.
+            # Between two drivers, or only partly probed.
             return None
         card = nodes.get("card", -1)
         model = _models().get(pci_id)
@@ -130,7 +130,7 @@ class KernelGpus:
 
 
 class SimulatedGpus:
-    """The cards of a machine profile, each with so many virtual functions."""
+    """The cards of a machine profile, each with this number of virtual functions."""
 
     def __init__(self, machine: IntelMachine, functions: int = 0) -> None:
         if not 0 <= functions <= machine.model.functions:
@@ -169,7 +169,7 @@ class SimulatedGpus:
         )
 
     def _function(self, parent: Gpu, number: int, index: int) -> Gpu:
-        """Virtual functions follow the physical one on its bus, and have equal parts of its memory."""
+        """A virtual function: follows the physical one on its bus, and has an equal part of its memory."""
         bus = parent.place.address.rpartition(":")[0]
         address = f"{bus}:{number // _FUNCTIONS_PER_SLOT:02x}.{number % _FUNCTIONS_PER_SLOT}"
         return msgspec.structs.replace(
@@ -188,7 +188,7 @@ def _models() -> dict[str, IntelModel]:
 
 
 def _link_name(path: Path) -> str:
-    """The name of what a link points to; empty without one."""
+    """The name of a link's target; empty without a link."""
     try:
         return path.readlink().name
     except OSError:

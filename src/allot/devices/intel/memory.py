@@ -1,6 +1,6 @@
 """The local memory of a GPU, from the kernel's graphics drivers.
 
-Both answer a query in two steps, first how long the answer is, then the answer: memory regions, of which those of the device count. Numbers
+Both answer a query in two steps, first its length, then the memory regions, of which only the device's count. Numbers
 and layouts are those of the kernel's user API (drm-i915-uapi and drm-xe-uapi in the kernel's documentation, 6.8).
 """
 
@@ -16,7 +16,7 @@ _XE_DEVICE_QUERY, _XE_QUERY = 0xC0286440, struct.Struct("=QIIQ16x")
 _XE_MEMORY_REGIONS = 1
 _I915_QUERY, _I915_HEAD, _I915_ITEM = 0xC0106479, struct.Struct("=IIQ"), struct.Struct("=QiIQ")
 _I915_MEMORY_REGIONS = 4
-# Class, then size; the rest is passed over.
+# Class, then size; the rest is skipped.
 _XE_REGION, _XE_REGIONS = struct.Struct("=HHIQ72x"), struct.Struct("=I4x")
 _I915_REGION, _I915_REGIONS = struct.Struct("=HHIQ72x"), struct.Struct("=I12x")
 _OF_THE_DEVICE = 1
@@ -26,13 +26,13 @@ _MIB = 2**20
 
 
 def memory_mib(device_file: Path, kernel_driver: str) -> int:
-    """The memory of a card; 0 if it has none, or without permission."""
+    """The memory of a card; 0 without memory or permission."""
     ask, head, region = {
         "i915": (_ask_i915, _I915_REGIONS, _I915_REGION),
         "xe": (_ask_xe, _XE_REGIONS, _XE_REGION),
     }[kernel_driver]
     try:
-        # Render nodes refuse the question.
+        # Render nodes refuse the query.
         file = os.open(device_file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
@@ -45,7 +45,7 @@ def memory_mib(device_file: Path, kernel_driver: str) -> int:
 
 
 def device_memory_mib(answer: bytes, head: struct.Struct = _XE_REGIONS, region: struct.Struct = _XE_REGION) -> int:
-    """The regions of the device in an answer, together."""
+    """The total size of the device's regions in an answer."""
     if len(answer) < head.size:
         return 0
     (count,) = head.unpack_from(answer)

@@ -66,14 +66,14 @@ class NeighborConfig(_Parameters, frozen=True, kw_only=True):
 
 
 class EthtoolConfig(_Parameters, frozen=True, kw_only=True):
-    """Switches of the card."""
+    """Ethtool settings of the card."""
 
     features: Mapping[str, bool] = {}
     private_flags: Mapping[str, bool] = {}
 
 
 class NetworkConfig(_Parameters, frozen=True, kw_only=True):
-    """What a claim wants of an interface."""
+    """The settings that a claim requests for an interface."""
 
     interface: InterfaceConfig = InterfaceConfig()
     routes: tuple[RouteConfig, ...] = ()

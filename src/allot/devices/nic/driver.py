@@ -30,8 +30,8 @@ from allot.driver import (
 
 
 class NicDriver(Driver):
-    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: what is moved is someone's alone. sysfs: where to
-    write what containers find below `/sys/class/net` of simulated interfaces; not all runtimes can mount something there."""
+    """Interfaces of one machine. shares_bandwidth and moves_interfaces exclude each other: a moved interface is not shared. sysfs: where to
+    write simulated interfaces for containers' `/sys/class/net`; not all runtimes can mount there."""
 
     name = DRIVER_NAME
     configs = KINDS
@@ -112,7 +112,7 @@ def _share_bps(device: AllocatedDevice) -> int | None:
 
 
 def conditions(interface: Interface, config: NetworkConfig, moves: bool) -> tuple[Condition, ...]:
-    """How the interface is for its claim."""
+    """The conditions of an interface in its claim's status."""
     left_out = _left_out(interface, config, moves)
     if interface.is_simulated:
         network = Condition(

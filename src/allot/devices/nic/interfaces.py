@@ -28,14 +28,14 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "dra.net")
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
-    """A network interface. speed_mbps: 0 if not known; numa_node: -1 if the firmware does not say."""
+    """A network interface. speed_mbps: 0 if not known; numa_node: -1 if not reported."""
 
     name: str
     hardware_address: str = ""
     mtu: int = 0
     speed_mbps: int = 0
     state: str = ""
-    # `device` for a card, or what the kernel calls it: bridge, vlan, veth.
+    # `device` for a card, or the kernel's type: bridge, vlan, veth.
     type: str = "device"
     encapsulation: str = ""
     alias: str = ""
@@ -51,12 +51,12 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     is_simulated: bool = False
-    # The processors that are near a simulated one, as the kernel lists them.
+    # The CPUs near a simulated interface, in the kernel's format.
     local_cpus: str = ""
 
 
 class Interfaces(Protocol):
-    """Where interfaces come from."""
+    """A source of interfaces."""
 
     def read(self) -> tuple[Interface, ...]:
         """The interfaces for claims."""
@@ -122,7 +122,7 @@ def _device_type(folder: Path) -> str:
         key, _, value = line.partition("=")
         if key == "DEVTYPE":
             return value
-    # The kernel has no type for a pair of virtual interfaces; each is linked to the other, mostly in another namespace.
+    # The kernel reports no type for a veth pair; each end links to the other, mostly in another namespace.
     peer = read_int(folder / "iflink", 0)
     if not (folder / "device").exists() and peer not in (0, read_int(folder / "ifindex", 0)):
         return "veth"

@@ -31,7 +31,7 @@ _PREFIX = f"{DRIVER_NAME}/"
 
 
 def device_name(interface: Interface) -> str:
-    """By the place on the bus; an interface on no bus by its name."""
+    """A device's name: from its PCI address, or from the interface's name without one."""
     if interface.place.address:
         return "pci-" + interface.place.address.replace(":", "-").replace(".", "-")
     if _DNS_LABEL.fullmatch(interface.name):
@@ -41,7 +41,7 @@ def device_name(interface: Interface) -> str:
 
 
 def declared(interface: Interface, shares_bandwidth: bool) -> Device:
-    """An interface as a device. shares_bandwidth: several claims may have a part of what its speed is."""
+    """An interface as a device. shares_bandwidth: several claims may share its bandwidth."""
     capacity = {}
     if interface.speed_mbps:
         whole = quantity(f"{interface.speed_mbps}M")
@@ -74,7 +74,7 @@ def _attributes(interface: Interface) -> dict[str, AttributeValue]:
         "ipv6": ",".join(interface.ipv6),
     }
     attributes: dict[str, AttributeValue] = {
-        # A text that does not fit is left out: half an address would be another one.
+        # A text that is too long is left out: a truncated address would be wrong.
         f"{_PREFIX}{name}": text
         for name, text in texts.items()
         if 0 < len(text) <= _STRING_LENGTH_MAX

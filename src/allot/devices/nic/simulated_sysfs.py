@@ -10,7 +10,7 @@ from allot.driver.files import replace_file
 
 
 def sysfs_mount(folder: Path, interface: Interface, name: str) -> Mount:
-    """An interface as the kernel would show it: where its card is, and which RDMA device goes with it. name: what the container calls it."""
+    """An interface as the kernel would show it: its card's location and its RDMA device. name: in the container."""
     device = folder / interface.name / "device"
     device.mkdir(parents=True, exist_ok=True)
     if interface.rdma_name:

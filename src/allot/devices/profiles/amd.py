@@ -12,7 +12,7 @@ DRIVER_VERSION = "6.12.12"
 
 
 class AmdModel(Card, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model. modes: by compute partition how many there are of a card, and with which memory partitions."""
+    """A model. modes: for each compute partition mode the number of partitions, and the possible memory partitions."""
 
     gfx: str
     compute_units: int
@@ -21,7 +21,7 @@ class AmdModel(Card, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def partition_profiles(self) -> tuple[str, ...]:
-        """All that the card can be set to: `spx_nps1`, `cpx_nps4`."""
+        """All modes of the card: `spx_nps1`, `cpx_nps4`."""
         return tuple(f"{mode}_nps{nps}" for mode, (_, numbers) in self.modes.items() for nps in numbers)
 
 

@@ -65,7 +65,7 @@ class CardTables(msgspec.Struct, Generic[Model], frozen=True, forbid_unknown_fie
         return (*self.by_key(), *self.machines)
 
     def find(self, name: str) -> CardMachine[Model]:
-        """The machine of this name; UnknownCardMachine lists what there is."""
+        """The machine with this name; UnknownCardMachine lists the known ones."""
         models = self.by_key()
         shape = self.machines.get(name) or self._plain(name)
         if shape is None:

@@ -16,7 +16,7 @@ VENDOR_ID = "0x10de"
 
 
 class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model of GPU. memory: as it is published."""
+    """A GPU model. memory: as published."""
 
     key: str
     product_name: str
@@ -29,18 +29,18 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pci_device_id: str
     brand: str = "Nvidia"
     addressing_mode: str = "None"
-    # How it can be cut into instances, by the name of a table in mig.yaml; empty if the card has no MIG.
+    # Its table of instances in mig.yaml; empty if the card has no MIG.
     mig_table: str = ""
-    # Ampere needs a reset to change MIG mode, so the mode stays as it was at boot.
+    # Ampere needs a reset to change MIG mode, so the mode stays as at boot.
     mig_mode_needs_reset: bool = False
-    # How GKE labels nodes with such cards; empty if it has none.
+    # GKE's node label value for such cards; empty if it has none.
     gke_accelerator: str = ""
-    # GPUs of how many machines are joined by NVLink.
+    # The number of machines whose GPUs NVLink joins.
     nvlink_domain_machines: int = 1
 
     @property
     def mig_profiles(self) -> tuple[MigProfile, ...]:
-        """The kinds of instances that it can be cut into."""
+        """The profiles of its possible instances."""
         return mig_tables()[self.mig_table] if self.mig_table else ()
 
 

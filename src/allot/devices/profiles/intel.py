@@ -9,7 +9,7 @@ from allot.process.data_files import read_data_file
 
 
 class IntelModel(Card, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model. name, family: as Intel's driver publishes them; kernel_driver: which drives it; functions: so many virtual ones at most."""
+    """A model. name, family: as Intel's driver publishes them; kernel_driver: its driver; functions: the maximum number of virtual functions."""
 
     name: str
     family: str

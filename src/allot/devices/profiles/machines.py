@@ -25,7 +25,7 @@ class UnknownMachine(LookupError):
 
 
 class Bus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a card sits. pci_address: `0000:8f:00.0`; pcie_root: `pci0000:8c`."""
+    """A card's location. pci_address: `0000:8f:00.0`; pcie_root: `pci0000:8c`."""
 
     pci_address: str
     pcie_root: str
@@ -62,12 +62,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     numa_nodes: int = 1
     cpus: int = 8
     memory_gib: int = 32
-    # GPUs of how many such machines are joined by NVLink.
+    # The number of such machines whose GPUs NVLink joins.
     nvlink_domain_machines: int = 1
 
 
 class _Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the network cards of a shape are, and how they are called."""
+    """The network cards of a shape, and their names."""
 
     interface: str
     vendor: str
@@ -110,7 +110,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 def find_machine(name: str) -> Machine:
-    """The shape of this name, `<model>x<count>` or `<model>`; UnknownMachine lists what there is."""
+    """The shape with this name, `<model>x<count>` or `<model>`; UnknownMachine lists the known ones."""
     shape = _tables().machines.get(name)
     if shape is not None:
         return _machine(name, shape)
@@ -159,7 +159,7 @@ def _network_cards(shape: _Shape, buses: Sequence[Bus]) -> tuple[NetworkCard, ..
 
 
 def lay_out(gpus: int, cards: int, numa_nodes: int) -> tuple[Sequence[Bus], Sequence[Bus]]:
-    """Two GPUs share a PCIe root with the network cards that are nearest to them; roots are spread over the NUMA nodes."""
+    """Place cards: two GPUs share a PCIe root with their nearest network cards; roots are spread over the NUMA nodes."""
     if gpus == 1 and not cards:
         # A virtual machine with one card has it on its only root.
         return (Bus(pci_address="0000:00:04.0", pcie_root="pci0000:00", numa_node=0),), ()

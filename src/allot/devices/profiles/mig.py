@@ -43,7 +43,7 @@ class Placement(msgspec.Struct, frozen=True, order=True):
 
     @property
     def slices(self) -> range:
-        """Which ones."""
+        """The numbers of the slices."""
         return range(self.start, self.start + self.size)
 
 
@@ -83,7 +83,7 @@ class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def mig_tables() -> Mapping[str, tuple[MigProfile, ...]]:
-    """The profiles of a kind of card, by the name of its table."""
+    """MIG profiles by the name of their table."""
     read = read_data_file(__package__, "mig.yaml", _Tables)
     return {
         name: tuple(_profile(row, read.shapes[row.shape], table.is_estimated) for row in table.profiles)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from allot.core.model.compute_domains import CLIQUE_LABEL
 
-# What racks of one partition say.
+# The clique ID of a rack with one partition.
 _CLIQUE_ID = 32766
 
 
@@ -17,7 +17,7 @@ def clique_of_rack(set_name: str, rack: int) -> str:
 
 
 def rack_labels(set_name: str, names: Sequence[str], machines: int) -> Mapping[str, Mapping[str, str]]:
-    """The label of each node, so many machines to a rack; none where no NVLink leaves the machine."""
+    """The label of each node, by rack; none if NVLink does not leave the machine."""
     if machines < 2:
         return {}
     return {name: {CLIQUE_LABEL: clique_of_rack(set_name, index // machines)} for index, name in enumerate(names)}

@@ -23,7 +23,7 @@ class UnknownTpuMachine(LookupError):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A generation of chips. cores: per chip, as accelerator types count them; uses_vfio: how the kernel shows a chip."""
+    """A generation of chips. cores: per chip, as accelerator types count them; uses_vfio: whether the kernel exposes chips through VFIO."""
 
     name: str
     attribute: str
@@ -35,7 +35,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TpuMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine with chips. cloud: empty unless it is a type of GKE's."""
+    """A machine with chips. cloud: empty unless it is a GKE machine type."""
 
     name: str
     generation: Generation
@@ -46,7 +46,7 @@ class TpuMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A machine type of GKE. generation: its name."""
+    """A GKE machine type. generation: its name."""
 
     generation: str
     chips: int
@@ -76,7 +76,7 @@ def tpu_machine_names() -> tuple[str, ...]:
 
 
 def find_tpu_machine(name: str) -> TpuMachine:
-    """The machine of this name, or `<generation>x<chips>`; UnknownTpuMachine lists what there is."""
+    """The machine with this name, or `<generation>x<chips>`; UnknownTpuMachine lists the known ones."""
     shape = _tables().machines.get(name)
     if shape is not None:
         return TpuMachine(

@@ -15,7 +15,7 @@ GOOGLE = 0x1AE0
 
 
 class Chip(msgspec.Struct, frozen=True, kw_only=True):
-    """A chip. name: that of its device file, `accel0` or a VFIO group; device_file: empty for one that exists only here."""
+    """A chip. name: of its device file, `accel0` or a VFIO group; device_file: empty if simulated."""
 
     index: int
     name: str
@@ -25,10 +25,10 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chips(Protocol):
-    """Where chips come from."""
+    """A source of chips."""
 
     def read(self) -> tuple[Chip, ...]:
-        """What there is now."""
+        """The current chips."""
 
 
 class KernelChips:
@@ -74,7 +74,7 @@ class SimulatedChips:
         self._folder = folder
 
     def read(self) -> tuple[Chip, ...]:
-        """All, and which of them are lost."""
+        """All chips; lost ones are marked as missing."""
         generation = self.machine.generation
         lost = read_lost(self._folder)
         names = [f"{'' if generation.uses_vfio else 'accel'}{index}" for index in range(self.machine.chips)]

@@ -29,7 +29,7 @@ _log = logging.getLogger("allot.devices.tpu")
 
 
 class TpuDriver(Driver):
-    """The chips of one machine. logs: where programs leave their logs, on the machine."""
+    """The chips of one machine. logs: where programs write their logs on the host."""
 
     name = DRIVER_NAME
     cdi_class = "tpu"
@@ -68,7 +68,7 @@ class TpuDriver(Driver):
         return devices(self._read(), self.node.name, self._slice)
 
     def health(self) -> Iterable[DeviceHealth]:
-        """A chip without its device file is not well."""
+        """A chip without its device file is unhealthy."""
         present = {chip.name for chip in self._read() if chip.is_present}
         for name in self._seen:
             if name in present:
@@ -84,7 +84,7 @@ class TpuDriver(Driver):
             raise DriverFailed(f"driver {self.name}: {error}") from None
 
     def prepare(self, claim: Claim) -> Iterable[Prepared]:
-        """All chips or none."""
+        """Prepare all chips or none."""
         chips = {chip.name: chip for chip in self._read() if chip.is_present}
         if {device.name for device in claim.devices} != set(chips):
             raise PrepareError(
@@ -105,6 +105,6 @@ class TpuDriver(Driver):
             try:
                 remove_entry(folder, name)
             except OSError as error:
-                # For example of another user; the claim still ends.
+                # For example another user's file; the claim is still unprepared.
                 _log.warning("logs of claim %s/%s: %s", claim.namespace, claim.name, error)
         os.close(folder)

@@ -20,7 +20,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, DRIVER_NAME)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine's environment about its slice; empty for a single machine."""
+    """A machine's environment variables for its slice; empty for a single machine."""
 
     topology: str = ""
     accelerator: str = ""
@@ -29,7 +29,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def devices(chips: Sequence[Chip], node: str, part_of: Slice) -> tuple[Device, ...]:
-    """A device for each chip that is there."""
+    """A device for each existing chip."""
     topology = part_of.topology or single_host_topology(len(chips))
     # The chips of a machine share their name.
     identity = f"tpu-{uuid.uuid5(_NAMESPACE, node)}"
@@ -51,12 +51,12 @@ def _device(chip: Chip, count: int, identity: str, topology: str, part_of: Slice
 
 
 def accelerator_type(chip: Chip, topology: str) -> str:
-    """As TPU programs name a slice: `v6e-4`, `v5p-8` (some generations count cores)."""
+    """A slice's type, as TPU programs name it: `v6e-4`, `v5p-8` (some generations count cores)."""
     return f"{chip.generation.attribute}-{chip_count(topology) * chip.generation.cores}"
 
 
 def common_edits(chips: Sequence[Chip], part_of: Slice, logs: str) -> Edits:
-    """What every container with chips gets. TopologyError if the machine cannot be a part of the slice."""
+    """What every container with chips gets. TopologyError if the machine cannot be part of the slice."""
     if not chips:
         return Edits()
     topology = part_of.topology or single_host_topology(len(chips))

@@ -14,11 +14,11 @@ Grid = tuple[int, int, int]
 
 
 class TopologyError(ValueError):
-    """A topology that is none, or that machines with so many chips cannot form."""
+    """An invalid topology, or one that machines with this number of chips cannot form."""
 
 
 def single_host_topology(chips: int) -> str:
-    """The topology of one machine that is not part of a larger slice; empty if it has a count that no machine has."""
+    """The topology of one machine that is not part of a larger slice; empty for an impossible number of chips."""
     return _SINGLE_HOST.get(chips, "")
 
 
@@ -39,7 +39,7 @@ def chips_per_host(chips: int) -> Grid:
 
 
 def host_bounds(topology: str, chips: int) -> Grid:
-    """How many machines there are in each direction; TopologyError."""
+    """The number of machines in each dimension; TopologyError."""
     whole, part = parse_topology(topology), chips_per_host(chips)
     if any(total % own for total, own in zip(whole, part, strict=True)):
         grid = "x".join(map(str, part))

@@ -39,14 +39,14 @@ class Skipped(Exception):
 
 
 class PublishedDevice(msgspec.Struct, frozen=True):
-    """A device with the pool it is in."""
+    """A device and its pool."""
 
     pool: str
     device: Device
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What claims of a driver cannot do without. parameters: given to each; `$(uid of KIND/NAME)` in them is the uid of an object."""
+    """What a driver's claims require. parameters: for each claim; `$(uid of KIND/NAME)` in them is the uid of an object."""
 
     objects: tuple[Mapping[str, Any], ...] = ()
     parameters: tuple[Mapping[str, Any], ...] = ()
@@ -81,7 +81,7 @@ class Bench:
         self.cdi = directory / "cdi"
         self.whole_claims = whole_claims
         self._needs = needs
-        # Parameters of every claim, as an allocation has them.
+        # Parameters of every claim, as in an allocation.
         self._parameters: tuple[Mapping[str, Any], ...] = ()
         self._kubeconfig = kubeconfig
         self._directory = directory
@@ -112,7 +112,7 @@ class Bench:
         )
 
     async def _made(self, object_: Mapping[str, Any]) -> dict[str, Any]:
-        """An object of a manifest, once the server serves its kind, with its status."""
+        """Create an object of a manifest, with its status, once the server serves its kind."""
         name = f"{object_['kind']} {object_['metadata']['name']}"
 
         async def is_served() -> bool:
@@ -131,7 +131,7 @@ class Bench:
     # --- the driver's process ---
 
     def process(self, *arguments: str) -> DriverProcess:
-        """A process of the driver that is not started yet."""
+        """A driver process that is not started yet."""
         options = {
             "--node-name": NODE,
             "--kubelet-root": self.root,
@@ -166,7 +166,7 @@ class Bench:
         await self.disconnect()
 
     async def stop(self) -> int:
-        """End the driver cleanly; its exit code."""
+        """Stop the driver cleanly; returns its exit code."""
         code = await self.running.stop()
         await self.disconnect()
         return code
@@ -199,7 +199,7 @@ class Bench:
         return tuple(self._claims)
 
     async def clean_up(self) -> None:
-        """Unprepare and delete the claims of a check, with a driver that runs."""
+        """Unprepare and delete the claims of a check, with a running driver."""
         if not self._claims:
             return
         await self.start()
@@ -241,7 +241,7 @@ class Bench:
         )
 
     async def independent(self, count: int) -> tuple[PublishedDevice, ...]:
-        """So many devices, or all if claims must hold all, that can be allocated together. Skipped if there are fewer."""
+        """This number of devices, or all if claims must hold all, that can be allocated together. Skipped if there are fewer."""
         devices = await self.devices()
         published: dict[str, dict[CounterKey, int]] = {}
         for slice_ in await self.slices():
@@ -276,7 +276,7 @@ class Bench:
         result_fields: Mapping[str, Any] | None = None,
         is_allocated: bool = True,
     ) -> ClaimRef:
-        """A claim that holds devices, as the scheduler leaves it. Deleted after the check."""
+        """A claim that holds devices, as the scheduler writes it. Deleted after the check."""
         base, _, alternative = request.partition("/")
         exactly = {"deviceClassName": CLASS, "allocationMode": "All"}
         if (result_fields or {}).get("adminAccess"):
@@ -318,19 +318,19 @@ class Bench:
             pass
 
     async def prepared(self, claim: ClaimRef) -> Entry:
-        """Prepare a claim that must succeed."""
+        """Prepare a claim, which must succeed."""
         entry = (await self.kubelet.prepare([claim]))[claim.uid]
         expect(not entry.error, f"prepare failed: {entry.error}")
         return entry
 
     async def refused(self, claim: ClaimRef, what: str) -> str:
-        """Prepare a claim that must fail; the error."""
+        """Prepare a claim, which must fail; returns the error."""
         entry = (await self.kubelet.prepare([claim]))[claim.uid]
         expect(bool(entry.error), f"a claim {what} was prepared")
         return entry.error
 
     async def unprepared(self, claim: ClaimRef) -> None:
-        """Unprepare a claim; that must succeed."""
+        """Unprepare a claim, which must succeed."""
         error = (await self.kubelet.unprepare([claim]))[claim.uid]
         expect(not error, f"unprepare failed: {error}")
 
@@ -364,7 +364,7 @@ class Bench:
 
 
 def _replaced(value: Any, words: Mapping[str, str]) -> Any:
-    """The value with replacements for strings that match completely."""
+    """The value with matching whole strings replaced."""
     match value:
         case str():
             return words.get(value, value)
@@ -376,7 +376,7 @@ def _replaced(value: Any, words: Mapping[str, str]) -> Any:
 
 
 def is_complete(slices: Sequence[ResourceSlice]) -> bool:
-    """Whether every pool has one generation and as many slices as it says."""
+    """Whether every pool has one generation and all its slices."""
     pools: dict[str, list[ResourceSlice]] = {}
     for slice_ in slices:
         pools.setdefault(slice_.spec.pool.name, []).append(slice_)

@@ -54,7 +54,7 @@ class Checks:
         self.all: list[Check] = []
 
     def check(self, name: str) -> Callable[[Callable[[Bench], Awaitable[None]]], Callable[[Bench], Awaitable[None]]]:
-        """A check, by what the driver does if it passes."""
+        """Register a check, named by what a passing driver does."""
 
         def register(function: Callable[[Bench], Awaitable[None]]) -> Callable[[Bench], Awaitable[None]]:
             self.all.append(Check(self._group, name, function))
@@ -64,7 +64,7 @@ class Checks:
 
 
 async def run_checks(bench: Bench, checks: Sequence[Check], clock: Clock) -> AsyncIterator[Finding]:
-    """The findings, as they come."""
+    """Run the checks; yields findings as they arrive."""
     for check in checks:
         started = clock.monotonic()
 

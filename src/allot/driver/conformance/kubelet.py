@@ -37,7 +37,7 @@ _HEALTH: Mapping[str, Any] = {HEALTH_V1: dra_health_v1_pb2, HEALTH_V1ALPHA1: dra
 
 
 class KubeletError(Exception):
-    """What the kubelet would report of a driver."""
+    """An error that the kubelet would report about a driver."""
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Info(msgspec.Struct, frozen=True):
 
 
 async def get_info(socket: Path, timeout_s: float = GET_INFO_TIMEOUT_S) -> Info:
-    """Ask at a registration socket."""
+    """Query a registration socket."""
     messages = plugin_registration_pb2
     async with _channel(socket) as channel:
         method = channel.unary_unary(
@@ -101,7 +101,7 @@ async def notify(socket: Path, is_registered: bool, error: str = "", timeout_s: 
 
 
 async def find_sockets(directory: Path, count: int = 1, timeout_s: float = 20.0) -> tuple[Path, ...]:
-    """Wait for so many registration sockets that answer, the oldest first."""
+    """Wait for this number of responding registration sockets; oldest first."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         found = []
@@ -119,7 +119,7 @@ async def find_sockets(directory: Path, count: int = 1, timeout_s: float = 20.0)
 
 
 class DriverConnection:
-    """A registered driver. version: the one that the kubelet would choose unless given."""
+    """A registered driver. version: by default the kubelet's choice."""
 
     def __init__(self, info: Info, channel: grpc.aio.Channel, version: str) -> None:
         self.info = info
@@ -200,8 +200,8 @@ class DriverConnection:
 async def registered(
     socket: Path, version: str = "", *, timeout_s: float | None = None
 ) -> AsyncIterator[DriverConnection]:
-    """Register the driver at a socket as the kubelet does, and stay connected. timeout_s: for each call, if not as long as the
-    kubelet waits."""
+    """Register the driver at a socket as the kubelet does, and stay connected. timeout_s: for each call; by default the
+    kubelet's."""
     info = await get_info(socket, timeout_s or GET_INFO_TIMEOUT_S)
     problem = check_info(info)
     if problem:

@@ -24,7 +24,7 @@ class ProcessError(Exception):
 
 
 def command_of(module: str) -> tuple[str, ...]:
-    """How a module is run: a file, or a name that Python can import."""
+    """The command to run a module: a file, or an importable name."""
     return (sys.executable, module) if module.endswith(".py") else (sys.executable, "-m", module)
 
 
@@ -49,7 +49,7 @@ async def describe(command: Sequence[str]) -> Description:
 
 
 class DriverProcess:
-    """A driver that runs. Its log goes to a file."""
+    """A driver process. Its log goes to a file."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = tuple(command)
@@ -58,17 +58,17 @@ class DriverProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def process_id(self) -> int:
-        """Of the running process."""
+        """The ID of the running process."""
         assert self._process is not None, "the driver was not started"
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it; it is not ready then."""
+        """Start it, without waiting until it is ready."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(os.environ)
@@ -93,7 +93,7 @@ class DriverProcess:
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """End it as the kubelet would; its exit code."""
+        """Stop it as the kubelet would; returns its exit code."""
         return await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> int:

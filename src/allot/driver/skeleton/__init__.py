@@ -1,7 +1,7 @@
 """The skeleton of a new driver: working code, its test, an image, and manifests.
 
-Knows which files there are; their texts are in `files`, with the driver's names left open. `with_controller` has those that are other or
-more for a driver whose devices are attached to nodes by a controller.
+Knows which files there are; their texts are in `files`, with the driver's names left open. `with_controller` has the changed and
+additional ones for a driver whose devices are attached to nodes by a controller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import allot
 from allot.core.validation.names import check_driver_name
 
 _SUFFIX = ".txt"
-# Exact versions, with hashes, of what this release needs.
+# This release's dependencies: exact versions, with hashes.
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -28,7 +28,7 @@ def write_skeleton(name: str, directory: Path, *, with_controller: bool = False)
     if problems:
         raise SkeletonError(f"driver {problems[0].error}")
     if name != name.lower():
-        # The API would accept it as a driver's name, but not as the name of a namespace or a device.
+        # Valid as a driver's name, but not as the name of a namespace or a device.
         raise SkeletonError(f"driver name {name!r}: expected lower-case letters, digits, '-' and '.'")
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

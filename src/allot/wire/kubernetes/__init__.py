@@ -1,7 +1,7 @@
 """Decodes request bodies in Kubernetes' protobuf format to JSON values.
 
-Typed clients of client-go since 1.32, kubectl among them, and Kubernetes' components send protobuf unless told otherwise, and
-take JSON for an answer. Nothing is written in this format.
+Typed clients of client-go since 1.32, kubectl among them, and Kubernetes' components send protobuf by default, and
+accept JSON in response. Nothing is written in this format.
 """
 
 from __future__ import annotations

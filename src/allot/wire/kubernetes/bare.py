@@ -1,6 +1,6 @@
 """Objects as bare messages without the envelope, as in protocols besides the API.
 
-Written are the fields of Nodes and slices that there are; times are left out, and fields that the table does not know are an error.
+Writes the set fields of Nodes and slices; times are left out, and fields that the table does not know are an error.
 """
 
 from __future__ import annotations

@@ -32,16 +32,16 @@ from allot.wire.kubernetes.wire import FIXED64, VARINT, Malformed, Wire, signed
 
 Object = dict[str, Any]
 
-# Only schemas of custom resources contain themselves; everything else is less than 20 deep.
+# Only schemas of custom resources are recursive; everything else is less than 20 deep.
 DEPTH_MAX = 60
 _WIRE_NAMES = {0: "a number", 1: "8 bytes", 2: "a length and bytes", 5: "4 bytes"}
 _EXPECTED_WIRE = {INTEGER: VARINT, BOOLEAN: VARINT, DOUBLE: FIXED64}
 _SCHEMA = f"{EXTENSIONS}.v1.JSONSchemaProps"
-# Of all times that are no pointers this one alone is left out if it is zero (omitzero, v1.37.0-rc.1); the others are null.
+# The only non-pointer time that is left out if zero (omitzero, v1.37.0-rc.1); the others are null.
 _OMITTED_TIME = "creationTimestamp"
 _TIMES = (f"{META}.Time", f"{META}.MicroTime")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The first second of year 1, which is no time to Go, and the last of year 9999.
+# The first second of year 1, Go's zero time, and the last of year 9999.
 _SECONDS_ZERO = -62135596800
 _SECONDS_MAX = 253402300799
 
@@ -72,7 +72,7 @@ def read_message(wire: Wire, name: str, start: int, end: int, depth: int = 0) ->
 
 
 def _check_says_nothing(message: Message, number: int, form: int, first: int, second: int) -> None:
-    """Fields that Kubernetes once had are still sent by older clients; empty ones can be left out without a loss."""
+    """Older clients still send fields that Kubernetes has removed; empty ones can be dropped without loss."""
     if first != (0 if form == VARINT else second):
         short = message.name.rpartition(".")[2]
         raise Malformed(f"field {number} of {short} is unknown in the version of Kubernetes that is served")
@@ -109,7 +109,7 @@ def _put(told: Object, field: Field, wire: Wire, form: int, first: int, second: 
 
 
 def _entry(wire: Wire, field: Field, form: int, first: int, second: int, depth: int) -> tuple[str, Any]:
-    """Key and value of an entry of a map; what is missing is empty."""
+    """Key and value of a map entry; missing ones are empty."""
     _expect(LENGTH_GIVEN, form)
     key, place = "", (LENGTH_GIVEN, first, first)
     for number, inner, start, end in wire.fields(first, second):
@@ -152,11 +152,11 @@ def _double(data: bytes) -> float:
     return value
 
 
-# --- messages with a form of their own in JSON ---
+# --- messages with a special JSON form ---
 
 
 def _parts(wire: Wire, start: int, end: int, forms: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """The last field of each number, of a message with only these numbers and wire types."""
+    """The last field of each number, in a message with only these numbers and wire types."""
     found = {}
     for number, form, first, second in wire.fields(start, end):
         if number not in forms:
@@ -178,7 +178,7 @@ def _micro_time(wire: Wire, start: int, end: int, _depth: int) -> str | None:
 
 
 def _moment(wire: Wire, start: int, end: int) -> tuple[datetime, int] | None:
-    """A time in whole seconds and its nanoseconds; None if it is Go's zero time, which is sent as nothing at all."""
+    """A time in whole seconds and its nanoseconds; None for Go's zero time, which is sent as an empty message."""
     parts = _parts(wire, start, end, {1: VARINT, 2: VARINT})
     if not parts:
         return None

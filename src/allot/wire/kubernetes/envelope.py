@@ -1,4 +1,4 @@
-"""A whole body: four bytes that mark Kubernetes' protobuf, and a message that says what the object is and holds it."""
+"""A whole body: four bytes that mark Kubernetes' protobuf, and a message that names the object's type and holds it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAME_TOLD_MAX = 100
 
 
 class NotReadable(ValueError):
-    """An object that the table does not have, or one in another format inside the envelope."""
+    """An object that is not in the table, or one in another format inside the envelope."""
 
 
 def read(body: bytes) -> dict[str, Any]:
-    """The object in a body, as the JSON value that it stands for; Malformed or NotReadable."""
+    """The object in a body, as a JSON value; Malformed or NotReadable."""
     if not body.startswith(MAGIC):
         raise Malformed(f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}")
     if len(body) == len(MAGIC):

@@ -1,7 +1,7 @@
-"""Which field of a message has which number, JSON name and type.
+"""The number, JSON name and type of each field of a message.
 
 Reads the table that proto/kubernetes_fields.py makes from Kubernetes' sources: messages of all its API groups, and for each
-field whether JSON leaves it out when it is zero. Says which message an object's apiVersion and kind stand for.
+field whether JSON leaves it out when it is zero. Maps an object's apiVersion and kind to its message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 META = "apimachinery.pkg.apis.meta.v1"
 EXTENSIONS = "apiextensions_apiserver.pkg.apis.apiextensions"
 _DELETE_OPTIONS = "DeleteOptions"
-# Groups and the folders of Kubernetes' sources that have their messages.
+# Groups, and the folders of Kubernetes' sources with their messages.
 _GROUPS = {
     "": "core",
     "apiextensions.k8s.io": EXTENSIONS,
@@ -43,9 +43,9 @@ class Field(NamedTuple):
     type_: str
     repeated: bool = False
     map_: bool = False
-    # JSON has the fields of the message instead of the message.
+    # Inlined in JSON.
     inline: bool = False
-    # A value without pointer, sent also if no one set it.
+    # A non-pointer value, sent even if it is not set.
     omitted_if_zero: bool = False
 
 
@@ -54,9 +54,9 @@ class Message(NamedTuple):
 
     name: str
     fields: dict[int, Field]
-    # A list of texts that is a message only because protobuf has no lists of lists.
+    # A list of strings; a message only because protobuf has no lists of lists.
     is_list: bool
-    # Lists and maps that JSON has even if there is nothing in them; protobuf does not tell empty from absent.
+    # Lists and maps that JSON contains even if empty; protobuf does not distinguish empty from absent.
     never_omitted: tuple[str, ...]
 
 
@@ -74,7 +74,7 @@ def message_names() -> frozenset[str]:
 
 @cache
 def message_of(name: str) -> Message:
-    """A message that is in the table."""
+    """A message of the table."""
     fields = {number: _field(*row) for number, row in _rows()[name].items()}
     never_omitted = tuple(
         row[0]
@@ -97,7 +97,7 @@ def _field(name: str, type_: str, flags: str) -> Field:
 
 
 def object_message(api_version: str, kind: str) -> str | None:
-    """The message of an object that a request may have; None if the table has none."""
+    """The message of an object in a request; None if the table has none."""
     if kind == _DELETE_OPTIONS:
         # Every group version has it.
         return f"{META}.{kind}"

@@ -1,6 +1,6 @@
 """Protobuf's wire format: bytes to numbered fields.
 
-Knows tags, varints and lengths, and nothing of messages. A body is one `bytes`; parts of it are told as start and end, so
+Knows tags, varints and lengths, but no messages. A body is one `bytes`; parts of it are given as start and end, so
 nothing is copied however deeply messages nest. The number of fields is bounded: a field of two bytes costs a hundred times
 that in memory once it is read.
 """
@@ -14,7 +14,7 @@ FIXED64 = 1
 BYTES = 2
 FIXED32 = 5
 
-# Far above what fits into an object that can be stored.
+# Far more than any storable object has.
 FIELDS_MAX = 250_000
 _NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
@@ -22,12 +22,12 @@ _UINT64_MAX = 2**64 - 1
 _INT64_MAX = 2**63 - 1
 _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
-# Field number, wire type, and: the value and 0 of a varint, start and end of everything else.
+# Field number, wire type, then value and 0 for a varint, or start and end for anything else.
 WireField = tuple[int, int, int, int]
 
 
 class Malformed(ValueError):
-    """Bytes that are not the message that they claim to be."""
+    """Bytes that are not a valid message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -79,7 +79,7 @@ class Wire:
             position += length
 
     def varints(self, start: int, end: int) -> Iterator[int]:
-        """Numbers packed one after the other."""
+        """Packed numbers."""
         position = start
         while position < end:
             self._fields_left -= 1

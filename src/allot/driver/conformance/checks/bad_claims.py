@@ -60,7 +60,7 @@ async def _(bench: Bench) -> None:
 
 @check("parameters that are no object")
 async def _(bench: Bench) -> None:
-    # The API server lets only objects through, but they may be empty.
+    # The API server accepts only objects, but they may be empty.
     if ("", "") in bench.driver.configs:
         raise Skipped("the driver accepts parameters without a kind")
     await bench.refused(await _configured(bench, {}), "with parameters that say nothing")

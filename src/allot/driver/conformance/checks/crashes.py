@@ -10,7 +10,7 @@ from allot.driver.conformance.kubelet import KubeletError
 
 CHECKS = Checks("crashes")
 check = CHECKS.check
-# Moments after a call was sent at which the driver is killed.
+# When to kill the driver after a call is sent.
 DELAYS_S = (0.0, 0.001, 0.002, 0.004, 0.008)
 
 

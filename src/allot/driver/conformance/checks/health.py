@@ -13,7 +13,7 @@ from allot.driver.service import HEALTH_V1, HEALTH_V1ALPHA1
 CHECKS = Checks("health")
 check = CHECKS.check
 _FIRST_S = 10.0
-# Waiting for a second report longer than this makes no one wiser.
+# Waiting longer for a second report is pointless.
 _WAIT_MAX_S = 30.0
 
 
