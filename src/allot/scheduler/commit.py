@@ -44,7 +44,7 @@ _log = logging.getLogger("allot.scheduler")
 
 # How long the watch may take to show one of our writes.
 SEEN_TIMEOUT_S = 30.0
-# Someone may write to the pod between decision and binding, perhaps more than once.
+# The pod may change between decision and binding, perhaps more than once.
 _BIND_RETRIES = 3
 
 

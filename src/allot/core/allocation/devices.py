@@ -55,7 +55,7 @@ class Share(NamedTuple):
 
 
 class DeviceState:
-    """Who holds a device. Changed only by the ledger."""
+    """The holders of a device. Changed only by the ledger."""
 
     __slots__ = ("claims", "consumed", "counters", "entries", "id", "shares")
 

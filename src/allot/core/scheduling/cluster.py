@@ -344,7 +344,7 @@ class Cluster:
 
     @contextmanager
     def trying(self) -> Iterator[list[Placement]]:
-        """What if these placements were in force: append to the list after each `assume`; all are reverted at the end."""
+        """What if these placements were applied: append to the list after each `assume`; all are reverted at the end."""
         placements: list[Placement] = []
         try:
             yield placements

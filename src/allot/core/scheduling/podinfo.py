@@ -224,7 +224,7 @@ def preferences(affinity: core_v1.NodeAffinity) -> tuple[tuple[int, NodeMatcher]
 
 
 class PodInfo:
-    """A pod that is on a node, or is to be put there."""
+    """A pod that is on a node, or will be."""
 
     __slots__ = (
         "cpu",

@@ -20,7 +20,7 @@ class BackoffTimes(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float = MAX_S
 
     def pause_s(self, failures: int, pods: int = 1) -> float:
-        """The back-off after this many consecutive failures. Groups are costlier to try, so theirs may grow with the square root of their
+        """The back-off after this many consecutive failures. Groups are costlier to try, so their maximum grows with the square root of their
         size."""
         if failures <= 0:
             return 0.0

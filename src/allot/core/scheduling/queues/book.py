@@ -246,7 +246,7 @@ class QueueBook:
                 self.tree.hold(charge.queue, charge.amounts, -1, firmly=charge.is_firm)
 
     def tried(self, placement: Placement, cost: Amounts) -> None:
-        """A placement is in force while something is tried: it counts for what it really takes."""
+        """A placement is applied tentatively: it counts for what it really takes."""
         charge = self._pods.get(pod_key(placement.pod))
         if charge is not None and charge.is_held and not charge.is_reserved:
             self._set_extra(charge, self._beyond(charge, cost))

@@ -38,6 +38,6 @@ class Costs:
         return excess(queue, self.of(placement), is_preemptible=job.is_preemptible) is None
 
     def count(self, placement: Placement) -> None:
-        """A placement is in force while something is tried: it counts for what it really takes."""
+        """A placement is applied tentatively: it counts for what it really takes."""
         if placement.claims:
             self._book.tried(placement, self.of(placement))

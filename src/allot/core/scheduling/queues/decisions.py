@@ -39,9 +39,9 @@ _NODES_MAX = 16
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at all jobs found. refusals: those for whom others have to go, with these; promised: pods that will fit when
-    those who leave are gone, and where; refused: why others get nothing, by job. started and takeovers are what that was made
-    of, for explanations."""
+    """What a look at all jobs found. refusals: pods for which others are evicted, with these; promised: pods that will fit when
+    terminating pods are gone, and where; refused: why others get nothing, by job. started and takeovers are the basis
+    for that, for explanations."""
 
     refusals: tuple[Refusal, ...] = ()
     promised: tuple[tuple[Pod, str, Amounts], ...] = ()
@@ -181,7 +181,7 @@ class QueueDecisions:
         )
 
     def _robbed(self, unit: Unit, placements: Sequence[Placement], settings: Settings, now: float) -> dict[str, None]:
-        """Nodes on which pods that they are kept for have devices now, and would no longer have them."""
+        """Nodes kept for pods that have devices there now, and would no longer have them."""
         nodes = {placement.node: None for placement in placements if placement.claims} if self._cluster.kept else {}
         found: dict[str, None] = {}
         for node in nodes:

@@ -12,7 +12,7 @@ from allot.core.scheduling.queues.jobs import Task
 
 
 class InForce:
-    """Steps that are in force. Close it when the round is over."""
+    """Applied steps. Close it when the round is over."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

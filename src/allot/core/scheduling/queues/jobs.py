@@ -32,7 +32,7 @@ class Near(msgspec.Struct, frozen=True):
         return self.levels.index(level) + 1 if level in self.levels else 0
 
     def depths(self) -> range:
-        """The levels that will do, as depths: from the one that is preferred up to the one that is required."""
+        """The acceptable levels, as depths: from the preferred one up to the required one."""
         return range(self.depth(self.preferred or self.required), self.depth(self.required) - 1, -1)
 
 

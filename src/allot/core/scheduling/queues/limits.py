@@ -104,7 +104,7 @@ def unit_of(resource: str) -> tuple[str, int]:
 
 
 def number(amount: int, size: int = 1) -> str:
-    """An amount in units of so many of ours, to three places: `2`, `0.5`."""
+    """An amount in display units, to three places: `2`, `0.5`."""
     if amount < 0:
         return "unlimited"
     shown = round(amount * 10**_DECIMALS / (ONE * size))

@@ -15,7 +15,7 @@ from allot.core.scheduling.settings import Settings
 
 
 class NodeRoom:
-    """Whether a pod of a job could be on a node once others have left it. Where more than the node has a say (devices, volumes, pods of
+    """Whether a pod of a job could be on a node once others have left it. Where more than the node matters (devices, volumes, pods of
     other nodes), it could."""
 
     def __init__(

@@ -215,7 +215,7 @@ def first_among(tree: QueueTree, leaves: Sequence[Candidate]) -> Candidate | Non
 
 
 def elastic_state(active: Sequence[int], minimum: Sequence[int]) -> int:
-    """0: some part of a job has fewer pods than it needs; 1: all have just so many; 2: some have more."""
+    """0: some part of a job has fewer pods than it needs; 1: all have exactly that many; 2: some have more."""
     state = 1
     for have, need in zip(active, minimum, strict=True):
         if have < need:

@@ -1,6 +1,6 @@
 """Places pods of a job, all or none, as its parts require: in one rack, in one zone, anywhere.
 
-Pods are placed one after the other, each with those before it in force. Where that fails and another arrangement could help, all of
+Pods are placed one after the other, each with those before it applied. Where that fails and another arrangement could help, all of
 them are one search (`groups.joint`). A part that is bound to a domain is tried in one domain after the other, within that of the part
 above it: narrower ones before wider ones, the tightest first, so that larger domains stay whole; if a later part finds no domain,
 earlier ones get others. In a domain wider than the preferred level, pods go to as few preferred domains as possible. The number of
@@ -45,7 +45,7 @@ def place_all(
     now: float,
     costs: Costs | None = None,
 ) -> dict[Task, Placement] | None:
-    """All of these pods in force on the cluster, or none. costs: where placements can cost more than pods ask for."""
+    """Apply placements for all of these pods to the cluster, or none. costs: where placements can cost more than pods ask for."""
     placing = _Placing(cluster, job, settings, now, costs)
     return placing.found if placing.run(tasks) else None
 
@@ -71,7 +71,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 class _Placing:
-    """One trial. found: what is in force."""
+    """One trial. found: what is applied."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Placing:
         return True
 
     def _next(self, step: _Step, choices: Iterator[_Choice], mark: int) -> _Choice | None:
-        """The next domain in which a part has room; if it has pods of its own, they are in force."""
+        """The next domain in which a part has room; if it has pods of its own, they are applied."""
         for choice in choices:
             self._trials += 1
             if self._trials > TRIALS_MAX + len(self._job.tasks):
@@ -302,7 +302,7 @@ def _path(info: NodeInfo, levels: Sequence[str]) -> tuple[str, ...] | None:
 
 class _Tightness:
     """Which part of what is free in a domain pods would take: the largest of any resource, more than 1 if it cannot be. Of devices only
-    counts are known, which is why who fits is still to be tried."""
+    counts are known, so whether pods fit must still be tried."""
 
     def __init__(self, cluster: Cluster, job: Job, tasks: Sequence[Task], now: float) -> None:
         self._cluster = cluster

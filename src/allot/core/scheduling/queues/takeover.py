@@ -340,7 +340,7 @@ class Takeovers:
         self, job: Job, tasks: Sequence[Task], sets: Iterator[Sequence[Task]], way: _Way, *, is_whole: bool
     ) -> _Tried | str:
         """The first set of victims that makes room for these pods of a job, or why there is none. is_whole: these are all; the set
-        may stay in force then."""
+        may then stay applied."""
         reason = ""
         failed: set[frozenset[str]] = set()
         room: NodeRoom | None = None
@@ -359,7 +359,7 @@ class Takeovers:
             self.trials += 1
             if self.trials > self._bound():
                 return reason
-            # By right the order of queues decides who is placed first. Where no one loses anything, the job may be, if those
+            # Normally the order of queues decides which job is placed first. If none loses anything, this job may be, if those
             # that move cannot take what it is promised when they come back.
             yields = way.is_of_moves and all(task.job.priority <= job.priority for task in victims)
             for is_first in (False, True) if yields else (False,):

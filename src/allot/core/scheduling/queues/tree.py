@@ -155,7 +155,7 @@ class QueueTree:
         return own
 
     def _path(self, name: str) -> Iterable[QueueShares]:
-        """The queue and those above it; nothing while the tree is to be recreated, as sums are then made too."""
+        """The queue and those above it; nothing while the tree must be rebuilt, as that computes the sums too."""
         node = self._nodes.get(name) if self._is_shaped else None
         return node.path() if node is not None else ()
 
