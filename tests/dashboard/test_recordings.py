@@ -268,6 +268,31 @@ async def test_a_recording_that_is_full_loses_its_oldest_part(tmp_path: Path) ->
             assert rows((await player.at(at)).model) == state
 
 
+async def test_a_disk_that_fills_up_while_the_oldest_part_goes_leaves_the_recording_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, limit = tmp_path / "recording", 40_000
+    told = Told(path, objects(2), limit)
+    write = os.pwrite
+
+    def short(handle: int, data: bytes, offset: int) -> int:
+        """As on a disk that is nearly full: the copy takes less than it was given, without an error."""
+        is_copy = Path(f"/proc/self/fd/{handle}").readlink().suffix == ".new"
+        return write(handle, data[:-10] if is_copy and len(data) > 100 else data, offset)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    dice = random.Random(1)
+    for number in range(60):
+        noise = "".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=900))
+        await told.toggle(read_object(scene.event(f"e-{number}", "Said", noise, scene.node(0))))
+    monkeypatch.undo()
+    assert "bytes could be written" in told.recorder.problem
+    await told.recorder.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["recording"]
+    pieces, torn = pieces_of(path)
+    assert len(pieces) > 10 and torn == 0
+
+
 async def test_a_limit_that_the_cluster_alone_exceeds_ends_the_recording(tmp_path: Path) -> None:
     told = Told(tmp_path / "recording", objects(4), 2000)
     await told.step()

@@ -239,9 +239,7 @@ class Writer:
         start = self._size
         try:
             # One call: a process that is killed has written it or a beginning of it.
-            written = os.pwrite(self._file, data, start)
-            if written != len(data):
-                raise OSError(f"only {written} of {len(data)} bytes could be written")
+            _write(self._file, data, start)
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file, start)
@@ -263,17 +261,22 @@ class Writer:
                 f"{self._path}: the cluster alone takes {needed:.1f} MiB, more than the {allowed:g} MiB that are allowed"
             )
         new = self._path.with_name(f"{self._path.name}.new")
+        moved = len(_FIRST_LINE) - start
         try:
             new.unlink(missing_ok=True)
             # Not through a link that another user creates there.
             handle = _locked(new, os.O_EXCL)
-            os.pwrite(handle, _FIRST_LINE, 0)
-            moved = len(_FIRST_LINE) - start
-            for at in range(start, self._size, 1 << 22):
-                part = os.pread(self._file, min(1 << 22, self._size - at), at)
-                os.pwrite(handle, part, at + moved)
-            os.fsync(handle)
-            new.replace(self._path)
+            try:
+                _write(handle, _FIRST_LINE, 0)
+                for at in range(start, self._size, 1 << 22):
+                    _write(handle, os.pread(self._file, min(1 << 22, self._size - at), at), at + moved)
+                os.fsync(handle)
+                new.replace(self._path)
+            except BaseException:
+                os.close(handle)
+                with suppress(OSError):
+                    new.unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise CannotRecord(f"{self._path}: {(error.strerror or str(error)).lower()}") from None
         os.close(self._file)
@@ -287,6 +290,13 @@ class Writer:
             with suppress(OSError):
                 os.fsync(self._file)
             os.close(self._file)
+
+
+def _write(handle: int, data: bytes, at: int) -> None:
+    """All of the data; OSError if the disk takes only a part."""
+    written = os.pwrite(handle, data, at)
+    if written != len(data):
+        raise OSError(f"only {written} of {len(data)} bytes could be written")
 
 
 def _locked(path: Path, flags: int = 0) -> int:
