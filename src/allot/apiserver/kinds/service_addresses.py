@@ -7,7 +7,7 @@ requests must be in the range and unused: nodes send the packets for a Service's
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Lookup, Operation
@@ -55,7 +55,7 @@ class ServiceAddresses:
 
     async def _check_chosen(self, admission: Admission, spec: Object, old: Object) -> None:
         addresses = [each for each in _addresses(spec) if each not in _addresses(old)]
-        had = {*_node_ports(old), old.get("healthCheckNodePort")}
+        had = _ports_of([old])
         ports = {place: port for place, port in _places(spec) if port not in had}
         if not addresses and not ports:
             return
@@ -64,7 +64,7 @@ class ServiceAddresses:
             if why := self._why_not_address(address, others):
                 detail = f"failed to allocate IP {address}: {why}"
                 raise _invalid(admission, "spec.clusterIPs", spec.get("clusterIPs") or [address], detail)
-        taken = {port for each in others for port in (*_node_ports(each), each.get("healthCheckNodePort"))}
+        taken = _ports_of(others)
         for place, port in ports.items():
             if why := _why_not_port(port, taken):
                 raise _invalid(admission, place, port, why)
@@ -154,7 +154,7 @@ class ServiceAddresses:
     async def _taken_ports(self, *others: Object) -> set[Any]:
         """Node ports of all Services, including those not stored yet."""
         specs = [*((each.get("spec") or {}) for each in await self._lookup.list("services", "")), *others]
-        return {port for each in specs for port in (*_node_ports(each), each.get("healthCheckNodePort"))}
+        return _ports_of(specs)
 
     def _free_port(self, taken: set[Any]) -> int:
         start = int(self._ids.jitter() * len(NODE_PORTS))
@@ -203,8 +203,9 @@ def _addresses(spec: Object) -> list[str]:
     return [each for each in listed if isinstance(each, str) and each not in ("", "None")]
 
 
-def _node_ports(spec: Object) -> list[int]:
-    return [port for place, port in _places(spec) if place != _HEALTH]
+def _ports_of(specs: Iterable[Object]) -> set[Any]:
+    """All ports of nodes that Services have. A health check port counts whatever the type: it is stored until its Service changes."""
+    return {port for each in specs for port in (*(port for _, port in _places(each)), each.get("healthCheckNodePort"))}
 
 
 def _places(spec: Object) -> Iterator[tuple[str, int]]:
