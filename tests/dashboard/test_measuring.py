@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from allot.client.api import Client
 from allot.client.transport import Response
 from allot.core.advice.snapshot import Snapshot, read_object
@@ -106,3 +108,11 @@ async def test_the_status_of_an_autoscaler_is_read_where_it_runs() -> None:
     answers.bodies = {}
     assert await found.read() is None
     assert not any("/default/" in path for path in answers.asked)
+
+
+@pytest.mark.parametrize("body", [{}, {"preferredVersion": None}, "ok", None])
+async def test_a_server_that_answers_something_else_measures_nothing(body: Any) -> None:
+    measuring = Measuring(Client(Answers({CUSTOM: body})))
+    assert await measuring.read(["a/whole"]) == {}
+    # And is not asked again at once.
+    assert await measuring.read(["a/whole"]) is None

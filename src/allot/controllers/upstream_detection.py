@@ -77,7 +77,7 @@ async def follow_kube_scheduler(client: Client, clock: Clock, ids: Ids, told: Ca
     holder, told_at = "", clock.monotonic()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(supervise("the watch of kube-scheduler's lease", informer.run, clock))
-        # Users who may not watch them still get an occasional message.
+        # Without permission to watch them, the periodic report still covers them.
         tasks.create_task(supervise("the watch of webhooks", guards.run, clock))
         await informer.wait_synced()
         while True:

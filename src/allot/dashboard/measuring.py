@@ -42,7 +42,8 @@ class Measuring:
             found: dict[str, Use] = {}
             for namespace in _namespaces(pods):
                 found |= await self._of(namespace)
-        except ApiError:
+        except (ApiError, KeyError, TypeError):
+            # The last two: an answer of some other server behind that name.
             self._version, self._pause = "", _PAUSE
             return {}
         wanted = set(pods)
