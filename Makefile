@@ -25,7 +25,7 @@ help:
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, import rules, fast tests"
 	@echo "make lint    the same without tests"
-	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS)"
+	@echo "make steady  all tests three times, those that start processes twenty times, while the processors are busy (SUITES, REPEATS, TESTS; STATE=file goes on where it was)"
 	@echo "make nightly what takes too long for every change: steady, escapes, crashes, kubectls, real, fuzz"
 	@echo "make escapes try 10,000 times each to lead the node agent out of its folders by links"
 	@echo "make crashes kill controllers of workloads and schedulers of gangs between any two writes, 200 seeds of each law; and agents, drivers, control planes"
@@ -93,7 +93,7 @@ REPEATS ?= 20
 TESTS ?= tests
 
 steady: $(READY)
-	$(BIN)/python -m steady --suites $(SUITES) --repeats $(REPEATS) $(TESTS)
+	$(BIN)/python -m steady --suites $(SUITES) --repeats $(REPEATS) $(if $(STATE),--state $(STATE)) $(if $(ANYWAY),--anyway) $(TESTS)
 
 escapes: $(READY)
 	ALLOT_TRIES=10000 $(BIN)/pytest --quiet --timeout 0 tests/security/test_process_runtime.py

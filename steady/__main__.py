@@ -1,134 +1,195 @@
 """Runs the tests again and again while the processors are busy with something else, and says which of them ever failed.
 
-    .venv/bin/python -m steady [--suites 3] [--repeats 20] [--busy N] [--workers N] [PATH ...]
+    .venv/bin/python -m steady [--suites 3] [--repeats 20] [--state FILE] [PATH ...]
 
-First the whole suite, some times; these runs also find out which files start processes. Then those files, more often, since they depend
-on what else the machine does. Nothing stops at the first failure, and what pytest printed about one is in build/steady. Exit code 1 if
-anything failed, 2 if a run did not end properly.
+First the whole suite, some times; these runs also find out which tests start processes. Then those tests, more often, since they depend
+on what else the machine does. Nothing stops at the first failure, and what pytest printed about one is in build/steady. It takes hours:
+with a state file, it goes on where it was when it is started again. Exit code 1 if anything failed or was left running, 2 if a run did
+not end properly.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Set
 from pathlib import Path
-from xml.etree import ElementTree
 
-from steady.process_starts import FOLDER
+import msgspec
+
+from steady.plugin import FOLDER, NOTES, REPORT, SELECTED, Report
+from steady.process_starts import read_notes
+from steady.processes import GRACE_S, Launcher, adopt_orphans, busy
+from steady.state import REPEAT, SUITE, Options, Run, State, StateError, commit_of, read
 
 ROOT = Path(__file__).resolve().parents[1]
-# Ends with whoever started it, however that ends.
-BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 OUTPUT = ROOT / "build" / "steady"
+# Of tests/conftest.py: how long tests take, so that long ones begin early.
+SECONDS = "ALLOT_TEST_SECONDS"
 # Some tests failed.
 PYTEST_FAILED = 1
 
 
 def main() -> None:
     """Everything."""
-    options = _options()
-    # So that what was started is ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    failures: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="steady") as folder, _busy(options.busy):
-        runs = _Runs(Path(folder), options.workers, failures)
-        for number in range(1, options.suites + 1):
-            runs.run(f"suite {number} of {options.suites}", options.paths)
-        files = runs.files_that_start_processes() or options.paths
-        for number in range(1, options.repeats + 1):
-            runs.run(f"{len(files)} paths with processes, {number} of {options.repeats}", files)
-    for test, count in failures.most_common():
-        print(f"failed {count} times: {test}")
-    print(f"{runs.count} runs, {runs.tests} tests, {failures.total()} failures, {options.busy} processors kept busy")
-    sys.exit(bool(failures))
+    arguments = _arguments()
+    options = Options(
+        arguments.suites, arguments.repeats, arguments.busy, arguments.workers, tuple(arguments.paths or ["tests"])
+    )
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        # So that what was started is ended.
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
+    adopt_orphans()
+    try:
+        with tempfile.TemporaryDirectory(prefix="steady") as folder:
+            path = arguments.state or Path(folder) / "state.json"
+            state = read(path, commit_of(ROOT), options, anyway=arguments.anyway)
+            with busy(options.busy) as others:
+                _Runs(path, state, Path(folder), Launcher(others, arguments.grace)).run()
+    except StateError as error:
+        sys.exit(
+            _told(f"error: {error}", "hint: --anyway (ANYWAY=1) goes on with it; another --state (STATE) begins anew")
+        )
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    sys.exit(_summary(state))
 
 
 class _Runs:
-    """Runs of pytest, one after the other."""
+    """Runs of pytest, one after the other, written down as soon as they have ended."""
 
-    def __init__(self, folder: Path, workers: int, failures: Counter[str]) -> None:
+    def __init__(self, path: Path, state: State, folder: Path, launcher: Launcher) -> None:
+        self._path = path
+        self._state = state
         self._folder = folder
-        self._workers = workers
-        self._failures = failures
-        self.count = self.tests = 0
+        self._launcher = launcher
 
-    def run(self, name: str, paths: Sequence[str]) -> None:
-        """One run; a line about it."""
-        self.count += 1
-        report = self._folder / f"{self.count}.xml"
-        command = [sys.executable, "-m", "pytest", "--quiet", *(("-n", str(self._workers)) if self._workers else ())]
-        # The older form of the report names the files.
-        command += ["-p", "steady.process_starts", "-o", "junit_family=xunit1", f"--junit-xml={report}", *paths]
-        begin = time.monotonic()
-        environment = {**os.environ, FOLDER: str(self._folder / "starts"), "PYTHONHASHSEED": "0"}
-        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if ended.returncode not in (0, PYTEST_FAILED) or not report.exists():
-            print(
-                f"{name}: pytest ended with {ended.returncode}\n{ended.stdout[-4000:]}{ended.stderr[-4000:]}",
-                file=sys.stderr,
+    def run(self) -> None:
+        """All that are missing."""
+        state, options = self._state, self._state.options
+        while state.done(SUITE) < options.suites:
+            self._run(SUITE, frozenset())
+        while state.done(REPEAT) < options.repeats:
+            # Without a suite, the first of these finds out.
+            if state.runs and not state.starting:
+                print("no test starts processes: nothing to repeat")
+                return
+            self._run(REPEAT, state.starting)
+
+    def _run(self, kind: str, tests: Set[str]) -> None:
+        """One run, of all tests or of some, and a line about it."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        begin, used = time.monotonic(), _processor_seconds()
+        with (folder / "output").open("w") as output:
+            code, left = self._launcher.run(self._command(folder, tests), ROOT, self._environment(folder), output)
+        printed = (folder / "output").read_text(errors="replace")
+        if code not in (0, PYTEST_FAILED) or not (folder / REPORT).exists():
+            sys.exit(_told(f"error: {kind}: pytest ended with {code}", printed[-8000:]))
+        report = msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        state = self._state
+        state.runs.append(
+            Run(
+                kind=kind,
+                commit=state.commit,
+                tests=len(report.seconds),
+                seconds=round(time.monotonic() - begin, 1),
+                processor_seconds=round(_processor_seconds() - used, 1),
+                failed=report.failed,
+                left=left,
             )
-            sys.exit(2)
-        cases = ElementTree.parse(report).getroot().findall(".//testcase")
-        failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-        self.tests += len(cases)
-        self._failures.update(map(_test, failed))
-        print(f"{name}: {len(cases)} tests, {len(failed)} failed, {time.monotonic() - begin:.0f} s", flush=True)
-        for case in failed:
-            print(f"  {_test(case)}: {_message(case)}", flush=True)
-        if failed:
+        )
+        state.starting |= read_notes(folder / NOTES)
+        state.seconds |= {test: round(seconds, 3) for test, seconds in report.seconds.items()}
+        state.write(self._path)
+        self._tell(printed)
+
+    def _command(self, folder: Path, tests: Set[str]) -> list[str]:
+        options = self._state.options
+        workers = ("-n", str(options.workers)) if options.workers else ()
+        paths = sorted({test.partition("::")[0] for test in tests}) or options.paths
+        if tests:
+            (folder / SELECTED).write_bytes(msgspec.json.encode(sorted(tests)))
+        command = [sys.executable, "-m", "pytest", "--quiet", *workers, f"--rootdir={ROOT}", "-p", "steady.plugin"]
+        return [*command, *paths]
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        (folder / "seconds.json").write_bytes(msgspec.json.encode(self._state.seconds))
+        return {**os.environ, FOLDER: str(folder), SECONDS: str(folder / "seconds.json"), "PYTHONHASHSEED": "0"}
+
+    def _tell(self, printed: str) -> None:
+        state, run = self._state, self._state.runs[-1]
+        number, count = state.done(run.kind), {SUITE: state.options.suites, REPEAT: state.options.repeats}[run.kind]
+        print(
+            f"{run.kind} {number} of {count}: {run.tests} tests, {len(run.failed)} failed, {run.seconds:.0f} s, "
+            f"{run.processor_seconds:.0f} s of processor; {_duration(state.seconds_left() or 0.0)} left"
+        )
+        for test, message in run.failed.items():
+            print(f"  {test}: {message}")
+        for command in run.left:
+            print(f"  left running: {command}")
+        if run.failed:
             OUTPUT.mkdir(parents=True, exist_ok=True)
-            told = OUTPUT / f"{os.getpid()}-{self.count}.txt"
-            told.write_text(ended.stdout + ended.stderr)
-            print(f"  more: {told.relative_to(ROOT)}", flush=True)
-
-    def files_that_start_processes(self) -> list[str]:
-        """As the runs so far have seen."""
-        notes = (self._folder / "starts").glob("*")
-        return sorted({line for note in notes for line in note.read_text().splitlines()})
+            kept = OUTPUT / f"{os.getpid()}-{len(state.runs)}.txt"
+            kept.write_text(printed)
+            print(f"  more: {kept.relative_to(ROOT)}")
+        sys.stdout.flush()
 
 
-def _test(case: ElementTree.Element) -> str:
-    """As pytest takes it, and TESTS of `make steady`."""
-    return f"{case.get('file')}::{case.get('name')}"
+def _summary(state: State) -> int:
+    """What all runs together have shown; the exit code."""
+    failures, left = state.failures(), state.left()
+    for test, count in failures.most_common():
+        print(f"failed {count} times: {test}")
+    for command in left:
+        print(f"left running: {command}")
+    tests = sum(run.tests for run in state.runs)
+    if len(commits := {run.commit for run in state.runs}) > 1:
+        print(f"{len(commits)} commits: {' '.join(sorted(commits))}")
+    print(
+        f"{len(state.runs)} runs, {tests} tests, {len(state.starting)} of them start processes, {failures.total()} failures, "
+        f"{state.options.busy} processors kept busy"
+    )
+    return bool(failures or left)
 
 
-def _message(case: ElementTree.Element) -> str:
-    found = case.find("failure")
-    found = case.find("error") if found is None else found
-    text = "" if found is None else found.get("message", "")
-    return text.splitlines()[0][:200] if text else "no message"
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-@contextmanager
-def _busy(count: int) -> Iterator[None]:
-    """So many processes that never rest, for as long as this lasts."""
-    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"about {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"about {minutes} min"
 
 
-def _options() -> argparse.Namespace:
+def _told(*lines: str) -> int:
+    for line in lines:
+        print(line, file=sys.stderr)
+    return 2
+
+
+def _arguments() -> argparse.Namespace:
     processors = os.cpu_count() or 1
     parser = argparse.ArgumentParser(prog="make steady", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--suites", type=int, default=3, help="how often everything runs")
     parser.add_argument(
-        "--repeats", type=int, default=20, help="how often the files that start processes run after that"
+        "--repeats", type=int, default=20, help="how often the tests that start processes run after that"
     )
     parser.add_argument("--busy", type=int, default=processors, help="how many processors are kept busy meanwhile")
-    parser.add_argument("--workers", type=int, default=processors + 1, help="workers of pytest")
-    parser.add_argument("paths", nargs="*", default=["tests"], help="which tests")
+    parser.add_argument("--workers", type=int, default=4 * processors, help="workers of pytest, as in `make test`")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE_S, help="seconds that processes may take to end after a run"
+    )
+    parser.add_argument(
+        "--state", type=Path, help="a file: runs are written down there, and those in it are not repeated"
+    )
+    parser.add_argument("--anyway", action="store_true", help="go on with a state of another commit or other options")
+    parser.add_argument("paths", nargs="*", help="which tests")
     return parser.parse_args()
 
 

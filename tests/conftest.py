@@ -6,12 +6,13 @@ from __future__ import annotations
 import compileall
 import functools
 import gc
+import json
 import multiprocessing
 import os
 import re
 import sys
 import zlib
-from collections import Counter
+from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ settings.register_profile("allot", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("allot")
 
 _ROOT = Path(__file__).parents[1]
+# A file: how long tests took, by their name; `make steady` writes it.
+_SECONDS = "ALLOT_TEST_SECONDS"
 _LIMIT = pytest.StashKey[Any]()
 
 
@@ -127,10 +130,15 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector, call: pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Pieces with the most slow tests first, so that at the end, when one worker after the other runs dry, only quick ones are left."""
-    if config.getoption("workers"):
-        slow = Counter(_piece(item.nodeid) for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: -slow[_piece(item.nodeid)])
+    """Pieces that take longest first, so that at the end, when one worker after the other runs dry, only quick ones are left. Where no
+    one knows how long tests take, slow ones are taken to be alike."""
+    if not config.getoption("workers"):
+        return
+    known: dict[str, float] = json.loads(Path(path).read_text()) if (path := os.environ.get(_SECONDS)) else {}
+    pieces: defaultdict[str, float] = defaultdict(float)
+    for item in items:
+        pieces[_piece(item.nodeid)] += known.get(item.nodeid, 1.0 if item.get_closest_marker("slow") else 0.0)
+    items.sort(key=lambda item: -pieces[_piece(item.nodeid)])
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,125 @@
+"""The processes that a run starts, and the ones that are left of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from allot.process.parent_death import ending_with_parent
+
+# Ends with whoever started it, however that ends.
+_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
+_PR_SET_CHILD_SUBREAPER = 36
+# What is about to end may take so long on a busy machine; then it counts as left, or is killed.
+GRACE_S = 30.0
+_POLL_S = 0.1
+
+
+def adopt_orphans() -> None:
+    """Processes whose parent has ended become children of this one (on Linux), so that none gets lost."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@contextmanager
+def busy(count: int) -> Iterator[frozenset[int]]:
+    """So many processes that never rest, for as long as this lasts."""
+    processes = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
+    try:
+        yield frozenset(process.pid for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+class Launcher:
+    """Runs commands, each in a session of its own, and ends what is left of them."""
+
+    def __init__(self, others: Collection[int], grace_s: float) -> None:
+        """others: processes of this one that do not belong to a run. grace_s: how long processes may take to end after a run."""
+        self._others = others
+        self._grace_s = grace_s
+
+    def run(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: IO[str]
+    ) -> tuple[int, tuple[str, ...]]:
+        """How a command ended, and the commands of the processes that it left. Interrupted, it leaves none."""
+        process = subprocess.Popen(
+            ending_with_parent(command),
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait()
+            return code, tuple(sorted(self._left().values()))
+        except BaseException:
+            # As a terminal does it: tests have time to clean up.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._grace_s)
+            raise
+        finally:
+            self._kill()
+            # Where /proc does not tell whose children they are.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _left(self) -> dict[int, str]:
+        end = time.monotonic() + self._grace_s
+        while (left := _descendants(self._others)) and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return left
+
+    def _kill(self) -> None:
+        """Again and again: what is killed may have started another one meanwhile."""
+        end = time.monotonic() + GRACE_S
+        while (left := _descendants(self._others)) and time.monotonic() < end:
+            for each in left:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+
+def _descendants(others: Collection[int]) -> dict[int, str]:
+    """Processes that this one has started, and those that they have, with their commands; the ones that have ended are forgotten."""
+    parents: dict[int, tuple[int, str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name in parentheses may have any characters.
+            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(parent), state
+    found: dict[int, str] = {}
+    near = {os.getpid()}
+    while near:
+        near = {pid for pid, (parent, _) in parents.items() if parent in near and pid not in others}
+        found |= {pid: _command(pid) for pid in near if not _has_ended(pid, parents[pid])}
+    return found
+
+
+def _has_ended(pid: int, parent_and_state: tuple[int, str]) -> bool:
+    parent, state = parent_and_state
+    if state == "Z" and parent == os.getpid():
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return state in "ZX"
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
