@@ -41,8 +41,9 @@ def main() -> None:
     options = Options(
         arguments.suites, arguments.repeats, arguments.busy, arguments.workers, tuple(arguments.paths or ["tests"])
     )
+    # So that what was started is ended. A shell's command in the background ignores interrupts, and so would pytest, which we interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in (signal.SIGTERM, signal.SIGHUP):
-        # So that what was started is ended.
         signal.signal(each, lambda number, _: sys.exit(128 + number))
     adopt_orphans()
     try:
