@@ -50,6 +50,24 @@ def began(folder: Path, *written: str, cleanly: bool = False) -> Path:
     return folder / "data" / "state.db"
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a server that wrote a, b and c and was killed, to be copied."""
+    return began(tmp_path_factory.mktemp("killed"), "a", "b", "c").parent
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a server that wrote a and ended, to be copied."""
+    return began(tmp_path_factory.mktemp("closed"), "a", cleanly=True).parent
+
+
+def copied(data: Path, folder: Path) -> Path:
+    """The database in a copy, which is the same cluster for a server."""
+    shutil.copytree(data, folder / "data", dirs_exist_ok=True)
+    return folder / "data" / "state.db"
+
+
 def start(folder: Path, *arguments: str, command: str = "apiserver") -> subprocess.CompletedProcess[str]:
     """A server that does not start."""
     whole = [sys.executable, "-m", "allot", command, "--port", "0", "--data-dir", str(folder / "data"), *arguments]
@@ -125,9 +143,9 @@ def flip_a_bit_in_the_log(database: Path) -> None:
     ],
 )
 def test_what_a_killed_server_has_acknowledged_is_missed_when_it_is_gone(
-    tmp_path: Path, damage: Callable[[Path], None], code: int, words: tuple[str, ...]
+    tmp_path: Path, killed: Path, damage: Callable[[Path], None], code: int, words: tuple[str, ...]
 ) -> None:
-    database = began(tmp_path, "a", "b", "c")
+    database = copied(killed, tmp_path)
     damage(database)
     refused(tmp_path, code, *words, "--accept-data-loss")
     kept = {"a", "b", "c"} if code == MARKER else {"a", "b"} if code == LOG_CUT else set()
@@ -135,8 +153,8 @@ def test_what_a_killed_server_has_acknowledged_is_missed_when_it_is_gone(
 
 
 @pytest.mark.parametrize("cleanly", [False, True])
-def test_an_older_copy_of_the_file_is_refused(tmp_path: Path, cleanly: bool) -> None:
-    database = began(tmp_path, "a", cleanly=True)
+def test_an_older_copy_of_the_file_is_refused(tmp_path: Path, closed: Path, cleanly: bool) -> None:
+    database = copied(closed, tmp_path)
     shutil.copy(database, tmp_path / "older")
     began(tmp_path, "b", cleanly=cleanly)
     database.with_name("state.db-wal").unlink(missing_ok=True)
@@ -145,16 +163,14 @@ def test_an_older_copy_of_the_file_is_refused(tmp_path: Path, cleanly: bool) -> 
     accepted(tmp_path, {"a"})
 
 
-def test_another_clusters_file_is_refused(tmp_path: Path) -> None:
-    for name in ("ours", "theirs"):
-        (tmp_path / name).mkdir()
-        began(tmp_path / name, "a", cleanly=True)
-    shutil.copy(tmp_path / "theirs" / "data" / "state.db", tmp_path / "ours" / "data" / "state.db")
-    refused(tmp_path / "ours", FOREIGN, "belongs to another store")
+def test_another_clusters_file_is_refused(tmp_path: Path, killed: Path, closed: Path) -> None:
+    database = copied(closed, tmp_path)
+    shutil.copy(killed / "state.db", database)
+    refused(tmp_path, FOREIGN, "belongs to another store")
 
 
-def test_a_damaged_log_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
-    database = began(tmp_path, "a", "b", "c")
+def test_a_damaged_log_and_a_damaged_file_are_refused(tmp_path: Path, killed: Path) -> None:
+    database = copied(killed, tmp_path)
     whole = {path: path.read_bytes() for path in database.parent.glob("state.db*")}
     flip_a_bit_in_the_log(database)
     refused(tmp_path, DAMAGED, "is damaged: frame", "restore it from a copy")
@@ -168,8 +184,8 @@ def test_a_damaged_log_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
     assert "is damaged: the checksum of revision" in done.stderr
 
 
-def test_a_copy_of_the_whole_data_directory_is_a_cluster(tmp_path: Path) -> None:
-    began(tmp_path, "a", cleanly=True)
+def test_a_copy_of_the_whole_data_directory_is_a_cluster(tmp_path: Path, closed: Path) -> None:
+    copied(closed, tmp_path)
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     began(tmp_path, "b")
     shutil.rmtree(tmp_path / "data")
@@ -178,8 +194,8 @@ def test_a_copy_of_the_whole_data_directory_is_a_cluster(tmp_path: Path) -> None
         assert names(server) == {"a"}
 
 
-def test_a_cluster_without_any_of_its_files_starts_empty_and_says_so(tmp_path: Path) -> None:
-    database = began(tmp_path, "a")
+def test_a_cluster_without_any_of_its_files_starts_empty_and_says_so(tmp_path: Path, killed: Path) -> None:
+    database = copied(killed, tmp_path)
     for path in database.parent.glob("state.db*"):
         path.unlink()
     with allot_server(tmp_path) as server:
@@ -188,8 +204,8 @@ def test_a_cluster_without_any_of_its_files_starts_empty_and_says_so(tmp_path: P
     assert "contains the keys of a cluster but no objects; starting empty" in said
 
 
-def test_up_ends_with_the_same_codes_also_in_the_background(tmp_path: Path) -> None:
-    remove_log(began(tmp_path, "a"))
+def test_up_ends_with_the_same_codes_also_in_the_background(tmp_path: Path, killed: Path) -> None:
+    remove_log(copied(killed, tmp_path))
     for arguments in ((), ("--detach",)):
         done = start(tmp_path, "--node", "none", *arguments, command="up")
         assert done.returncode == LOG_MISSING, done.stderr
@@ -274,14 +290,16 @@ def test_a_disk_that_others_filled_is_noticed_without_a_write(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("cleanly", [False, True])
-def test_a_server_does_not_start_on_a_full_disk_and_loses_nothing_by_it(tmp_path: Path, cleanly: bool) -> None:
+def test_a_server_does_not_start_on_a_full_disk_and_loses_nothing_by_it(
+    tmp_path: Path, killed: Path, closed: Path, cleanly: bool
+) -> None:
     with small_disk(tmp_path) as data:
-        began(tmp_path, "a", "b", cleanly=cleanly)
+        copied(closed if cleanly else killed, tmp_path)
         ballast = fill(data)
         refused(tmp_path, DISK_FULL, "the disk is full", "free some space")
         ballast.unlink()
         with allot_server(tmp_path) as server:
-            assert names(server) == {"a", "b"}
+            assert names(server) == ({"a"} if cleanly else {"a", "b", "c"})
 
 
 def test_a_new_cluster_on_a_full_disk_is_refused(tmp_path: Path) -> None:
@@ -294,9 +312,9 @@ def test_a_new_cluster_on_a_full_disk_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["apiserver", "up"])
-def test_a_read_only_disk_is_named(tmp_path: Path, command: str) -> None:
+def test_a_read_only_disk_is_named(tmp_path: Path, killed: Path, command: str) -> None:
     with small_disk(tmp_path) as data:
-        began(tmp_path, "a")
+        copied(killed, tmp_path)
         subprocess.run(["mount", "-o", "remount,ro", str(data)], check=True)
         done = start(tmp_path, command=command)
         assert done.returncode == READ_ONLY, done.stderr
@@ -306,7 +324,7 @@ def test_a_read_only_disk_is_named(tmp_path: Path, command: str) -> None:
         ]
         subprocess.run(["mount", "-o", "remount,rw", str(data)], check=True)
         with allot_server(tmp_path) as server:
-            assert names(server) == {"a"}
+            assert names(server) == {"a", "b", "c"}
 
 
 def test_an_etcd_that_is_full_refuses_writes_and_readyz_says_so(tmp_path: Path) -> None:
