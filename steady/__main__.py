@@ -4,7 +4,7 @@
 
 First the whole suite, some times; these runs also find out which tests start processes. Then those tests, more often, since they depend
 on what else the machine does. Nothing stops at the first failure, and what pytest printed about one is in build/steady. It takes hours:
-with a state file, it goes on where it was when it is started again. Exit code 1 if anything failed or was left running, 2 if a run did
+with a state file, it goes on where it was when it is started again, down to the file of tests. Exit code 1 if anything failed or was left running, 2 if a run did
 not end properly.
 """
 
@@ -17,22 +17,21 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Set
 from pathlib import Path
 
 import msgspec
 
-from steady.plugin import FOLDER, NOTES, REPORT, SELECTED, Report
+from steady.plugin import FOLDER, NOTES, REPORT, SELECTION, Report, Selection, file_of
 from steady.process_starts import read_notes
 from steady.processes import GRACE_S, Launcher, adopt_orphans, busy
-from steady.state import REPEAT, SUITE, Options, Run, State, StateError, commit_of, read
+from steady.state import PART, REPEAT, SUITE, Begun, Options, Run, State, StateError, commit_of, read
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "steady"
 # Of tests/conftest.py: how long tests take, so that long ones begin early.
 SECONDS = "ALLOT_TEST_SECONDS"
-# Some tests failed.
-PYTEST_FAILED = 1
+# Some tests failed; there were none.
+PYTEST_FAILED, PYTEST_EMPTY = 1, 5
 
 
 def main() -> None:
@@ -74,47 +73,69 @@ class _Runs:
         """All that are missing."""
         state, options = self._state, self._state.options
         while state.done(SUITE) < options.suites:
-            self._run(SUITE, frozenset())
+            self._run(SUITE, None)
         while state.done(REPEAT) < options.repeats:
             # Without a suite, the first of these finds out.
-            if state.runs and not state.starting:
+            is_known = bool(state.done(SUITE) or state.done(REPEAT))
+            if is_known and not state.starting:
                 print("no test starts processes: nothing to repeat")
                 return
-            self._run(REPEAT, state.starting)
+            self._run(REPEAT, frozenset(state.starting) if is_known else None)
 
-    def _run(self, kind: str, tests: Set[str]) -> None:
-        """One run, of all tests or of some, and a line about it."""
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        begin, used = time.monotonic(), _processor_seconds()
-        with (folder / "output").open("w") as output:
-            code, left = self._launcher.run(self._command(folder, tests), ROOT, self._environment(folder), output)
-        printed = (folder / "output").read_text(errors="replace")
-        if code not in (0, PYTEST_FAILED) or not (folder / REPORT).exists():
-            sys.exit(_told(f"error: {kind}: pytest ended with {code}", printed[-8000:]))
-        report = msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+    def _run(self, kind: str, tests: frozenset[str] | None) -> None:
+        """One run, of some tests or all, or the rest of one that was interrupted."""
         state = self._state
+        begun = state.begun if state.begun and state.begun.kind == kind else Begun(kind, frozenset(), 0.0)
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        command = self._command(folder, Selection(tests, begun.files))
+        begin, used = time.monotonic(), _processor_seconds()
+        code: int | None = None
+        left: tuple[str, ...] = ()
+        try:
+            with (folder / "output").open("w") as output:
+                code, left = self._launcher.run(command, ROOT, self._environment(folder), output)
+        finally:
+            if code in (None, 0, PYTEST_FAILED) or (code == PYTEST_EMPTY and begun.files):
+                self._record(begun, folder, code is None, time.monotonic() - begin, _processor_seconds() - used, left)
+            else:
+                printed = (folder / "output").read_text(errors="replace")
+                sys.exit(_told(f"error: {kind}: pytest ended with {code}", printed[-8000:]))
+
+    def _record(
+        self,
+        begun: Begun,
+        folder: Path,
+        interrupted: bool,
+        seconds: float,
+        processor_seconds: float,
+        left: tuple[str, ...],
+    ) -> None:
+        """Write down a run that has ended, or what was done of it when it was interrupted, and say it."""
+        path, state = folder / REPORT, self._state
+        report = msgspec.json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
+        whole = seconds + begun.seconds
+        state.begun = Begun(begun.kind, begun.files | report.files, whole) if interrupted else None
         state.runs.append(
             Run(
-                kind=kind,
+                kind=PART if interrupted else begun.kind,
                 commit=state.commit,
                 tests=len(report.seconds),
-                seconds=round(time.monotonic() - begin, 1),
-                processor_seconds=round(_processor_seconds() - used, 1),
+                seconds=round(seconds if interrupted else whole, 1),
+                processor_seconds=round(processor_seconds, 1),
                 failed=report.failed,
                 left=left,
             )
         )
         state.starting |= read_notes(folder / NOTES)
-        state.seconds |= {test: round(seconds, 3) for test, seconds in report.seconds.items()}
+        state.seconds |= {test: round(each, 3) for test, each in report.seconds.items()}
         state.write(self._path)
-        self._tell(printed)
+        self._tell((folder / "output").read_text(errors="replace"))
 
-    def _command(self, folder: Path, tests: Set[str]) -> list[str]:
+    def _command(self, folder: Path, selection: Selection) -> list[str]:
         options = self._state.options
         workers = ("-n", str(options.workers)) if options.workers else ()
-        paths = sorted({test.partition("::")[0] for test in tests}) or options.paths
-        if tests:
-            (folder / SELECTED).write_bytes(msgspec.json.encode(sorted(tests)))
+        (folder / SELECTION).write_bytes(msgspec.json.encode(selection))
+        paths = sorted({file_of(test) for test in selection.tests or () if selection.has(test)}) or options.paths
         command = [sys.executable, "-m", "pytest", "--quiet", *workers, f"--rootdir={ROOT}", "-p", "steady.plugin"]
         return [*command, *paths]
 
@@ -124,9 +145,10 @@ class _Runs:
 
     def _tell(self, printed: str) -> None:
         state, run = self._state, self._state.runs[-1]
-        number, count = state.done(run.kind), {SUITE: state.options.suites, REPEAT: state.options.repeats}[run.kind]
+        counts = {SUITE: state.options.suites, REPEAT: state.options.repeats}
+        what = f"{run.kind} {state.done(run.kind)} of {counts[run.kind]}" if run.kind in counts else "interrupted"
         print(
-            f"{run.kind} {number} of {count}: {run.tests} tests, {len(run.failed)} failed, {run.seconds:.0f} s, "
+            f"{what}: {run.tests} tests, {len(run.failed)} failed, {run.seconds:.0f} s, "
             f"{run.processor_seconds:.0f} s of processor; {_duration(state.seconds_left() or 0.0)} left"
         )
         for test, message in run.failed.items():

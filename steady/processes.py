@@ -65,9 +65,11 @@ class Launcher:
             code = process.wait()
             return code, tuple(sorted(self._left().values()))
         except BaseException:
-            # As a terminal does it: tests have time to clean up.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
+            # Pytest and its workers have time to clean up. Not the whole session, as a terminal does it: a test whose server is
+            # interrupted first would fail.
+            for each in (process.pid, *_children(process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self._grace_s)
             raise
@@ -94,19 +96,29 @@ class Launcher:
             time.sleep(_POLL_S)
 
 
+def _children(parent: int) -> list[int]:
+    return [pid for pid, (its, _) in _parents_and_states().items() if its == parent]
+
+
 def _descendants(others: Collection[int]) -> dict[int, str]:
     """Processes that this one has started, and those that they have, with their commands; the ones that have ended are forgotten."""
-    parents: dict[int, tuple[int, str]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # The name in parentheses may have any characters.
-            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(parent), state
+    parents = _parents_and_states()
     found: dict[int, str] = {}
     near = {os.getpid()}
     while near:
         near = {pid for pid, (parent, _) in parents.items() if parent in near and pid not in others}
         found |= {pid: _command(pid) for pid in near if not _has_ended(pid, parents[pid])}
+    return found
+
+
+def _parents_and_states() -> dict[int, tuple[int, str]]:
+    """Of all processes; nothing where there is no /proc."""
+    found: dict[int, tuple[int, str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name in parentheses may have any characters.
+            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+            found[int(stat.parent.name)] = int(parent), state
     return found
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-SUITE, REPEAT = "suite", "repeat"
+# A part is of a run that was interrupted.
+SUITE, REPEAT, PART = "suite", "repeat", "part"
 
 
 class StateError(Exception):
@@ -27,8 +28,17 @@ class Options(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A run that was interrupted."""
+
+    kind: str
+    # The files whose tests have all ended: they do not run again.
+    files: frozenset[str]
+    seconds: float
+
+
 class Run(msgspec.Struct, frozen=True):
-    """One run that has ended properly."""
+    """One run."""
 
     kind: str
     commit: str
@@ -48,6 +58,7 @@ class State(msgspec.Struct):
     commit: str
     options: Options
     runs: list[Run] = []
+    begun: Begun | None = None
     # Tests that start processes, as the runs have seen.
     starting: set[str] = set()
     # By test: how long it took when it last ran.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -100,6 +99,13 @@ def test_what_starts_processes_is_repeated_and_what_ever_fails_is_named(folder: 
     more.unlink()
 
 
+QUICK = """
+from pathlib import Path
+
+def test_quick():
+    with (Path(__file__).parent / "quick").open("a") as runs:
+        runs.write("x")
+"""
 HANGS = """
 import subprocess, time
 from pathlib import Path
@@ -117,6 +123,7 @@ def test_that_hangs_the_second_time():
 
 
 def test_an_interrupted_run_leaves_nothing_and_goes_on_later(folder: Path) -> None:
+    (folder / "test_a_quick.py").write_text(QUICK)
     (folder / "test_hangs.py").write_text(HANGS)
     state = folder / "state.json"
     options = ("--state", str(state), "--suites", "3", "--repeats", "0", str(folder))
@@ -124,10 +131,11 @@ def test_an_interrupted_run_leaves_nothing_and_goes_on_later(folder: Path) -> No
     child = int(wait_for("the second run", lambda: (folder / "child").exists() and (folder / "child").read_text()))
     begun.send_signal(signal.SIGTERM)
     told, _ = begun.communicate()
-    assert begun.returncode == 128 + signal.SIGTERM and told.startswith("suite 1 of 3: 1 tests, 0 failed, "), told
+    first, second = told.splitlines()
+    assert begun.returncode == 128 + signal.SIGTERM and first.startswith("suite 1 of 3: 2 tests, 0 failed, "), told
+    assert second.startswith("interrupted: 1 tests, 0 failed, "), told
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    assert len(json.loads(state.read_text())["runs"]) == 1
 
     other = steady(*options, "--repeats", "4")
     assert other.returncode == 2 and not other.stdout
@@ -135,11 +143,16 @@ def test_an_interrupted_run_leaves_nothing_and_goes_on_later(folder: Path) -> No
 
     done = steady(*options)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()[:2]] == ["suite 2 of 3", "suite 3 of 3"]
-    assert "3 runs, 3 tests, 0 of them start processes, 0 failures" in done.stdout
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()[:2]] == [
+        "suite 2 of 3: 1 tests",
+        "suite 3 of 3: 2 tests",
+    ]
+    assert "4 runs, 6 tests, 1 of them start processes, 0 failures" in done.stdout
+    # What had ended before the interruption does not run again.
+    assert [len((folder / name).read_text()) for name in ("quick", "runs")] == [3, 4]
 
     more = steady(*options, "--suites", "4", "--anyway")
-    assert more.returncode == 0 and "4 runs, 4 tests" in more.stdout, more.stdout + more.stderr
+    assert more.returncode == 0 and "5 runs, 8 tests" in more.stdout, more.stdout + more.stderr
 
 
 LEAVES = """
