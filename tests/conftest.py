@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import workers
 
@@ -55,6 +56,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     pieces: dict[str, list[int]] = {}
     for number, item in enumerate(session.items):
         pieces.setdefault(_piece(item.nodeid), []).append(number)
+    # Hypothesis reads all modules for constants to try, and writes down what it finds: once, and not in each worker, in the time of a test.
+    providers._get_local_constants()
     workers.run_pieces(session, count, pieces.values())
     return True
 

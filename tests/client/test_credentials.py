@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +133,12 @@ async def test_a_cancelled_run_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 async def test_what_a_plugin_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
-    made = credentials(printing(tmp_path, {"token": "t"}, more="sleep 60 &"), ManualClock())
+    left = tmp_path / "left"
+    made = credentials(printing(tmp_path, {"token": "t"}, more=f"sleep 600 & echo $! >{left}"), ManualClock())
     # Far less than the sleep, far more than the plugin needs on a busy machine.
     async with asyncio.timeout(WAIT_S):
         assert await made.current() == Credential("t")
+    os.kill(int(left.read_text()), signal.SIGKILL)
 
 
 async def test_an_empty_token_file_is_named(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def main() -> None:
         made.listen(100)
         listening.append(made)
     rules = ServiceRules("allot-trial")
-    said: dict[str, Any] = {"foreign": rules.foreign(), "before": asked_of(listening, SERVICE, 80, 1)}
+    # The kernel says that no one is there when it has asked for the gateway in vain, after three seconds or more.
+    said: dict[str, Any] = {"foreign": rules.foreign(), "before": asked_of(listening, SERVICE, 80, 1, patience_s=60.0)}
     rules.apply(packet_rules([service("web", SERVICE, PORTS, type="NodePort", node_port=30080, balancer=BALANCER)]))
     rules.set_pods([ADDRESS])
     said["chosen"] = sorted(set(asked_of(listening, SERVICE, 80, 40)))

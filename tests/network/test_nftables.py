@@ -30,7 +30,7 @@ def test_connections_to_services_reach_endpoints_and_nothing_is_left_afterwards(
     if reason := why_not():
         pytest.skip(reason)
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, _TRIAL], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "--net", sys.executable, _TRIAL], capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {

@@ -138,6 +138,40 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()
 
 
+def children(pid: int) -> set[int]:
+    """The processes that a process has started."""
+    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+async def test_what_holds_a_pod_ends_if_the_agent_does_before_it_has_written_it_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SandboxSpec(pod=POD, hostname="p", log_directory=str(world.folder / "log"))
+    begun = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        # Between its start and its file.
+        patched.setattr(world.runtime._network, "open_host_ports", wait)
+        making = asyncio.create_task(world.runtime.run_sandbox(spec))
+        await begun.wait()
+        launcher = world.runtime._launcher._program
+        assert launcher is not None
+        (holder,) = children(launcher.pid)
+        making.cancel()
+        await until(lambda: not is_alive(holder))
+    kept = await world.runtime.run_sandbox(spec)
+    (holder,) = children(launcher.pid)
+    # It has nothing open that could tell it of an end.
+    await until(lambda: not list(Path(f"/proc/{holder}/fd").iterdir()))
+    await world.reopen()
+    assert is_alive(holder)
+    assert [each.id for each in (await world.runtime.list())[0]] == [kept.id]
+
+
 async def test_a_command_runs_with_its_environment_and_leaves_log_and_exit_code(either: World) -> None:
     world = either
     id_ = await world.start("sh", "-c", "echo $A $HOSTNAME; pwd; echo bad >&2; exit 3", environment={"A": "b"})

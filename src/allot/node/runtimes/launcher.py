@@ -4,7 +4,8 @@ Without it, each of them would have to start an interpreter, which takes longer 
 includes the pipe on which the new process reports. Ends with the agent; what it started does not. Imports next to nothing, as the shim.
 
 A holder keeps the namespaces that the containers of a pod share, as long as the pod exists: host name, interprocess communication,
-network, and mounts (volumes that exist only in memory). It does nothing else.
+network, and mounts (volumes that exist only in memory). It does nothing else. It ends with the agent until the agent has written it down:
+afterwards nobody would know of it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        data, handles, _, _ = socket.recv_fds(asked, REQUEST_BYTES_MAX, 2)
+        data, handles, _, _ = socket.recv_fds(asked, REQUEST_BYTES_MAX, 3)
         if not data:
             return
         for handle in handles:
@@ -60,7 +61,7 @@ def main() -> None:
             os.close(handle)
 
 
-def _start(wanted: dict[str, Any], tell: int, users: int = -1) -> NoReturn:
+def _start(wanted: dict[str, Any], tell: int, kept: int = -1, users: int = -1) -> NoReturn:
     code = 1
     try:
         os.setsid()
@@ -73,15 +74,16 @@ def _start(wanted: dict[str, Any], tell: int, users: int = -1) -> NoReturn:
         elif wanted["do"] == "lead out":
             lead_out(wanted["program"], wanted["holder"], tell)
         else:
-            _hold(wanted, tell, users)
+            _hold(wanted, tell, kept, users)
     except (StartFailure, OSError) as error:
         os.write(tell, f"error {getattr(error, 'strerror', None) or error}".encode()[:4000])
     finally:
         os._exit(code)
 
 
-def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
-    """users: the user namespace in which to create those of the pod; without it, they get their own."""
+def _hold(wanted: dict[str, Any], tell: int, kept: int, users: int) -> None:
+    """kept: the agent says there that it has written the holder down; without that, the holder ends (`process_launcher.Lease`).
+    users: the user namespace in which to create those of the pod; without it, they get their own."""
     if users >= 0:
         if not is_ours(users, "user"):
             enter(users, USERS)
@@ -100,9 +102,12 @@ def _hold(wanted: dict[str, Any], tell: int, users: int) -> NoReturn:
         mount("allot", path, NO_SUID | NO_DEVICES, "tmpfs", options)
     os.write(tell, b"ok")
     os.chdir("/")
-    os.closerange(0, 1024)
-    while True:
-        signal.pause()
+    os.closerange(0, kept)
+    os.closerange(kept + 1, 1024)
+    if os.read(kept, 1):
+        os.close(kept)
+        while True:
+            signal.pause()
 
 
 def _set(setting: str, value: str) -> None:

@@ -46,7 +46,7 @@ from allot.node.runtimes.port import (
     User,
 )
 from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks
-from allot.node.runtimes.process_launcher import Launcher, small_program
+from allot.node.runtimes.process_launcher import Launcher, Lease, small_program
 from allot.node.runtimes.process_limits import Group, LimitsRefused, make_group, remove_group, update_group
 from allot.node.runtimes.process_network import SandboxNetwork
 from allot.node.runtimes.process_streams import AttachedStreams, ProgramStreams
@@ -336,25 +336,27 @@ class ProcessRuntime:
 
     async def _make_sandbox(self, spec: SandboxSpec, *, is_sandboxed: bool) -> Sandbox:
         _check_sysctls(spec, has_namespaces=is_sandboxed, has_network=self._network.has_own(spec))
-        id_ = self._new_id()
+        if not is_sandboxed:
+            return self._written(spec, self._network.address, None)
+        volumes = [(each.path, _bounded(each.size_bytes, VOLUME_BYTES)) for each in spec.volumes if _is_there(each)]
+        wanted = {"do": "hold", "hostname": spec.hostname, "volumes": volumes, "sysctls": spec.sysctls}
+        with Lease() as lease:
+            pid, address = await self._network.start_holder(self._launcher, wanted, spec, lease)
+            began = shim.start_time(pid)
+            await self._network.open_host_ports(spec, (address,))
+            made = self._written(spec, address, _Holder(pid=pid, began=began))
+            lease.keep()
+        return made
+
+    def _written(self, spec: SandboxSpec, address: str, holder: _Holder | None) -> Sandbox:
+        """A new sandbox, in its file."""
         now = self._clock.seconds()
-        holder, address = None, self._network.address
-        if is_sandboxed:
-            volumes = [(each.path, _bounded(each.size_bytes, VOLUME_BYTES)) for each in spec.volumes if _is_there(each)]
-            wanted = {"do": "hold", "hostname": spec.hostname, "volumes": volumes, "sysctls": spec.sysctls}
-            pid, address = await self._network.start_holder(self._launcher, wanted, spec)
-            holder = _Holder(pid=pid, began=shim.start_time(pid))
-            try:
-                await self._network.open_host_ports(spec, (address,))
-            except RuntimeFailure:
-                _send(pid, signal.SIGKILL)
-                raise
-        made = Sandbox(id=id_, pod=spec.pod, attempt=spec.attempt, ips=(address,), created_at=now)
+        made = Sandbox(id=self._new_id(), pod=spec.pod, attempt=spec.attempt, ips=(address,), created_at=now)
         file = _SandboxFile(sandbox=made, spec=spec, boot_id=self._boot_id, holder=holder)
-        folder = self._sandbox_folder / id_
+        folder = self._sandbox_folder / made.id
         folder.mkdir(mode=0o700)
         _write(folder / "sandbox.json", file)
-        self._sandboxes[id_] = file
+        self._sandboxes[made.id] = file
         return made
 
     async def stop_sandbox(self, sandbox_id: str) -> None:

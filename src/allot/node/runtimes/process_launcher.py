@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -25,6 +25,25 @@ def small_program(module: str) -> tuple[str, ...]:
     source = str(Path(allot.__file__).parents[1])
     code = f"import sys; sys.path.append({source!r}); from allot.node.runtimes.{module} import main; main()"
     return (sys.executable, "-I", "-S", "-B", "-c", code)
+
+
+class Lease:
+    """A holder ends at the end of this block unless the agent keeps it. If the agent were killed, or gave up, before it has written the holder
+    down, no one would ever end it."""
+
+    def __init__(self) -> None:
+        self.handle, self._ours = os.pipe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def keep(self) -> None:
+        """The holder is written down."""
+        os.write(self._ours, b"k")
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._ours)
+        os.close(self.handle)
 
 
 class Launcher:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from allot.network.relays import bound
 from allot.network.resolvers import machine_resolving
 from allot.network.way_out import find_way_out
 from allot.node.runtimes.port import HostPort, Isolation, RuntimeFailure, SandboxSpec
-from allot.node.runtimes.process_launcher import Launcher
+from allot.node.runtimes.process_launcher import Launcher, Lease
 from allot.node.runtimes.process_streams import PortStreams, connect_port
 
 _log = logging.getLogger("allot.node")
@@ -50,14 +49,16 @@ class SandboxNetwork:
         """Whether a sandbox gets its own network."""
         return self._network is not None and not spec.host_network
 
-    async def start_holder(self, launcher: Launcher, wanted: dict[str, Any], spec: SandboxSpec) -> tuple[int, str]:
-        """Start the process that keeps a pod's namespaces; returns its pid, and the pod's address."""
+    async def start_holder(
+        self, launcher: Launcher, wanted: dict[str, Any], spec: SandboxSpec, lease: Lease
+    ) -> tuple[int, str]:
+        """Start the process that keeps a pod's namespaces; returns its pid, and the pod's address. It ends if the lease does."""
         if self._network is None or not self.has_own(spec):
-            return await launcher.start(wanted), self.address
+            return await launcher.start(wanted, [lease.handle]), self.address
         users = -1
         try:
             users = await self._network.users()
-            pid = await launcher.start({**wanted, "network": True}, [users])
+            pid = await launcher.start({**wanted, "network": True}, [lease.handle, users])
         except NetworkFailure as error:
             raise RuntimeFailure("CreatePodSandboxError", f"pod network: {error}") from error
         finally:
@@ -70,7 +71,6 @@ class SandboxNetwork:
             finally:
                 os.close(namespace)
         except OSError as error:
-            os.kill(pid, signal.SIGKILL)
             raise RuntimeFailure("CreatePodSandboxError", f"pod network: {error}") from error
         await self._lead_out(launcher, pid)
         return pid, address
