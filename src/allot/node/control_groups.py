@@ -99,20 +99,20 @@ class OldTree:
     is_unified = False
 
     def __init__(self, mounts: Mapping[str, Path], page_sizes: tuple[int, ...] = ()) -> None:
-        self._mounts = mounts
+        self.mounts = mounts
         self.page_sizes = page_sizes
 
     def make(self, path: str) -> None:
         """Create a group in each controller that has values."""
         for controller in _USED:
-            if controller in self._mounts:
-                _below(self._mounts[controller], path).mkdir(parents=True, exist_ok=True)
+            if controller in self.mounts:
+                _below(self.mounts[controller], path).mkdir(parents=True, exist_ok=True)
 
     def write(self, path: str, values: GroupValues) -> None:
         """Write the files of each controller."""
         for controller, files in old_files(values, self.page_sizes).items():
-            if controller in self._mounts:
-                _write(_below(self._mounts[controller], path), files)
+            if controller in self.mounts:
+                _write(_below(self.mounts[controller], path), files)
 
     def read(self, path: str) -> GroupValues:
         """The limits of a group."""
@@ -128,11 +128,11 @@ class OldTree:
 
     def places(self, path: str) -> tuple[Path, ...]:
         """The folders of a group in all controllers."""
-        found = (_below(mount, path) for mount in dict.fromkeys(self._mounts.values()))
+        found = (_below(mount, path) for mount in dict.fromkeys(self.mounts.values()))
         return tuple(each for each in found if each.is_dir())
 
     def _text(self, controller: str, path: str, name: str) -> str:
-        return (_below(self._mounts[controller], path) / name).read_text()
+        return (_below(self.mounts[controller], path) / name).read_text()
 
 
 class NewTree:
@@ -360,7 +360,7 @@ class PodGroups:
                     if not await asyncio.to_thread(self._remove, path):
                         break
                 except OSError as error:
-                    if error.errno not in (errno.EBUSY, errno.ENOTEMPTY) or not left:
+                    if error.errno != errno.EBUSY or not left:
                         raise
                 await self._clock.sleep(_REMOVE_PAUSE_S)
             if self._options.driver == SYSTEMD:
