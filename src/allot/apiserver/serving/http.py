@@ -242,7 +242,10 @@ class _Exchange:
         head = self._head
         if found is None:
             verb, accept = head.method.lower(), head.get("accept")
-            return PathRequest(user=user, verb=verb, segments=segments, query=query, accept=accept)
+            parameters = parse_query(head.query)
+            return PathRequest(
+                user=user, verb=verb, segments=segments, query=query, parameters=parameters, accept=accept
+            )
         return ApiRequest(
             user=user,
             verb=found.verb,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allot.core.cel.checking.types import DYN, STRING, CelType, Kind, list_of, map_of
-from allot.core.customresources.declared_types import escaped, scalar_type, with_object_fields
+from allot.core.schema.declared_types import escaped, scalar_type, with_object_fields
 
 Schema = Mapping[str, Any]
 
