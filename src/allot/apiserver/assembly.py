@@ -30,6 +30,7 @@ from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namesp
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
 from allot.apiserver.customresources.conversion_webhooks import Conversions
+from allot.apiserver.handlers.component_statuses import ComponentStatuses
 from allot.apiserver.handlers.reviews import Reviews
 from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.kinds.schemas import builtin_schemas
@@ -231,6 +232,7 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         aside=aside,
         reviews=Reviews(access, lookup),
         unstored=metrics_apis,
+        components=ComponentStatuses(attendance.runs, _store_statuses(settings, store)),
     )
     server = ApiServer(context)
     metrics = Metrics()
@@ -299,6 +301,11 @@ def _admission(
             UnprovidedObjects(attendance, lookup),
         ),
     )
+
+
+def _store_statuses(settings: Settings, store: Store) -> dict[str, Callable[[], Awaitable[str | None]]]:
+    """The statuses of the store's servers. Only etcd has some: other stores are part of this server."""
+    return {"etcd-0": lambda: _failure(store.check())} if settings.store_name == "etcd" else {}
 
 
 def _selecting(lookup: StoreLookup, registry: Registry) -> Selecting:
