@@ -49,6 +49,7 @@ _CONFIG_FIELDS = {
         "defaultPerDevicePinnedMemoryLimit",
     ),
 }
+_KILLED = (137, 143)
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 _SAME_NAME = re.compile(r"old ResourceClaim with same name (?P<claim>\S+) and different UID (?P<uid>\S+) still exists")
 _UNPREPARE = re.compile(r"NodeUnprepareResources|unprepar")
@@ -171,11 +172,17 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     )
     if found is None or found.reason is not Reason.CRASH:
         return found
-    killed = probe_trouble(what_if, pod, "Liveness", "Startup")
+    killed = probe_trouble(what_if, pod, "Liveness", "Startup") if _may_be_killed(pod) else None
     if killed is None:
         return found
     # A container that the kubelet kills has only failed its probe.
     return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *found.advice))
+
+
+def _may_be_killed(pod: core_v1.Pod) -> bool:
+    """Whether a container ended as those do that the kubelet kills, or in an unknown way; one that ended by itself said why."""
+    last = [each.last_state.terminated for each in pod.status.container_statuses if each.last_state is not None]
+    return any(each is None or not each.message or each.exit_code in _KILLED for each in last) or not last
 
 
 def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:

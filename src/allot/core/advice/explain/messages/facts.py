@@ -170,7 +170,10 @@ def _larger(facts: Facts) -> str:
         for other in slice_.spec.devices or () if slice_.spec.driver == held.id.driver else ():
             memory = memory_of(other)
             id_ = DeviceID(slice_.spec.driver, slice_.spec.pool.name, other.name)
-            if memory is None or memory.nano <= own.nano or id_ in taken or not inventory.devices_named(id_):
+            entries = inventory.devices_named(id_)
+            if memory is None or memory.nano <= own.nano or id_ in taken or not entries:
+                continue
+            if any(pool.shortage(entry) is not None for pool, entry in entries[0].state.counters):
                 continue
             node = slice_.spec.node_name or other.node_name or ""
             found.append((node != facts.pod.spec.node_name, memory.nano, attribute(other, name), node, memory))
