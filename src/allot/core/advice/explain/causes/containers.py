@@ -49,6 +49,24 @@ _PULLS = (
     ),
     (re.compile(r"InvalidImageName"), "correct the name of image {image}"),
     (
+        re.compile(r"SignatureValidationFailed|signature"),
+        "sign image {image}, or change the signature policy of node {node} (/etc/containers/policy.json)",
+    ),
+    (
+        re.compile(
+            r"ImageInspectError|digest mismatch|size validation failed|failed to extract|unexpected EOF|short read"
+        ),
+        "remove the damaged image {image} from node {node}, so that it is pulled again: crictl rmi {image}",
+    ),
+    (
+        re.compile(r"server gave HTTP response to HTTPS client"),
+        "serve the registry of {image} by HTTPS, or let the container runtime of node {node} use HTTP for it (hosts.toml)",
+    ),
+    (
+        re.compile(r"unexpected media type text/html"),
+        "correct the name of image {image}: its registry answers with a web page (a proxy, or a login)",
+    ),
+    (
         re.compile(r"no (?:matching manifest|match) for platform|no matching manifest for"),
         "use an image for container {container} that is built for the architecture of node {node}",
     ),
@@ -97,6 +115,7 @@ _FLAGS = (
 )
 _NO_SUCH_FILE = re.compile(r"(?:stat|open|read|lstat) (?P<path>/[^\s:]+): no such file or directory")
 _LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
+_WAS_USING = re.compile(r"[Cc]ontainer (?P<name>\S+) was using (?P<used>\w+), request is (?P<request>\w+)")
 _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
 _PLUGIN = re.compile(r'plugin type="(?P<name>[^"]+)"')
 
@@ -200,6 +219,11 @@ def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
     low = _LOW_ON.search(pod.status.message)
     if low is not None:
         what = low["resource"]
+        used = _WAS_USING.search(pod.status.message)
+        if used is not None:
+            return (
+                f"raise the {what} request of container {used['name']} from {used['request']} to at least {used['used']} in the pod, and recreate it",
+            )
         return (f"ask for {what} in the pod's requests, so that it is placed where there is enough, and recreate it",)
     for pattern, remedy in _ENDS:
         found = pattern.search(f"{pod.status.reason}: {pod.status.message}")

@@ -29,6 +29,7 @@ _INSUFFICIENT = re.compile(
 
 
 _UNMAPPED = re.compile(r'DeviceClass "?(?P<class_name>[^"\s]+)"? is not mapped')
+_ABSENT = re.compile(r"references missing(?:/inactive)? (?P<kind>ResourceFlavor|AdmissionCheck)\(s\): (?P<names>[^;]+)")
 _CONFIGURATION = "kueue-manager-config"
 _UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported usage: (?P<what>.+)')
 
@@ -115,8 +116,24 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
         for condition in queue.status.conditions:
             if condition.type == "Active" and condition.status == "False":
                 said = one_line(condition.message) or condition.reason
+                absent = _ABSENT.search(said)
+                if absent is not None:
+                    return _refers_to_nothing(what_if, what, absent["kind"], absent["names"].strip(" ."))
                 return Held(f"{what} is not active: {said}", f"make {what} active: {said}")
     return None
+
+
+def _refers_to_nothing(what_if: WhatIfCluster, queue: str, kind: str, names: str) -> Held:
+    """A queue that Kueue does not use because something that it names does not exist."""
+    flavors = [each.metadata.name for each in what_if.all(observed_v1.ResourceFlavor)]
+    meant = nearest(names, flavors) if kind == "ResourceFlavor" else None
+    there = f" (did you mean {meant}?)" if meant is not None else ""
+    there = there or (f" (there is {listed(sorted(flavors))})" if kind == "ResourceFlavor" and flavors else "")
+    correct = f"name {meant} instead in {queue}" if meant is not None else f"correct its name in {queue}"
+    return Held(
+        f"{queue} is not active: {kind} {names}, which it names, does not exist{there}",
+        f"{correct}, or create {kind} {names}" if meant is not None else f"create {kind} {names}, or {correct}",
+    )
 
 
 def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None) -> Held | None:

@@ -382,7 +382,8 @@ def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) ->
     *parents, field = path.split(".")
     known = _CONFIG_FIELDS.get(parents[-1] if parents else "", ())
     everywhere = [each for fields in _CONFIG_FIELDS.values() for each in fields]
-    meant = nearest(field, known) or (known[0] if len(known) == 1 else nearest(field, everywhere))
+    similar = nearest(field, known)
+    meant = similar or (known[0] if len(known) == 1 else nearest(field, everywhere))
     places = [
         place.spoken
         for namespace, name in what_if.claims.claims_of(pod)
@@ -391,7 +392,8 @@ def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) ->
         and (place := place_of_claim(what_if, pod, claim)) is not None
     ]
     where = f" in the configuration of {listed(places)}" if places else ""
-    inside = f"the only field of {parents[-1]} is {meant}" if parents and len(known) == 1 else f"did you mean {meant}?"
+    is_only = similar is None and len(known) == 1 and bool(parents)
+    inside = f"the only field of {parents[-1]} is {meant}" if is_only else f"did you mean {meant}?"
     hint = f" ({inside})" if meant is not None and meant != field else ""
     text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{where}{hint}"
     fix = f"write {meant} instead of {field}" if hint else f"correct or remove field {path}"

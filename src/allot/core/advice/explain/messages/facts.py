@@ -17,7 +17,7 @@ from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
 
 # What tells one model of device from another, in words that users know.
-_TELLING = ("profile", "productName", "model", "type")
+_TELLING = ("profile", "partitionProfile", "productName", "model", "type")
 _MEMORY = ("memory", "hbm", "vram", "memoryBytes")
 _IN_NUMBERS = re.compile(r"^[\d.]+$")
 _IN_CLUSTER = (".svc", ".svc.cluster.local")
@@ -164,8 +164,7 @@ def _larger(facts: Facts) -> str:
     held, device = first
     inventory = facts.what_if.claims.inventory
     taken = _in_use(facts.what_if)
-    name = next((each for each in _TELLING if attribute(device, each) and each != "type"), "type")
-    found: list[tuple[bool, int, str, str, Quantity]] = []
+    found: list[tuple[bool, int, str, str, api.Device]] = []
     for slice_ in facts.what_if.all(api.ResourceSlice):
         for other in slice_.spec.devices or () if slice_.spec.driver == held.id.driver else ():
             memory = memory_of(other)
@@ -176,13 +175,15 @@ def _larger(facts: Facts) -> str:
             if any(pool.shortage(entry) is not None for pool, entry in entries[0].state.counters):
                 continue
             node = slice_.spec.node_name or other.node_name or ""
-            found.append((node != facts.pod.spec.node_name, memory.nano, attribute(other, name), node, memory))
+            found.append((node != facts.pod.spec.node_name, memory.nano, other.name, node, other))
     if not found:
         return ""
-    _, _, label, node, memory = min(found, key=lambda each: each[:4])
-    where = f"; there is a free one on node {node}" if node else ""
-    what = f"{name} {label}" if label else "a device"
-    return f"{what} ({memory} of memory{where})"
+    _, _, _, node, other = min(found, key=lambda each: each[:4])
+    where = f" on node {node}" if node else ""
+    # By what it differs in: a partition and its whole device are of one model.
+    differs = [name for name in _TELLING if attribute(other, name) not in ("", attribute(device, name))]
+    what = f"{differs[0]} {attribute(other, differs[0])}" if differs else "a larger device"
+    return f"{what} ({memory_of(other)} of memory; {other.name}{where} is free)"
 
 
 def _in_use(what_if: WhatIfCluster) -> set[DeviceID]:
@@ -420,6 +421,20 @@ def _network_meant(facts: Facts) -> str:
     )
 
 
+def _volume_claim(facts: Facts) -> str:
+    """The volume claim that a PersistentVolume belongs to."""
+    volume = facts.what_if.get(core_v1.PersistentVolume, facts.groups.get("volume") or "")
+    user = volume.spec.claim_ref if volume is not None else None
+    return f"{user.namespace}/{user.name}" if user is not None else ""
+
+
+def _disk(facts: Facts) -> str:
+    """What a PersistentVolume stands for at its storage system."""
+    volume = facts.what_if.get(core_v1.PersistentVolume, facts.groups.get("volume") or "")
+    csi = volume.spec.csi if volume is not None else None
+    return csi.volume_handle if csi is not None else ""
+
+
 def _architecture(facts: Facts) -> str:
     info = facts.what_if.cluster.nodes.get(facts.pod.spec.node_name)
     return info.node.status.node_info.architecture if info is not None else ""
@@ -476,6 +491,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "architecture": _architecture,
     "cuda": _of_attribute("cudaDriverVersion"),
     "device": _device,
+    "disk": _disk,
     "driver": _driver,
     "driver_version": _of_attribute("driverVersion"),
     "fellow": _fellow,
@@ -503,5 +519,6 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "sharers": _sharers,
     "stale": _stale,
     "unserved": _unserved,
+    "volume_claim": _volume_claim,
     "without_claims": _without_claims,
 }

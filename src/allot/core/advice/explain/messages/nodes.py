@@ -68,7 +68,7 @@ NODES: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"(?:device information|adding device|stat|lstat|open).{0,20}\"?(?P<path>/dev/[\w/.-]+)\"?.{0,10}no such (?:file|device)",
+        r"(?:device information|adding (?:custom )?device|stat|lstat|open).{0,60}?\"?(?P<path>/dev/[\w/.-]+)\"?.{0,10}no such (?:file|device)",
         ("{path} does not exist on node {node}: its device or its kernel driver is gone",),
         (
             "load the kernel driver of the device on node {node}, or cordon the node, and delete the pod, so that its devices are prepared again",
@@ -181,6 +181,17 @@ NODES: tuple[Saying, ...] = (
         ("node {node} does not support user namespaces",),
         ("remove hostUsers: false from the pod, or run it on a node whose runtime and kernel support user namespaces",),
     ),
+    Saying(
+        r"lifecycle hook \(\[?(?P<hook>[^\])]+)\]?\)|PostStartHook",
+        (
+            "the postStart hook {hook} of container {container} fails, so the kubelet ends the container",
+            "a postStart hook fails",
+        ),
+        (
+            "fix the hook {hook} in the pod, or drop lifecycle.postStart of container {container}: what it needs may not be up yet when the container starts",
+            "fix or drop lifecycle.postStart in the pod",
+        ),
+    ),
     # --- volumes ---
     Saying(
         r"[Ss]etting volume ownership.*|VolumePermissionChangeInProgress|fsGroup",
@@ -211,6 +222,13 @@ NODES: tuple[Saying, ...] = (
         r"secretproviderclass(?:es)?\S* \"?(?P<class>[\w.-]+)\"? not found|failed to get secretproviderclass \S*?(?P<class1>[\w.-]+),",
         ("SecretProviderClass {namespace}/{class} does not exist",),
         ("create SecretProviderClass {namespace}/{class}, or correct its name in the volume of the pod",),
+    ),
+    Saying(
+        r"volume \\?\"?(?P<volume>[\w.-]+)\\?\"? ?: .*(?:code = NotFound|not found|does not exist|InvalidVolume)",
+        ("the disk {disk} of PersistentVolume {volume} (PersistentVolumeClaim {volume_claim}) no longer exists",),
+        (
+            "restore the disk {disk} from a snapshot, or recreate PersistentVolumeClaim {volume_claim} with a new volume: its data is lost",
+        ),
     ),
     Saying(
         r"wrong fs type|bad superblock|structure needs cleaning|fsck found errors|can't read superblock",

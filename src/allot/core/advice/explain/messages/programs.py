@@ -82,6 +82,18 @@ ACCELERATORS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
+        r"(?P<heads>\(?\d+\)?) must be divisible by (?:the )?(?:tensor parallel size|tensor_model_parallel_size|world size|number of (?:GPUs|devices))\D*(?P<size>\d+)"
+        r"|not divisible by (?:the )?(?:tensor parallel size|tp_size|world size|number of (?:GPUs|devices))",
+        (
+            "the model cannot be split over {size} devices (the claim has {number})",
+            "the model cannot be split over that many devices",
+        ),
+        (
+            "use a number of devices that divides it, 1, 2, 4 or 8: as count in {place}, and as tensor-parallel size of container {container} of the pod",
+            "use a number of devices that divides it: as tensor-parallel size of container {container} of the pod, and as count in its claim",
+        ),
+    ),
+    Saying(
         r"invalid device ordinal|(?:tensor|pipeline)[- _]parallel[- _]size\S* .*(?:greater|larger|more) than|world size .*(?:greater|larger|more) than"
         r"|requires? (?P<wanted>\d+) GPUs?.*(?:found|available|only)|not enough GPUs|CUDA_ERROR_INVALID_DEVICE|Duplicate GPU detected"
         r"|Number of (?:GPUs|devices) .*(?:less|smaller) than",
@@ -113,6 +125,7 @@ ACCELERATORS: tuple[Saying, ...] = (
         r"|libcuda\.so\S*: cannot open|Failed to infer device type|no NVIDIA GPU|No HIP GPUs|hipErrorNoDevice|no ROCm-capable device"
         r"|/dev/kfd|HSA_STATUS_ERROR|hsa_init|ZE_RESULT_ERROR_UNINITIALIZED|No XPU|no (?:level.?zero|xpu|sycl) (?:device|platform)"
         r"|No device of requested type|No (?:jellyfish|TPU) device|Failed to (?:initialize|get|find) TPU|TPU platform|no TPU"
+        r"|NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver|Failed to initialize NVML|rocm-?smi.*(?:fail|error|no)|clinfo"
         r"|No RDMA device|no IB device|no GPU(?:s)? (?:found|detected|available)|libnvidia-ml\.so\S*: cannot open",
         (
             "container {container} names no claim, only {owner_of_claim} does, so it has no device",
@@ -446,5 +459,11 @@ PROGRAMS: tuple[Saying, ...] = (
         r"leader ?election lost|failed to renew lease|lost lease",
         ("the API server did not answer in time, so it gave up leadership",),
         ("check the API server and etcd: they answered too slowly to renew a lease",),
+    ),
+    # A container beside the one with the devices, whatever it says of them.
+    Saying(
+        r"\b(?:nvidia|nvml|cuda|gpus?|rocm|amdgpu|hip|tpu|libtpu|xpu|rdma|infiniband)\b",
+        ("container {container} names no claim, only {owner_of_claim} does, so it has no device",),
+        (_CLAIMS,),
     ),
 )

@@ -42,6 +42,8 @@ def meaning_of(table: Sequence[Saying], message: str, facts: Facts) -> Meaning |
         known = facts.of(found)
         texts = [text for each in saying.means if (text := known.fill(each))]
         advice = [text for each in saying.remedies if (text := known.fill(each))]
+        if not texts and not advice:
+            continue
         return Meaning(excerpt(said, found.start()), texts[0] if texts else "", tuple(advice))
     return None
 

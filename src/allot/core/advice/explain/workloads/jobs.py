@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -34,6 +35,7 @@ from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
+_EXIT_CODE = re.compile(r"exit code (?P<code>\d+)")
 # A running controller is never this late.
 _LATE_S = 60.0
 
@@ -129,6 +131,13 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
         text += f" (activeDeadlineSeconds: {found.spec.active_deadline_seconds})"
         advice = (
             f"raise activeDeadlineSeconds of Job {found.metadata.name}, or see why it takes so long, and recreate it",
+        )
+    if failed.reason == "PodFailurePolicy":
+        code = _EXIT_CODE.search(failed.message)
+        what = f"exit code {code['code']}" if code is not None else "that failure"
+        advice = (
+            f"fix what ends with {what}, or let the Job retry it (action: Count instead of FailJob in podFailurePolicy of Job {found.metadata.name}), and recreate "
+            "the Job",
         )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
