@@ -22,6 +22,8 @@ NOT_FOR_DEVICES = "its scheduler does not preempt for devices"
 _NOT_PREEMPTED = "Preemption is not helpful for scheduling"
 # A kubelet may be slow; after this it counts as stuck.
 OVERDUE_MIN_S = 120
+# For a pod that would fit elsewhere.
+FITS_TOO = "it also fits on"
 # Below every priority that a pod can have.
 NOBODY = -(2**31) - 1
 
@@ -167,6 +169,12 @@ def comes_back(pod: core_v1.Pod) -> bool:
     """Whether a deleted pod is recreated on the same node at once."""
     maker = controller_of(pod)
     return maker is not None and maker.kind == "DaemonSet"
+
+
+def ends_by_itself(pod: core_v1.Pod) -> bool:
+    """Whether a pod works until it is done: then its controller does not recreate it."""
+    maker = controller_of(pod)
+    return maker is not None and maker.kind == "Job"
 
 
 def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:

@@ -20,7 +20,7 @@ from allot.core.advice.explain.devices import (
     nodes_of,
 )
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
-from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
+from allot.core.advice.explain.holding import FITS_TOO, holders_text, importance, possessor, priorities_text
 from allot.core.advice.explain.nodes import selects_node
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
@@ -1037,7 +1037,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
     for wanted in placing.wanted:
         # Moving a pod that fits elsewhere comes before relaxing a request.
         candidates += [
-            replace(each, rank=Rank.RELAX - 1) if holders.FITS_TOO in each.text else each
+            replace(each, rank=Rank.RELAX - 1) if FITS_TOO in each.text else each
             for each in holders.freed(placing.what_if, placing.pod, wanted)
         ]
     return candidates

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import volumes
+from allot.core.advice.explain.causes.kinship import fewer_replicas
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
 from allot.core.advice.explain.devices import nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
-from allot.core.advice.explain.holding import comes_back, controller_of
+from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
 from allot.core.advice.explain.nodes import Check, Shortage, amount, asks, hard_spreads, missing, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
@@ -110,15 +111,11 @@ def node_cause(placing: Placing) -> Diagnosis:
         text += _volume_elsewhere(placing)
     if Reason.NEIGHBOURS in reasons and placing.wanted:
         text += _full_elsewhere(placing, reasons)
-    candidates = [
-        each
-        for found, infos in groups.items()
-        for each in nodes.for_node(placing.what_if, placing.pod, _roomiest(placing, infos, found), found)
-    ]
+    candidates = [each for found, infos in groups.items() for each in _for_group(placing, infos, found)]
     if Reason.VOLUME in reasons:
         rivals = volumes.other_users(placing.what_if, placing.pod)
         near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
-        candidates += nodes.gone(placing.pod, near)
+        candidates += nodes.gone(placing.what_if, placing.pod, near)
     if Reason.NEIGHBOURS in reasons:
         candidates += [
             each for wanted in placing.wanted for each in holders.freed(placing.what_if, placing.pod, wanted)
@@ -132,14 +129,30 @@ def node_cause(placing: Placing) -> Diagnosis:
     return Diagnosis(reason=reason, text=text, candidates=tuple(candidates), advice=_advice(placing, reasons))
 
 
+def _for_group(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> Iterator[Candidate]:
+    """What helps on the best of similar nodes; who could leave is different on each."""
+    best = _roomiest(placing, infos, checks)
+    yield from nodes.for_node(placing.what_if, placing.pod, best, checks)
+    others = [info for info in infos if info is not best][:_GROUPS_MAX]
+    for info in others if any(check.reason is Reason.RESOURCES for check in checks) else ():
+        for each in nodes.for_node(placing.what_if, placing.pod, info, checks):
+            if all(patch.action == "delete" for patch in each.patches):
+                yield each
+
+
 def _is_unsound(check: Check) -> bool:
     """Whether a node is broken or reserved. One about to be removed counts as usable."""
     return check.reason in _UNSOUND and not check.is_leaving
 
 
 def _advice(placing: Placing, reasons: Collection[Reason]) -> tuple[str, ...]:
+    what_if, pod = placing.what_if, placing.pod
     if Reason.VOLUME in reasons:
-        return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.nearest))
+        rivals = [each.pod for each in volumes.other_users(what_if, pod)]
+        return (*volumes.volume_advice(what_if, pod, placing.nearest), *fewer_replicas(what_if, pod, rivals))
+    if Reason.PORTS in reasons:
+        users = [each.pod for info in placing.nearest for each in nodes.port_users(what_if, pod, info)]
+        return fewer_replicas(what_if, pod, users)
     if Reason.AFFINITY in reasons:
         labellers = dict.fromkeys(nodes.unlabelled(placing.what_if, placing.pod).values())
         return tuple(f"check that the pods of {each} run on the nodes" for each in labellers)
@@ -341,7 +354,9 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
             alike = len({_room(placing, each) for each in infos}) == 1
             text = joined([_shortage(placing, roomiest, each, at_most=not alike) for each in lacking]) or text
         elif check.reason is Reason.PORTS:
-            users = [each.pod for each in nodes.port_users(placing.what_if, placing.pod, info)]
+            users = [
+                each.pod for one in infos[:_GROUPS_MAX] for each in nodes.port_users(placing.what_if, placing.pod, one)
+            ]
             makers = [maker.name for each in users if comes_back(each) and (maker := controller_of(each)) is not None]
             of = f" of {named('DaemonSet', makers)}" if makers else ""
             text = f"{text} by {named('pod', map(full_name, users))}{of}"
@@ -392,7 +407,14 @@ def _roomiest(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Chec
     """Of similar nodes, the one with the most of what they lack."""
     if all(check.reason is not Reason.RESOURCES for check in checks):
         return infos[0]
-    return max(infos, key=lambda each: _room(placing, each))
+    return max(infos, key=lambda each: (_room(placing, each), _foreign(placing, each)))
+
+
+def _foreign(placing: Placing, info: NodeInfo) -> int:
+    """How much of what a node lacks its largest pod uses, replicas of the pod aside."""
+    names = [each.resource for each in shortages(placing.node_checks.profile, info)]
+    others = [each for each in info.pods.values() if not are_siblings(placing.pod, [each.pod])]
+    return max((asks(each, name) for each in others for name in names[:1]), default=0)
 
 
 def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
@@ -416,13 +438,17 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
 
 def _largest_user(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
     """A pod that alone uses enough of the missing resource to be in the way; empty if there is none."""
-    largest = max(info.pods.values(), key=lambda each: asks(each, lacking.resource), default=None)
-    if largest is None or lacking.never:
+    if lacking.never:
         return ""
-    has = asks(largest, lacking.resource)
-    if has < missing(placing.node_checks.profile, info, lacking.resource):
+    least = missing(placing.node_checks.profile, info, lacking.resource)
+    enough = [each for each in info.pods.values() if asks(each, lacking.resource) >= least]
+    # A replica of the pod has as much right to the node.
+    others = [each for each in enough if not are_siblings(placing.pod, [each.pod])]
+    largest = max(others or enough, key=lambda each: asks(each, lacking.resource), default=None)
+    if largest is None:
         return ""
-    return f" (pod {full_name(largest.pod)} uses {amount(lacking.resource, has)} on node {info.name})"
+    has = amount(lacking.resource, asks(largest, lacking.resource))
+    return f" (pod {full_name(largest.pod)} uses {has} on node {info.name})"
 
 
 def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:

@@ -19,6 +19,7 @@ from allot.core.advice.explain.diagnosis import (
     request_path,
 )
 from allot.core.advice.explain.holding import (
+    FITS_TOO,
     OVERDUE_MIN_S,
     Possessor,
     are_siblings,
@@ -42,8 +43,6 @@ from allot.core.model import resource_v1 as api
 _OPTIONS_MAX = 8
 # For a counted capacity without a requested amount.
 _SOME_AMOUNT = "1"
-# For a pod that would fit elsewhere.
-FITS_TOO = "it also fits on"
 _NODES_MAX = 64
 
 
