@@ -17,7 +17,7 @@ from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import full_name
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
@@ -296,7 +296,7 @@ def let_in(placing: Placing) -> Iterator[Candidate]:
     """The pod stops excluding a node that has free devices. It has its reasons, so other changes come first."""
     for info in placing.elsewhere[:1]:
         for each in nodes.for_node(placing.what_if, placing.pod, info, placing.checks[info.name]):
-            yield replace(each, rank=max(each.rank, Rank.DROP))
+            yield replace(each, rank=max(each.rank, Rank.DROP + 1))
 
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
@@ -504,7 +504,7 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     for held in placing.fit.held:
         claim = held.claim
         if held.unavailable:
-            return _never_ready(claim)
+            return _never_ready(placing.what_if, claim)
         users = [
             full_name(pod) for pod in users_of(placing.what_if, claim) if pod.metadata.uid != placing.pod.metadata.uid
         ]
@@ -531,9 +531,9 @@ def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
     return replace(candidate, rank=max(candidate.rank, Rank.ADMIN)) if shared else candidate
 
 
-def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
+def _never_ready(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Diagnosis:
     """Devices that their driver could not prepare for the node. The scheduler deallocates them by itself."""
-    advice = ("the scheduler deallocates the claim and retries automatically; the driver's log says what failed",)
+    again = "the scheduler deallocates the claim and retries automatically; the driver's log says what failed"
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     failures = {name for result in results for name in result.binding_failure_conditions}
@@ -541,14 +541,50 @@ def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
         for condition in device.conditions:
             if condition.type in failures and condition.status == "True":
                 said = f": {condition.message or condition.reason}" if condition.message or condition.reason else ""
+                others, who = _others_of_pool(what_if, claim, device.driver, device.pool)
                 text = (
                     f"driver {device.driver} could not make device {device.device} of claim {full_name(claim)} ready: condition "
-                    f"{condition.type} is True{said}"
+                    f"{condition.type} is True{said}{others}"
                 )
-                return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
+                which = f"device {device.device} of pool {device.pool}"
+                repair = (
+                    f"repair what condition {condition.type} reports of {which}, as the scheduler may choose it again; until then, "
+                    f"taint it with a DeviceTaintRule (driver {device.driver}, effect NoSchedule)"
+                )
+                end = (f"end {named('pod', who)}, or wait until a device of the pool is free",) if who else ()
+                return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=(repair, *end, again))
     missing = named("binding condition", sorted({name for result in results for name in result.binding_conditions}))
     text = f"the devices of claim {full_name(claim)} did not become ready in time: {missing} not True"
-    return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
+    return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=(again,))
+
+
+def _others_of_pool(
+    what_if: WhatIfCluster, claim: api.ResourceClaim, driver: str, pool: str
+) -> tuple[str, tuple[str, ...]]:
+    """That all other devices of a pool are in use, and by which pods; empty if some are free, or there are none."""
+    held: dict[str, list[str]] = {}
+    own: set[str] = set()
+    for each in what_if.all(api.ResourceClaim):
+        for result in each.status.allocation.devices.results if each.status.allocation is not None else ():
+            if (result.driver, result.pool) == (driver, pool) and full_name(each) == full_name(claim):
+                own.add(result.device)
+            elif (result.driver, result.pool) == (driver, pool):
+                held.setdefault(result.device, []).extend(full_name(user) for user in users_of(what_if, each))
+    there = {
+        device.name
+        for slice_ in what_if.all(api.ResourceSlice)
+        if (slice_.spec.driver, slice_.spec.pool.name) == (driver, pool)
+        for device in slice_.spec.devices or ()
+    }
+    rest = sorted(there - own)
+    if not rest or not set(rest) <= set(held):
+        return "", ()
+    who = tuple(dict.fromkeys(name for device in rest for name in held[device]))
+    by = f" by {named('pod', who)}" if who else ""
+    return (
+        f"; {named('device', rest)}, the only other {'one' if len(rest) == 1 else 'ones'} of pool {pool}, {'is' if len(rest) == 1 else 'are'} in use{by}",
+        who,
+    )
 
 
 def _homes(placing: Placing, held: Held) -> list[str]:
