@@ -12,6 +12,7 @@ import msgspec
 
 from allot.core.lifecycle.device_health import HEALTHY, UNHEALTHY, UNKNOWN
 from allot.core.model.core_v1 import Container, Pod, ResourceHealth, ResourceStatus
+from allot.core.quoting import quoted
 from allot.core.validation.pod_resources import is_extended_resource
 
 VERSION = "v1beta1"
@@ -270,14 +271,14 @@ def check_edits(edits: Edits) -> None:
 def check_resource_name(name: str) -> None:
     """Refused unless a plugin can serve a resource of this name."""
     if len(name) > _NAME_CHARACTERS_MAX or not is_extended_resource(name):
-        raise Refused(f"the ResourceName {name[:_NAME_CHARACTERS_MAX]!r} is invalid")
+        raise Refused(f"the ResourceName {quoted(name[:_NAME_CHARACTERS_MAX])} is invalid")
 
 
 def check_version(version: str) -> None:
     """Refused unless the agent speaks this version."""
     if version != VERSION:
         raise Refused(
-            f"requested API version {version[:100]!r} is not supported by kubelet. Supported version is [{VERSION}]"
+            f"requested API version {quoted(version[:100])} is not supported by kubelet. Supported version is [{quoted(VERSION)}]"
         )
 
 

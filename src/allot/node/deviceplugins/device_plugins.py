@@ -140,8 +140,10 @@ class DevicePlugins:
                 await asyncio.Event().wait()
         finally:
             self._tasks = None
-            for endpoint in tuple(self._endpoints()):
-                await self._disconnect(endpoint, "the agent ends")
+            for resource in self._resources.values():
+                endpoints, resource.endpoints, resource.stopped_at = resource.endpoints, [], self._clock.monotonic()
+                for endpoint in endpoints:
+                    await endpoint.close()
             await self._file.settle()
 
     # --- for pods ---

@@ -33,8 +33,8 @@ def socket_identity(path: Path) -> Identity:
     """What tells a socket from a later one at its path; Refused if there is none."""
     try:
         status = os.lstat(path)
-    except (OSError, ValueError) as error:
-        raise Refused(f"failed to dial device plugin: socket {str(path)[:200]!r}: {error}") from error
+    except OSError as error:
+        raise Refused(f"failed to dial device plugin: socket {str(path)[:200]!r}: {error.strerror}") from error
     if not stat.S_ISSOCK(status.st_mode):
         raise Refused(f"failed to dial device plugin: {str(path)[:200]!r} is not a socket")
     return status.st_dev, status.st_ino, status.st_mtime_ns
