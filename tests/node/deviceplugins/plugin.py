@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -176,6 +177,18 @@ class PluginOnSocket:
 
 def _raw(message: Any) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+@contextmanager
+def plugin_process(folder: Path, devices: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A plugin with two devices as a process of its own."""
+    devices.write_text('{"d0": "Healthy", "d1": "Healthy"}')
+    process = subprocess.Popen([sys.executable, __file__, str(folder), RESOURCE, str(devices)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def main(folder: Path, resource: str, file: Path) -> None:
