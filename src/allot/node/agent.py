@@ -24,6 +24,7 @@ from allot.node.actions import Actions
 from allot.node.admission import Admission
 from allot.node.cluster_names import ClusterNames
 from allot.node.containers import ContainerSpecs
+from allot.node.control_groups import GroupOptions, NoGroups, PodGroups, find_tree
 from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.devices import Devices
 from allot.node.machine import Machine
@@ -51,6 +52,7 @@ Object = dict[str, Any]
 _RELIST_S = 10.0
 # The kubelet's value.
 _MEASURE_S = 10.0
+_CLASSES_S = 60.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
@@ -65,6 +67,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     # DNS for pods, and that the agent mounts their volumes; None if the runtime does both itself.
     names: NameOptions | None = None
     sysctls: SysctlRules = SysctlRules()
+    # None: pods get no control groups of their own.
+    groups: GroupOptions | None = None
 
 
 def log_isolation(status: RuntimeStatus) -> None:
@@ -170,6 +174,8 @@ class NodeAgent:
         self._volumes = Volumes(options.root / PODS, objects, clock, certificates, is_mounted=is_mounted)
         self._ids = ids
         self._allocatable = machine.allocatable
+        self._page_sizes = tuple(machine.huge_pages)
+        self._groups: PodGroups | None = None
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
@@ -185,6 +191,7 @@ class NodeAgent:
         try:
             status = await self._runtime.status()
             log_isolation(status)
+            self._groups = self._open_groups(status)
             report_no_network(status, self._events, self._options.node.name)
             async with asyncio.TaskGroup() as tasks:
                 services = self._make_services(status)
@@ -201,6 +208,8 @@ class NodeAgent:
                     tasks.create_task(self._follow_health(plugins.health_changes()))
                     tasks.create_task(self._follow_amounts(plugins))
                 tasks.create_task(self._relist())
+                if (groups := self._groups) is not None:
+                    tasks.create_task(supervise("control groups", lambda: self._keep_classes(groups), self._clock))
                 tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
                 if (proxy := self._proxy) is not None:
                     tasks.create_task(supervise("services", lambda: proxy.run(self._events), self._clock))
@@ -219,6 +228,27 @@ class NodeAgent:
             if self._names is not None:
                 self._names.close()
             await self._runtime.close()
+
+    def _open_groups(self, status: RuntimeStatus) -> PodGroups | None:
+        """The control groups of pods, as the runtime names them; None, with a message, if this machine has none for us."""
+        options = self._options.groups
+        if options is None:
+            return None
+        if status.cgroup_driver:
+            options = msgspec.structs.replace(options, driver=status.cgroup_driver)
+        try:
+            groups = PodGroups(find_tree(self._page_sizes), options, self._clock)
+            groups.open(self._allocatable)
+        except NoGroups as error:
+            _log.warning("pods get no control groups of their own, so only containers are limited: %s", error)
+            return None
+        return groups
+
+    async def _keep_classes(self, groups: PodGroups) -> None:
+        """The share of burstable pods depends on what they request; others may have changed it, too."""
+        while True:
+            await groups.update_classes(self.unfinished())
+            await groups.wait_changed(_CLASSES_S)
 
     def _make_services(self, status: RuntimeStatus) -> Services:
         told = self._options.names
@@ -241,6 +271,7 @@ class NodeAgent:
             variables=self._variables,
             sysctls=self._options.sysctls,
             admission=self._admission,
+            groups=self._groups,
             plugins=self._plugins,
         )
 
@@ -316,6 +347,10 @@ class NodeAgent:
                 if worker is not None and (text := await asyncio.to_thread(self._volumes.excess, worker.pod)):
                     worker.evict(text)
 
+    async def _remove_group(self, uid: str) -> None:
+        if self._groups is not None:
+            await self._groups.remove(uid)
+
     async def _remove_orphans(self) -> None:
         """Remove leftovers of pods that the API does not know: deleted while no agent ran."""
         for uid in await self.listing.uids():
@@ -332,6 +367,7 @@ class NodeAgent:
             self.listing.stale()
         for uid in self._volumes.uids():
             if uid not in self._workers:
+                await self._remove_group(uid)
                 await asyncio.to_thread(self._volumes.tear_down, uid)
         # Drivers register shortly after the agent starts; the claim preparer retries what fails now.
         for pause in _RECONCILE_PAUSES_S:

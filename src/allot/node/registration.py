@@ -187,10 +187,18 @@ class Registration:
             "memory": str(Quantity.from_int(machine.memory_bytes // 1024 * 1024, Format.BINARY_SI)),
             "ephemeral-storage": str(Quantity.from_int(machine.disk_bytes // 1024 * 1024, Format.BINARY_SI)),
             "pods": str(options.pods_max),
+            **{name: str(amount) for name, amount in machine.huge_page_resources.items()},
         }
+        free = machine.allocatable["memory"].value() // 1024 * 1024
         status: dict[str, Any] = {
             "capacity": {**amounts, **self._outdated, **_texts(plugged.capacity)},
-            "allocatable": {**amounts, **self._outdated, **_texts(plugged.allocatable)},
+            "allocatable": {
+                **amounts,
+                # Huge pages are set aside.
+                "memory": str(Quantity.from_int(free, Format.BINARY_SI)),
+                **self._outdated,
+                **_texts(plugged.allocatable),
+            },
             "addresses": [
                 {"type": "InternalIP", "address": options.address},
                 {"type": "Hostname", "address": options.name},

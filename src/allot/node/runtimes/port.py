@@ -72,6 +72,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
     storage_limit_bytes: int | None = None
     cpuset_cpus: str = ""
+    # Bytes by page size in bytes; other sizes are not allowed.
+    huge_pages: Mapping[int, int] = {}
     oom_score_adjust: int = 0
 
 
@@ -238,6 +240,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation | None = None
     # Whether pods have their own addresses; None as above.
     network: Isolation | None = None
+    # How it names control groups, `cgroupfs` or `systemd`; empty if it does not say.
+    cgroup_driver: str = ""
     # The runtime handlers that support recursive read-only mounts; "" is the default handler.
     recursive_read_only: frozenset[str] = frozenset()
 

@@ -120,6 +120,17 @@ SPREAD = {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "Maybe"}
         ({}, []),
         ({"restartPolicy": "Sometimes"},
          ['spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"']),
+        ({"hostnameOverride": "a.b"}, []),
+        ({"hostnameOverride": "a", "hostNetwork": True},
+         ["spec.hostnameOverride: Forbidden: may not be specified when hostNetwork is true"]),
+        ({"hostnameOverride": "a", "setHostnameAsFQDN": True},
+         ["spec.hostnameOverride: Forbidden: may not be specified when setHostnameAsFQDN is true"]),
+        ({"hostnameOverride": "a" * 65}, ["spec.hostnameOverride: Too long: may not be more than 64 bytes"]),
+        ({"hostnameOverride": "A"},
+         ['spec.hostnameOverride: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case '
+          "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. "
+          "'example.com', regex used for validation is "
+          "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]),
         ({"dnsPolicy": "None"}, ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
         ({"c_imagePullPolicy": "Often"},
          ['spec.containers[0].imagePullPolicy: Unsupported value: "Often": '
