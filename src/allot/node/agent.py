@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
 from allot.client.events import EventRecorder, Reference
@@ -38,6 +39,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
 from allot.node.service_proxy import ServiceProxy
 from allot.node.service_variables import ApiVariables, ServiceVariables
+from allot.node.terminations import Terminations
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -143,6 +145,7 @@ class NodeAgent:
         network: PodNetwork | None = None,
         proxy: ServiceProxy | None = None,
         names: ClusterNames | None = None,
+        metrics: CollectorRegistry | None = None,
     ) -> None:
         """network: where pods have addresses, if the agent manages that; otherwise proxy routes their traffic to Services, and names resolves the
         cluster's names."""
@@ -169,6 +172,7 @@ class NodeAgent:
         self._allocatable = machine.allocatable
         self._objects = objects
         self._reports = Reports(client, self._events)
+        self._terminations = Terminations(metrics if metrics is not None else CollectorRegistry())
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
@@ -222,6 +226,7 @@ class NodeAgent:
             volumes=self._volumes,
             specs=ContainerSpecs(self._objects, names, status.recursive_read_only),
             reports=self._reports,
+            terminations=self._terminations,
             actions=Actions(self._runtime, self._network),
             log_folder=self._options.log_folder,
             host_ips=(self._options.node.address,),
