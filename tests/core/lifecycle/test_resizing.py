@@ -134,6 +134,16 @@ def test_a_pod_grows_before_its_containers_and_shrinks_after_them() -> None:
     assert steps[-1] == ResizePod(is_growth=False)
 
 
+def test_a_pod_does_not_shrink_before_its_container_has_restarted() -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    asked = pod(container("main", "1", "32Mi", resizePolicy=policy))
+    grow, stop = decide(asked, seen({"main": resources("1")}, pod_is_settled=False), NOW).steps
+    assert grow == ResizePod(is_growth=True)
+    assert isinstance(stop, Stop)
+    restarting = seen({"main": resources("1", "32Mi")}, pod_is_settled=False, restarting=frozenset({"main-0"}))
+    assert decide(asked, restarting, NOW).steps == (ResizePod(is_growth=True),)
+
+
 def test_a_container_without_limits_is_resized_with_its_pod() -> None:
     before = pod({"name": "main"}, resources=whole("1"))
     running = effective(before.spec.containers[0].resources, before.spec.resources)

@@ -65,7 +65,7 @@ def class_name(pods: GroupName, qos_class: str) -> GroupName:
 
 
 def pod_group_part(uid: str) -> str:
-    """The last part of the name of a pod's group. BadGroupName: it becomes a path in the kernel's tree, whoever chose the uid."""
+    """The last part of the name of a pod's group. BadGroupName: it becomes a path in the kernel's tree."""
     if not _UID.fullmatch(uid):
         raise BadGroupName(f"pod: metadata.uid {uid!r}: expected letters, digits and '-' to name a control group")
     return f"pod{uid}"

@@ -210,7 +210,9 @@ def _resize(pod: RunnablePod, seen: Seen, plan: _Plan) -> None:
             grows = any(amount > running.limits.get(name, amount) for name, amount in wanted.limits.items())
             found.append((grows, Resize(id=record.id, name=container.name)))
     plan.steps += [step for _, step in sorted(found, key=lambda each: each[0])]
-    if not seen.pod_is_settled:
+    # A container that is being restarted still has what it had.
+    is_restarting = bool(seen.restarting) or any(isinstance(each, Stop) and each.resizes for each in plan.steps)
+    if not seen.pod_is_settled and not is_restarting:
         plan.steps.append(ResizePod(is_growth=False))
 
 

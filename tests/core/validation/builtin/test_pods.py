@@ -241,6 +241,21 @@ def test_a_resize_takes_nothing_away_and_needs_a_node_that_can_do_it() -> None:
     assert update_errors("", "Pod", mirror, large, "resize") == [": Forbidden: static pods cannot be resized"]
 
 
+def test_a_resize_changes_the_resources_of_the_pod_itself_but_only_cpu_and_memory() -> None:
+    def whole(**requests: str) -> Object:
+        return pod(resources={"requests": requests, "limits": {"cpu": "4"}})
+
+    assert update_errors("", "Pod", whole(cpu="1"), whole(cpu="2"), "resize") == []
+    assert update_errors("", "Pod", whole(cpu="1", memory="1Gi"), whole(cpu="2"), "resize") == [
+        "spec.resources.requests: Forbidden: pod-level resource requests cannot be removed"
+    ]
+    pages = pod(resources={"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}, "limits": {"cpu": "4"}})
+    more = pod(resources={"requests": {"cpu": "1", "hugepages-2Mi": "4Mi"}, "limits": {"cpu": "4"}})
+    assert "spec: Forbidden: only cpu and memory resources are mutable at pod-level" in update_errors(
+        "", "Pod", pages, more, "resize"
+    )
+
+
 def test_ephemeral_containers_stay() -> None:
     debugger = {"name": "debug", "image": "b"}
     with_debugger = pod(ephemeralContainers=[debugger])
