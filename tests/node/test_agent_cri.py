@@ -19,6 +19,7 @@ from containerd_server import GROUPS, IMAGE, ContainerdServer, group_places, unm
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
+from node.deviceplugins.plugin import plugin_process
 from ports import free_port
 from waiting import WAIT_S, wait_for
 
@@ -496,3 +497,23 @@ def test_pods_reach_services_and_the_api_server_by_their_addresses(cluster: Clus
     cluster.run("delete", "service", "web", "empty", "self")
     wait_for("nobody", lambda: "web-" not in ask(addresses["web"]))
     cluster.run("delete", "pod", "web-1", "web-2", "visitor", "--timeout=20s")
+
+
+def test_a_device_plugin_adds_to_containers(cluster: Cluster, tmp_path: Path) -> None:
+    with plugin_process(cluster.root / "device-plugins", tmp_path / "devices"):
+        path = "{.status.allocatable.vendor\\.example/gpu}"
+        wait_for("the devices", lambda: cluster.get("node", "n1", path) == "2")
+        script = "echo $GPU; busybox stat -c '%F %t:%T' /dev/gpu; (echo 1 > /opt/gpu/file) 2> /dev/null || echo sealed"
+        limits = {"resources": {"limits": {"vendor.example/gpu": "2"}}}
+        # The second start gets the same devices.
+        again = "[ -e /dev/termination-log ] && busybox grep -q . /pod/once || { echo 1 > /pod/once; exit 1; }"
+        main = container("main", f"{script}; {again}", volumeMounts=[{"name": "pod", "mountPath": "/pod"}], **limits)
+        cluster.apply(
+            pod_of(
+                "plugged", main, restartPolicy="OnFailure", hostNetwork=True, volumes=[{"name": "pod", "emptyDir": {}}]
+            )
+        )
+        cluster.phase("plugged", "Succeeded")
+        assert cluster.run("logs", "plugged") == "d0,d1\ncharacter special file 1:3\nsealed\n"
+        assert cluster.get("pod", "plugged", "{.status.containerStatuses[0].restartCount}") == "1"
+        cluster.run("delete", "pod", "plugged", "--timeout=20s")

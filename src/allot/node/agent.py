@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from allot.node.admission import Admission
 from allot.node.cluster_names import ClusterNames
 from allot.node.containers import ContainerSpecs
 from allot.node.control_groups import GroupOptions, NoGroups, PodGroups, find_tree
+from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.devices import Devices
 from allot.node.machine import Machine
 from allot.node.metric_problems import FAILED_SCRAPE
@@ -147,6 +148,7 @@ class NodeAgent:
         network: PodNetwork | None = None,
         proxy: ServiceProxy | None = None,
         names: ClusterNames | None = None,
+        plugins: DevicePlugins | None = None,
     ) -> None:
         """network: where pods have addresses, if the agent manages that; otherwise proxy routes their traffic to Services, and names resolves the
         cluster's names."""
@@ -156,6 +158,7 @@ class NodeAgent:
         self._names = names
         self._runtime = runtime
         self._devices = devices
+        self._plugins = plugins
         self._options = options
         self._informers = informers
         self.port = 0
@@ -164,7 +167,7 @@ class NodeAgent:
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
         )
-        self._registration = Registration(client, clock, node, machine, lambda: self.port)
+        self._registration = Registration(client, clock, node, machine, lambda: self.port, plugins)
         objects = Objects(client)
         certificates = PodCertificates(client, clock, ids, lambda _node: self._registration.uid)
         is_mounted = options.names is not None
@@ -178,6 +181,8 @@ class NodeAgent:
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
+        # Whether all pods of the node have workers: until then, one without a worker may still use its devices.
+        self._knows_pods = False
         self._variables = ServiceVariables(informers, options.api_variables)
 
     async def run(self) -> None:
@@ -197,7 +202,11 @@ class NodeAgent:
                 tasks.create_task(self._registration.keep_status(self._runtime.status))
                 tasks.create_task(supervise("devices", self._devices.run, self._clock))
                 tasks.create_task(self._follow_runtime())
-                tasks.create_task(self._follow_health())
+                tasks.create_task(self._follow_health(self._devices.health_changes()))
+                if (plugins := self._plugins) is not None:
+                    tasks.create_task(supervise("device plugins", plugins.run, self._clock))
+                    tasks.create_task(self._follow_health(plugins.health_changes()))
+                    tasks.create_task(self._follow_amounts(plugins))
                 tasks.create_task(self._relist())
                 if (groups := self._groups) is not None:
                     tasks.create_task(supervise("control groups", lambda: self._keep_classes(groups), self._clock))
@@ -211,6 +220,7 @@ class NodeAgent:
                 # All at once: count running pods before admitting the first new one.
                 await self._pods.wait_synced()
                 self._pods.add_handler(self._workers.pod_changed)
+                self._knows_pods = True
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
             if self._proxy is not None:
@@ -262,6 +272,7 @@ class NodeAgent:
             sysctls=self._options.sysctls,
             admission=self._admission,
             groups=self._groups,
+            plugins=self._plugins,
         )
 
     # --- pods ---
@@ -299,7 +310,7 @@ class NodeAgent:
 
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None until all pods of the node are known."""
-        return frozenset(self._workers) if self._pods.has_synced and self._workers.are_open else None
+        return frozenset(self._workers) if self._knows_pods else None
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed, such as the health of a device."""
@@ -312,9 +323,14 @@ class NodeAgent:
             self.listing.stale()
             self.wake(uid)
 
-    async def _follow_health(self) -> None:
-        async for uid in self._devices.health_changes():
+    async def _follow_health(self, changes: AsyncIterator[str]) -> None:
+        async for uid in changes:
             self.wake(uid)
+
+    async def _follow_amounts(self, plugins: DevicePlugins) -> None:
+        """The scheduler learns of devices at once, not at the next regular report."""
+        async for _ in plugins.changes():
+            await self._registration.refresh(await self._runtime.status())
 
     async def _relist(self) -> None:
         """Runtimes may miss an event; an occasional check costs little."""

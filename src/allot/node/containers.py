@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from allot.core.lifecycle.control_groups import oom_score, size_of
+from allot.core.lifecycle.plugin_devices import Edits, HostPath
 from allot.core.lifecycle.pod_amounts import HUGE_PAGES, container_limits
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
 from allot.core.lifecycle.pod_sysctls import sysctls_of
@@ -29,6 +30,7 @@ from allot.node.pod_names import HOSTS, PodNames, own_resolving
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
+    HostDevice,
     HostPort,
     Mount,
     PodName,
@@ -190,20 +192,22 @@ class ContainerSpecs:
         folder: Path,
         cdi_devices: tuple[str, ...],
         images: Mapping[str, str] | None = None,
+        plugged: Edits = Edits(),  # noqa: B008
     ) -> ContainerSpec:
-        """The spec of one start; RuntimeFailure names what is missing. images: the ids of image volumes, by volume name; folder: the pod's own."""
+        """The spec of one start; RuntimeFailure names what is missing. images: the ids of image volumes, by volume name; folder: the pod's own;
+        plugged: what device plugins add. The pod's own variables win over theirs, as in the kubelet."""
         try:
             checked_name(container.name, f"pod {pod.key}: container")
             fetched = {}
             for kind, name in references(container):
                 fetch = self._objects.config_map if kind == "configmap" else self._objects.secret
                 fetched[kind, name] = await fetch(pod.metadata.namespace, name)
-            made = environment(pod, container, facts, fetched)
+            made = {**plugged.environment, **environment(pod, container, facts, fetched)}
             recurses = await self._handler(pod) in self._recursive_read_only
         except (Missing, BadEnvironment, BadName) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         mounts = VolumeMounts(pod, container, volumes, images or {}, made, recurses=recurses).make()
-        mounts = (*mounts, *self._hosts(pod, container, facts, folder))
+        mounts = (*map(_plugged_mount, plugged.mounts), *mounts, *self._hosts(pod, container, facts, folder))
         message_file = ""
         if container.termination_message_path:
             message_file = str(_message_file(folder, container, start))
@@ -220,7 +224,11 @@ class ContainerSpecs:
             working_directory=container.working_dir,
             environment=made,
             mounts=mounts,
-            cdi_devices=cdi_devices,
+            devices=tuple(
+                HostDevice(host_path=each.host_path, container_path=each.container_path, permissions=each.permissions)
+                for each in plugged.devices
+            ),
+            cdi_devices=(*cdi_devices, *plugged.cdi_devices),
             resources=resources_of(pod, container, facts),
             user=_user(pod, container, folder),
             stdin=container.stdin,
@@ -229,6 +237,7 @@ class ContainerSpecs:
             log_path=f"{container.name}/{start.attempt}.log",
             labels={**labels(pod), "io.kubernetes.container.name": container.name},
             annotations={
+                **plugged.annotations,
                 TERMINATION_FILE: message_file,
                 **({INIT_CONTAINER: "true"} if _must_end(pod, container) else {}),
                 "io.kubernetes.container.restartCount": str(start.attempt),
@@ -251,6 +260,10 @@ class ContainerSpecs:
         except (OSError, BadHostname) as error:
             raise RuntimeFailure("CreateContainerConfigError", f"{HOSTS} of pod {pod.key}: {error}") from error
         return (Mount(host_path=str(path), container_path=HOSTS),)
+
+
+def _plugged_mount(path: HostPath) -> Mount:
+    return Mount(host_path=path.host_path, container_path=path.container_path, read_only=path.read_only)
 
 
 def _must_end(pod: RunnablePod, container: RunnableContainer) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from allot.client.errors import ApiError
+from allot.core.lifecycle.plugin_devices import Edits, Refused
 from allot.core.lifecycle.pod_environment import PodFacts
 from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
 from allot.core.lifecycle.pod_storage import EVICTED
@@ -49,6 +50,7 @@ from allot.node.actions import ActionFailure, Actions
 from allot.node.admission import Admission
 from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, resources_of
 from allot.node.control_groups import PodGroups
+from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
@@ -77,6 +79,8 @@ _PULL_WORDS = {
     "ImagePullBackOff": "trying and failing to pull image",
 }
 _TERMINAL = ("Succeeded", "Failed")
+# The kubelet's reason for a pod that does not get its devices.
+UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class Listing(Protocol):
@@ -110,6 +114,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     # None: pods get no control groups of their own.
     groups: PodGroups | None = None
+    # None: nodes without device plugins.
+    plugins: DevicePlugins | None = None
     sysctls: SysctlRules = SysctlRules()
     time_factor: float = 1.0
 
@@ -277,15 +283,32 @@ class PodWorker:
         if text := forbidden_sysctl(self.pod, self._on.sysctls):
             self.reject(Rejection(reason=FORBIDDEN, message=text))
             return
-        rejection = await self._on.admission.admit(self.pod)
+        held: Mapping[str, int] = {}
+        if (plugins := self._on.plugins) is not None:
+            try:
+                if not await self._unless_ending(plugins.allocate(self.pod)):
+                    # Nothing of it runs.
+                    return
+            except Refused as error:
+                text = f"Allocate failed due to {error}, which is unexpected"
+                self.reject(Rejection(reason=UNEXPECTED, message=text))
+                await self._release()
+                return
+            held = plugins.held()
+        rejection = await self._on.admission.admit(self.pod, held)
         if rejection is not None:
             self.reject(rejection)
+            await self._release()
 
     def reject(self, rejection: Rejection) -> None:
         """The node rejects the pod."""
         self._is_admitted = self._is_final = True
         self._rejection = rejection
         self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
+
+    async def _release(self) -> None:
+        if self._on.plugins is not None:
+            await self._on.plugins.release(self.pod.metadata.uid)
 
     def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
         """End the pod as failed, whatever its containers do."""
@@ -556,9 +579,11 @@ class PodWorker:
                 volumes = await self._set_up_volumes()
             except MountFailure as error:
                 raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
+        plugins = self._on.plugins
         try:
             devices = self._on.devices.cdi_devices(pod, container)
-        except PrepareFailed as error:
+            plugged = await plugins.edits(pod, container) if plugins is not None else Edits()
+        except (PrepareFailed, Refused) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         spec = await self._on.specs.make(
             pod,
@@ -570,6 +595,7 @@ class PodWorker:
             images=images if self._on.pulls_images else {},
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
+            plugged=plugged,
         )
         made = await runtime.create_container(sandbox, spec)
         self._resizes.done(made, effective(container.resources, pod.spec.resources))
@@ -681,6 +707,7 @@ class PodWorker:
                     self._on.listing.stale()
                 await self._remove_group()
                 await self._on.devices.unprepare(self.pod)
+                await self._release()
             except (RuntimeFailure, ApiError, PrepareFailed) as error:
                 self._failed("FailedToUnprepareDynamicResources", f"{error}")
                 await self._report(seen)
@@ -811,11 +838,17 @@ class PodWorker:
             is_final=self._is_final,
             reason=self._end_reason,
             message=self._end_message,
-            device_health=self._on.devices.health(self.pod),
+            device_health=self._device_health(),
             conditions=() if self._ends else self._resizes.conditions,
             resources=self._resizes.settled,
         )
         return pod_status(self.pod, seen, facts)
+
+    def _device_health(self) -> Mapping[str, Sequence[Any]]:
+        found = self._on.devices.health(self.pod)
+        if self._on.plugins is None or not (plugged := self._on.plugins.health(self.pod)):
+            return found
+        return {name: [*plugged.get(name, ()), *found.get(name, ())] for name in (*found, *plugged)}
 
     async def _report_soon(self, seen: Seen) -> None:
         """Report in the background that the pod has arrived."""

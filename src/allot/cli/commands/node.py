@@ -41,7 +41,7 @@ from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.cluster_names import ClusterNames
 from allot.node.control_groups import GroupOptions
-from allot.node.dra.checkpoint import CheckpointCorrupt
+from allot.node.deviceplugins.device_plugins import PLUGIN_TYPE, DevicePlugins
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.machine import own_address, read_huge_pages, read_machine
 from allot.node.pod_folders import PODS
@@ -58,6 +58,7 @@ from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.refusals import Refusals, watch_handshakes
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
+from allot.node.state_file import CheckpointCorrupt
 from allot.process.log_files import OwnersLogs
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -526,20 +527,26 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
     runtime = _runtime(options, root, address, component, network)
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
+
+    def active_pods() -> frozenset[str] | None:
+        return agent.active() if agent is not None else None
+
     try:
+        plugins = DevicePlugins(root, component.clock, active_pods=active_pods, gates=gates, metrics=component.registry)
         devices = ClaimPreparer(
             component.client,
             options.name,
             root,
             component.clock,
             component.ids,
-            active_pods=lambda: agent.active() if agent is not None else None,
+            active_pods=active_pods,
             gates=gates,
             metrics=component.registry,
             periods=options.periods,
+            handlers={PLUGIN_TYPE: plugins},
         )
     except CheckpointCorrupt as error:
-        raise CannotRun(str(error), "drain the node and remove the file") from None
+        raise CannotRun(str(error), error.hint) from None
     agent = NodeAgent(
         component.client,
         informers,
@@ -552,9 +559,12 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         network,
         _service_proxy(options, root, address, component, informers),
         _cluster_names(options, informers),
+        plugins,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
-    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
+    pod_resources = PodResources(
+        agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine), plugins=plugins
+    )
     refusals = Refusals(component.clock)
     authorization = Authorization(component.client, component.clock, options.name, refusals)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)

@@ -168,6 +168,7 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
 
     initial_delay_seconds: Int32 = 0
     period_seconds: Int32 = 10
+    timeout_seconds: Int32 = 1
     failure_threshold: Int32 = 3
 
 
@@ -200,6 +201,7 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     startup_probe: ProbeTimes | None = None
+    liveness_probe: ProbeTimes | None = None
 
     @property
     def is_sidecar(self) -> bool:
@@ -525,6 +527,7 @@ class NodeSystemInfo(PartialStruct, frozen=True, kw_only=True):
     """What software a node runs."""
 
     kubelet_version: str = ""
+    architecture: str = ""
 
 
 class NodeStatus(PartialStruct, frozen=True, kw_only=True):
@@ -674,6 +677,8 @@ class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
     selector: Mapping[str, str] = EMPTY
     ports: tuple[ServicePort, ...] = ()
     type: str = ""
+    # "clusterIP" does not follow the camel rule.
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
 
 
 class Service(PartialStruct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The types that expressions of a policy see, from the OpenAPI schemas of a server.
 
-An object type is named after the place of its schema (`Pod.spec.containers.@idx`) and worked out when an expression reaches it: a
+An object type is named after the place of its schema (`Pod.spec.containers.@idx`) and resolved when an expression reaches it: a
 pod has thousands. What has no single type cannot be reached, as upstream; quantities are among it. A schema that contains
 itself ends there as an object without fields.
 """

@@ -120,6 +120,10 @@ def container_config(
         working_dir=spec.working_directory,
         envs=[pb.KeyValue(key=key, value=value.encode()) for key, value in spec.environment.items()],
         mounts=[_mount(each) for each in spec.mounts],
+        devices=[
+            pb.Device(host_path=each.host_path, container_path=each.container_path, permissions=each.permissions)
+            for each in spec.devices
+        ],
         labels={**spec.labels, **_pod_labels(spec.pod), CONTAINER_NAME: spec.name},
         annotations={RESTART_COUNT: str(spec.attempt), **spec.annotations, STREAMS: streams},
         log_path=spec.log_path,

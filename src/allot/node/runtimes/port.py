@@ -56,6 +56,14 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     propagation: str = "None"
 
 
+class HostDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device node of the machine, or a folder of them, in a container. permissions: letters of `rwm`."""
+
+    host_path: str
+    container_path: str
+    permissions: str = ""
+
+
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a container; None: unlimited."""
 
@@ -159,6 +167,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str = ""
     environment: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
+    devices: tuple[HostDevice, ...] = ()
     # Qualified CDI names, which the runtime resolves and applies.
     cdi_devices: tuple[str, ...] = ()
     resources: Resources = Resources()
