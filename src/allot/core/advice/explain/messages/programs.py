@@ -216,7 +216,7 @@ PLUGINS: tuple[Saying, ...] = (
         ("enable MIG mode on node {node} (nvidia-smi -mig 1) when no pod uses its GPUs, and delete pod {self}",),
     ),
     Saying(
-        r"plugins_registry|registration socket|failed to register|dra\.sock.*(?:in use|denied|no such)",
+        r"plugins_registry|registration socket|dra\.sock.*(?:in use|denied|no such)",
         ("it cannot register with the kubelet of node {node}",),
         (
             "check the host paths of pod {self}: /var/lib/kubelet/plugins and plugins_registry must be those of the kubelet of node {node}",
@@ -226,8 +226,8 @@ PLUGINS: tuple[Saying, ...] = (
 
 # Everything else that containers do.
 PROGRAMS: tuple[Saying, ...] = (
-    *ACCELERATORS,
     *PLUGINS,
+    *ACCELERATORS,
     Saying(r"certificate has expired", (), ("renew the certificate that has expired",)),
     Saying(
         r"unknown authority|CERTIFICATE_VERIFY_FAILED|self[- ]signed certificate|unable to get local issuer",
