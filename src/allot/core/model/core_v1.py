@@ -472,6 +472,9 @@ class PodStatus(PartialStruct, frozen=True, kw_only=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    # Of the pod as a whole: what its node has allocated, and what it runs with.
+    allocated_resources: Mapping[str, Quantity] = EMPTY
+    resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 import grpc
 import msgspec
 
-from allot.node.dra.plugins import CHANNEL_OPTIONS, CallFailed, NotUsable, call, socket_target
+from allot.node.plugin_calls import CHANNEL_OPTIONS, CallFailed, NotUsable, call, socket_target
 from allot.process.clock import Clock
 from allot.wire import plugin_registration_pb2 as wire
 
@@ -43,7 +43,7 @@ class Handler(Protocol):
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Whether it can be used at all."""
 
-    def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Add it."""
 
     async def deregister(self, name: str, endpoint: str) -> None:
@@ -247,7 +247,7 @@ class Registry:
         except NotUsable as error:
             await self._refuse(channel, path, f"RegisterPlugin error -- plugin validation failed with err: {error}")
         try:
-            handler.register(info.name, endpoint, versions)
+            await handler.register(info.name, endpoint, versions)
         except NotUsable as error:
             await self._refuse(channel, path, f"RegisterPlugin error -- plugin registration failed with err: {error}")
         self._actual[path] = Registered(identity, info.type, info.name, endpoint)
