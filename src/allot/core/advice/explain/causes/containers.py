@@ -154,11 +154,8 @@ def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str, 
         what = f"plugin {plugin['name']}" if plugin is not None else "the network plugin (CNI)"
         fix = f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods"
         return Diagnosis(reason=Reason.STARTING, text=text, advice=(fix,))
-    slow = (
-        meaning_of(SLOW, said, facts) or meaning_of(PROGRAMS, said, facts)
-        if container
-        else meaning_of(SLOW, said, facts)
-    )
+    # What a container's own start reports may be what its program says.
+    slow = meaning_of((*SLOW, *PROGRAMS) if container else SLOW, said, facts)
     if slow is not None:
         return Diagnosis(reason=Reason.STARTING, text=with_meaning(text, slow), advice=slow.advice)
     return Diagnosis(reason=Reason.STARTING, text=text)
