@@ -293,7 +293,7 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
             else f"none of the {published} in the cluster is"
         )
         text = f"{none} in DeviceClass {wanted.class_name}: {why}"
-    candidates += states.changed(what_if, states.excluded(what_if, wanted))
+    candidates += states.changed(what_if, states.excluded(placing, wanted))
     candidates += selectors.other_class(what_if, placing.pod, wanted)
     missing = [driver for driver in expected if driver not in placing.published.drivers]
     advice = (f"install {named('driver', missing)} on the nodes that have the hardware",) if missing else ()
@@ -359,7 +359,7 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         text = f"{what} the selectors of {placing.request_name(wanted)}: {seen}"
     details = (seen,) if problem else ()
-    candidates += states.changed(placing.what_if, states.excluded(placing.what_if, wanted))
+    candidates += states.changed(placing.what_if, states.excluded(placing, wanted))
     return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
 
@@ -488,7 +488,7 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     problem, candidates = _own_selectors(placing, wanted) if selecting else ("", [])
     if problem:
         text = f"the selector of {placing.request_name(wanted)} {problem}: {text}"
-    excluded = states.excluded(placing.what_if, wanted)
+    excluded = states.excluded(placing, wanted)
     text += states.excluded_text(excluded, wanted)
     candidates += states.changed(placing.what_if, excluded)
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
@@ -561,7 +561,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     unpublished, repairs = _unpublished(placing, wanted)
     text += unpublished
     candidates += repairs
-    excluded = states.excluded(what_if, wanted)
+    excluded = states.excluded(placing, wanted)
     candidates += states.changed(what_if, excluded)
     candidates += holders.freed(what_if, placing.pod, wanted)
     text += _others(placing, wanted, obstacle)
