@@ -25,6 +25,7 @@ from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.queue_use import QueueUse
 from allot.apiserver.admission.webhook_calls import WebhookCalls
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from allot.apiserver.aggregation.aggregation import Aggregation
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
@@ -142,6 +143,8 @@ async def running(
                     for host in (settings.host, *settings.names):
                         parts.dialler.keep_from(host, port)
                     await bootstrap(parts.server, settings.host, port)
+                    await parts.aggregation.begin(parts.server)
+                    followers += [tasks.create_task(each) for each in parts.aggregation.followers(parts.server)]
                     parts.state.ready = True
                     url = f"https://{_shown_host(settings.host)}:{port}"
                     yield Running(parts.server, parts.access, url, port, parts.endpoints, parts.dialler)
@@ -173,6 +176,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpServer
     dialler: Dialler
     scraper: Scraper
+    aggregation: Aggregation
     audit: AuditLog | None
 
     def followers(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -213,6 +217,8 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
     attendance = Attendance(clock)
     board = Board(settings.metric_resolution_s)
     metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
+    metrics = Metrics()
+    aggregation = Aggregation(lookup, registry, dialler, access.certificates, metrics, clock)
     context = ServerContext(
         store=FollowedStore(store, access.authorizer),
         registry=registry,
@@ -224,20 +230,21 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         aside=aside,
         reviews=Reviews(access, lookup),
         unstored=metrics_apis,
+        extensions=aggregation.extensions,
     )
     server = ApiServer(context)
-    metrics = Metrics()
-    state = _State(server, access, guard, attendance)
+    state = _State(server, access, guard, attendance, aggregation)
     audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
     endpoints = NonResourceEndpoints(
         access.authorizer,
         registry,
-        OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED),
+        OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED, aggregation.extensions),
         metrics,
         state.checks(),
         access.tokens,
         state.ready_checks(),
         metrics_apis,
+        aggregation.extensions,
     )
     conversions = Conversions(calls, ids)
     return _Parts(
@@ -247,9 +254,20 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         custom=CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions),
         conversions=conversions,
         endpoints=endpoints,
-        http=HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats),
+        http=HttpServer(
+            server,
+            access,
+            endpoints,
+            metrics,
+            dialler,
+            aggregation.extensions,
+            audit,
+            settings.limits,
+            settings.seats,
+        ),
         dialler=dialler,
         scraper=Scraper(context, dialler, board),
+        aggregation=aggregation,
         audit=audit,
     )
 
@@ -320,9 +338,18 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 
 
 class _State:
-    """What follows the store: permissions, devices held by claims, running components, and namespaces that need standard objects."""
+    """What follows the store: permissions, devices held by claims, running components, other API servers, and namespaces that need
+    standard objects."""
 
-    def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        access: Access,
+        guard: AllocationGuard,
+        attendance: Attendance,
+        aggregation: Aggregation,
+    ) -> None:
+        self._aggregation = aggregation
         self._server = server
         self._access = access
         self._guard = guard
@@ -367,6 +394,7 @@ class _State:
         )
         await self._guard.load()
         await self._attendance.load(context.store)
+        await self._aggregation.load(context.store)
 
     async def feed(self) -> None:
         """Follow changes of what access decisions depend on."""
@@ -378,6 +406,7 @@ class _State:
                     self._access.authorizer.apply_change(change)
                     self._guard.apply_change(change)
                     self._attendance.apply_change(change)
+                    self._aggregation.apply_change(change)
                 self._revision = change.revision
         except Compacted:
             await self.load()

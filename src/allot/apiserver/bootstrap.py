@@ -21,6 +21,8 @@ from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
 from allot.core.access.reconciling import is_protected, reconciled
 from allot.core.lifecycle.accounts import account_object, root_ca_object
+from allot.core.lifecycle.api_services import GROUP as REGISTRATION
+from allot.core.lifecycle.api_services import Priority, local_api_service
 from allot.store.port import KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
@@ -34,7 +36,7 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 SERVICE_ADDRESS = "10.96.0.1"
 SERVICE_RANGE = "10.96.0.0/12"
 _RBAC = "rbac.authorization.k8s.io"
-_REGISTRATION = "apiregistration.k8s.io"
+_METRICS_PRIORITY = Priority(100, 100)
 _PRIORITIES = {
     "system-node-critical": (
         2000001000,
@@ -129,7 +131,9 @@ async def bootstrap(server: ApiServer, address: str, port: int) -> None:
         tasks.create_task(ensure(server, "networking.k8s.io", "v1", "servicecidrs", cidr))
         for group, versions in METRICS_VERSIONS.items():
             for version in versions:
-                tasks.create_task(ensure(server, _REGISTRATION, "v1", "apiservices", _own_api(group, version)))
+                # Not managed: an adapter of one's own may take its place.
+                own = local_api_service(group, version, priority=_METRICS_PRIORITY)
+                tasks.create_task(ensure(server, REGISTRATION, "v1", "apiservices", own))
     await _own_service(server, address, port)
 
 
@@ -211,19 +215,6 @@ async def furnish_namespace(server: ApiServer, name: str, authority: str) -> Non
         # The namespace is being deleted, or is already gone.
         if error.code not in (403, 404):
             raise
-
-
-def _own_api(group: str, version: str) -> Object:
-    """A group that this server serves itself; in other clusters it may be another server's."""
-    service = _object(f"{_REGISTRATION}/v1", "APIService", f"{version}.{group}")
-    service["spec"] = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
-    local = {
-        "type": "Available",
-        "status": "True",
-        "reason": "Local",
-        "message": "Local APIServices are always available",
-    }
-    return {**service, "status": {"conditions": [local]}}
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:

@@ -8,6 +8,7 @@ import msgspec
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.admission.chain import AdmissionChain
+from allot.apiserver.aggregation.extension_server import ExtensionServer
 from allot.apiserver.aside import Aside
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiObject, ApiRequest
@@ -37,6 +38,13 @@ class UnstoredApis(Protocol):
         """The answer to an authorized request."""
 
 
+class ExtensionServers(Protocol):
+    """The servers behind APIServices."""
+
+    def find(self, group: str, version: str) -> ExtensionServer | None:
+        """The server of a group and version; None if they are this server's."""
+
+
 class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Given to every handler."""
 
@@ -50,3 +58,4 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     aside: Aside
     reviews: Reviews | None = None
     unstored: UnstoredApis | None = None
+    extensions: ExtensionServers | None = None
