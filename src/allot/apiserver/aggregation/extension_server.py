@@ -191,7 +191,8 @@ class ExtensionServer:
         except _BROKEN as error:
             raise to.unreachable(error) from error
         finally:
-            writer.close()
+            # Not used again: nothing is gained by a goodbye, for which a broken server could keep us waiting.
+            writer.transport.abort()
 
     async def document(
         self, path: str, user: User, accept: str, seconds: float, etag: str = ""
