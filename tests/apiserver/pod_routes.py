@@ -19,11 +19,15 @@ class RouteToPods(PodNetwork):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all connections are closed."""
-        return all(each.fileno() == -1 for each in self.opened)
+        """Whether all connections are closed, and none is being opened."""
+        return len(self.opened) == len(self.dialled) and all(each.fileno() == -1 for each in self.opened)
 
     async def dial(self, address: str, port: int, protocol: str = "TCP") -> socket.socket:
         assert protocol == "TCP"
         self.dialled.append((address, port))
-        self.opened.append(await dial_address(None, "127.0.0.1", self.port))
+        try:
+            self.opened.append(await dial_address(None, "127.0.0.1", self.port))
+        except BaseException:
+            self.dialled.pop()
+            raise
         return self.opened[-1]

@@ -120,7 +120,10 @@ async def extension_server(
         yield extension
         # Nobody is in the middle of a handshake when it ends.
         extension.route.port = _CLOSED
-        await until(lambda: extension.route.is_quiet, "the end of all connections to the extension server")
+        await until(
+            lambda: extension.route.is_quiet and not listener._connections and not listener._shaking,
+            "the end of all connections to the extension server",
+        )
 
 
 def api_service(bundle: str = "", **spec: Any) -> Object:
