@@ -45,7 +45,8 @@ _SETTLE_S = 0.5
 _FIRST_SYNC_S = 30.0
 # An unknown owner may only be late: watches of different resources are not synchronized.
 _LATE_S = 1.0
-_DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+# What changes discovery: kinds of this server, and of others behind it.
+_DEFINITIONS = (("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices"))
 _NEEDED = frozenset(("delete", "list", "watch"))
 
 
@@ -139,7 +140,7 @@ class GarbageCollector:
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _Monitor:
         name = (resource.group, resource.version, resource.plural)
-        is_definition = (resource.group, resource.plural) == _DEFINITIONS
+        is_definition = (resource.group, resource.plural) in _DEFINITIONS
         shared = self._services.informers.shared(*name)
         if shared is not None and not is_definition:
             track = partial(_tracked, resource)

@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from allot.apiserver.access.certificates import CertificateAuthority
+from allot.apiserver.assembly import Running, Settings, running
+from allot.apiserver.bootstrap import SYSTEM
+from allot.apiserver.request import ApiRequest
 from allot.http1.connections import Connection, Limits
 from allot.http1.heads import Head
 from allot.http1.listener import Listener
 from allot.http1.requests import answering
 from allot.process.clock import SystemClock
+from allot.store.memory import MemoryStore
 from apiserver.live import LiveServer
 from apiserver.pod_routes import RouteToPods
 from waiting import until
@@ -121,7 +125,7 @@ async def extension_server(
         # Nobody is in the middle of a handshake when it ends.
         extension.route.port = _CLOSED
         await until(
-            lambda: extension.route.is_quiet and not listener._connections and not listener._shaking,
+            lambda: extension.route.is_quiet and not listener._connections,
             "the end of all connections to the extension server",
         )
 
@@ -191,3 +195,55 @@ async def sample(server: LiveServer) -> AsyncIterator[Extension]:
 
         await until(is_known)
         yield extension
+
+
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"flunders.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"plural": "flunders", "singular": "flunder", "kind": "Flunder"},
+        "versions": [
+            {
+                "name": VERSION,
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@asynccontextmanager
+async def server_behind(server: LiveServer, directory: Path) -> AsyncIterator[RouteToPods]:
+    """Another server of ours as an extension of the first; it serves flunders in all namespaces that it has."""
+    pki = directory / "behind"
+    pki.mkdir()
+    ours = server.live.access.certificates
+    # It accepts the first one as its front proxy.
+    for name in ("front-proxy-ca.crt", "front-proxy-ca.key"):
+        (pki / name).write_bytes((ours.directory / name).read_bytes())
+        (pki / name).chmod(0o600)
+    settings = Settings(directory=pki, port=0, names=("sample.default.svc",))
+    async with running(settings, MemoryStore()) as behind:
+        await create(behind, "apiextensions.k8s.io", "customresourcedefinitions", DEFINITION)
+        rows = behind.server.context.registry
+        await until(lambda: rows.find(GROUP, VERSION, "flunders"))
+        server.live.dialler.pod_network = route = RouteToPods(behind.port)
+        await add_service(server)
+        bundle = base64.b64encode(behind.access.certificates.authority.pem).decode()
+        assert (await server.post(API_SERVICES, api_service(bundle))).status == 201
+        await condition(server, "Passed")
+        yield route
+        route.port = _CLOSED
+        await until(lambda: route.is_quiet)
+
+
+async def create(behind: Running, group: str, plural: str, object_: Object) -> None:
+    """Create an object of a server, as itself."""
+    await behind.server.handle(
+        ApiRequest(user=SYSTEM, verb="create", group=group, version="v1", resource=plural, body=object_)
+    )

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from allot.apiserver.assembly import Settings, running
-from allot.apiserver.bootstrap import SYSTEM
-from allot.apiserver.request import ApiRequest
-from allot.store.memory import MemoryStore
+from allot.client.errors import NotFound, ServerFault
+from allot.controlplane.clients import client_of
+from allot.controlplane.users import ADMINISTRATOR
 from apiserver.aggregation.extension_fixture import (
     API_SERVICES,
     FLUNDERS,
@@ -26,9 +25,9 @@ from apiserver.aggregation.extension_fixture import (
     condition,
     extension_server,
     sample,
+    server_behind,
 )
 from apiserver.live import LiveServer
-from apiserver.pod_routes import RouteToPods
 from waiting import until
 
 AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
@@ -224,56 +223,11 @@ async def test_an_adapter_of_metrics_takes_the_place_of_the_servers_own(server: 
 
 # --- with another server of ours behind the Service ---
 
-DEFINITION = {
-    "metadata": {"name": f"flunders.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"plural": "flunders", "singular": "flunder", "kind": "Flunder"},
-        "versions": [
-            {
-                "name": VERSION,
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
 
 @pytest.mark.slow
 async def test_another_server_of_ours_works_behind_an_api_service(server: LiveServer, tmp_path: Path) -> None:
     """Both ends at once: this one as the front proxy, that one as its backend."""
-    directory = tmp_path / "behind"
-    directory.mkdir()
-    ours = server.live.access.certificates
-    for name in ("front-proxy-ca.crt", "front-proxy-ca.key"):
-        (directory / name).write_bytes((ours.directory / name).read_bytes())
-        (directory / name).chmod(0o600)
-    settings = Settings(directory=directory, port=0, names=("sample.default.svc",))
-    async with running(settings, MemoryStore()) as behind:
-        server.live.dialler.pod_network = route = RouteToPods(behind.port)
-        await add_service(server)
-        bundle = base64.b64encode(behind.access.certificates.authority.pem).decode()
-        assert (await server.post(API_SERVICES, api_service(bundle))).status == 201
-        await condition(server, "FailedDiscoveryCheck")
-        # That server's definitions are not ours.
-        made = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **DEFINITION}
-        await behind.server.handle(
-            ApiRequest(
-                user=SYSTEM,
-                verb="create",
-                group="apiextensions.k8s.io",
-                version="v1",
-                resource="customresourcedefinitions",
-                body=made,
-            )
-        )
-        assert (
-            await server.patch(SAMPLE, {"metadata": {"labels": {"a": "b"}}, "spec": {"versionPriority": 5}})
-        ).status == 200
-        await condition(server, "Passed")
+    async with server_behind(server, tmp_path):
         await until(lambda: _is(server, "Current"))
         flunder = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Flunder", "metadata": {"name": "f1"}, "spec": {"a": 1}}
         created = await server.post(FLUNDERS, flunder)
@@ -300,5 +254,27 @@ async def test_another_server_of_ours_works_behind_an_api_service(server: LiveSe
         assert (await server.delete(f"{FLUNDERS}/f1")).status == 200
         v3 = (await server.get(f"/openapi/v3/apis/{GROUP}/{VERSION}")).json
         assert f"/apis/{GROUP}/{VERSION}/flunders" in v3["paths"]
+
+
+@pytest.mark.slow
+async def test_components_in_the_same_process_reach_it_too(server: LiveServer, tmp_path: Path) -> None:
+    """The garbage collector and the rest of a control plane in one process do not use HTTP."""
+    client = client_of(server.live, ADMINISTRATOR)
+    async with server_behind(server, tmp_path) as route:
+        await until(lambda: _is(server, "Current"))
+        assert (await client.discovery(refresh=True)).find_kind(GROUP, VERSION, "Flunder") is not None
+        flunders = client.resource(GROUP, VERSION, "flunders", namespaced=True)
+        made = await flunders.create(
+            {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Flunder", "metadata": {"name": "f1", "namespace": "default"}}
+        )
+        assert made["metadata"]["uid"]
+        listed = await flunders.list("default")
+        assert [each["metadata"]["name"] for each in listed.items] == ["f1"]
+        async with flunders.watch("default", resource_version="0") as events:
+            assert (await anext(aiter(events))).object["metadata"]["name"] == "f1"
+        await flunders.delete("f1", "default")
+        with pytest.raises(NotFound, match='"f1" not found'):
+            await flunders.get("f1", "default")
         route.port = 1
-        await until(lambda: route.is_quiet)
+        with pytest.raises(ServerFault):
+            await flunders.list("default")
