@@ -9,6 +9,7 @@ import pytest
 
 from allot.controllers import garbagecollector, namespace
 from apiserver.aggregation.extension_fixture import GROUP, SAMPLE, VERSION, server_behind
+from controllers.hasty_clock import HastyClock
 from controllers.tidy_cluster import Cluster, cluster, owned_by
 
 API = f"{GROUP}/{VERSION}"
@@ -25,7 +26,7 @@ async def is_known(tidy: Cluster) -> bool:
 
 @pytest.mark.slow
 async def test_namespaces_and_the_garbage_collector_reach_the_objects_of_another_server(tmp_path: Path) -> None:
-    async with cluster(tmp_path, garbagecollector.make, namespace.make) as tidy:
+    async with cluster(tmp_path, garbagecollector.make, namespace.make, clock=HastyClock()) as tidy:
         async with server_behind(tidy.server, tmp_path) as route:
             await tidy.eventually(lambda: is_known(tidy))
             owner = await made(tidy, "owner")

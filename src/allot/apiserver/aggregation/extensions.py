@@ -234,7 +234,7 @@ class ExtensionServers:
             await _first_of(server.outdated, pause)
 
     async def _keep_local(self, api: ApiServer) -> None:
-        """What this server serves is available, whatever somebody writes."""
+        """What this server serves is available, whatever others write."""
         while True:
             for object_ in tuple(self._local.values()):
                 condition = LOCAL if is_local(object_) else BUILT_IN
@@ -245,7 +245,7 @@ class ExtensionServers:
             await self._clock.sleep(_RECHECK_S)
 
     async def _write(self, api: ApiServer, object_: Object, condition: Mapping[str, Any]) -> bool:
-        """Store a condition unless it is there; returns whether that is done. Somebody else may be faster."""
+        """Store a condition unless it is there; returns whether that is done. Another writer may be faster."""
         before = availability(object_)
         wanted = {**condition, "type": AVAILABLE}
         if before is not None and all(before.get(name) == value for name, value in wanted.items()):

@@ -1,6 +1,6 @@
 """Keeps the APIServices of this server's own groups: those that are built in, once at the start, and those of custom resources.
 
-What somebody else has registered for one of them stays.
+What others have registered for one of them stays.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Registrations:
             try:
                 await api.handle(_request(step))
             except StatusError as error:
-                # Somebody else was faster: the change is reported, and looked at again.
+                # Another writer was faster: the change is reported, and looked at again.
                 if error.code not in (404, 409):
                     raise
                 return

@@ -21,7 +21,7 @@ class Trust:
         self._certificates = certificates
 
     async def run(self, api: ApiServer) -> None:
-        """Write it, and again when somebody changes it."""
+        """Write it, and again when it is changed."""
         store = api.context.store
         revision = await store.revision()
         await self.write(api)
@@ -69,6 +69,6 @@ class Trust:
         try:
             await api.handle(request)
         except StatusError as error:
-            # Somebody else was faster: the change is reported, and looked at again.
+            # Another writer was faster: the change is reported, and looked at again.
             if error.code not in (404, 409):
                 raise
