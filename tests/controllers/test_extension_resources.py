@@ -36,7 +36,9 @@ async def test_namespaces_and_the_garbage_collector_reach_the_objects_of_another
             await tidy.gone(API, "Flunder", "dependent", "default")
             await tidy.gone("v1", "ConfigMap", "dependent", "default")
 
-            # While its server is away, nobody knows whether a namespace is empty.
+            # While its server is away, its objects are not gone, and nobody knows whether a namespace is empty.
+            away = await made(tidy, "away")
+            await tidy.create("v1", "ConfigMap", "of-away", "default", metadata=owned_by(away))
             await tidy.create("v1", "Namespace", "leaving")
             route.port = 1
             answer = await tidy.server.patch(SAMPLE, {"spec": {"versionPriority": 7}})
@@ -54,6 +56,11 @@ async def test_namespaces_and_the_garbage_collector_reach_the_objects_of_another
                 return next((each for each in conditions if each["type"] == DISCOVERY_FAILED), None)
 
             told = await tidy.eventually(failure)
+            here = await tidy.create("v1", "ConfigMap", "here", "default")
+            await tidy.create("v1", "ConfigMap", "of-here", "default", metadata=owned_by(here))
+            await tidy.delete("v1", "ConfigMap", "here", "default")
+            await tidy.gone("v1", "ConfigMap", "of-here", "default")
+            assert await tidy.get("v1", "ConfigMap", "of-away", "default") is not None
             assert (told["status"], told["reason"]) == ("True", "DiscoveryFailed")
             assert told["message"] == (
                 "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: "

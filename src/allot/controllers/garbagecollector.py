@@ -131,7 +131,9 @@ class GarbageCollector:
         kinds, watched = _served(discovery)
         # Kinds that are no longer served stay known: their objects are gone, and their dependents must be deleted too.
         self.graph.kinds = {**self.graph.kinds, **kinds}
-        for resource in [one for one in self._monitors if one not in watched]:
+        # What another server does not tell at the moment is not gone.
+        missing = set(discovery.missing)
+        for resource in [one for one in self._monitors if one not in watched and one.api_version not in missing]:
             self._drop(self._monitors.pop(resource))
         for resource in watched:
             if resource not in self._monitors:

@@ -239,7 +239,8 @@ async def server_behind(server: LiveServer, directory: Path) -> AsyncIterator[Ro
         await condition(server, "Passed")
         yield route
         route.port = _CLOSED
-        await until(lambda: route.is_quiet)
+    # Watches end with the server.
+    await until(lambda: route.is_quiet)
 
 
 async def create(behind: Running, group: str, plural: str, object_: Object) -> None:

@@ -43,7 +43,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes.
 
     kubelet: only kubelets see the server's certificate. prefix: the path that leads there through the
-    server, for proxied requests. secured, headers: for extension API servers, with who asks.
+    server, for proxied requests. secured, headers: for extension API servers, with who asks. lasts: a watch, which ends when
+    the server stops.
     """
 
     host: str
@@ -54,6 +55,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     secured: Secured | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    lasts: bool = False
 
     @property
     def place(self) -> str:

@@ -107,7 +107,7 @@ async def _asked(
     """Send the request. A failure is 503 if the client has no answer yet; otherwise it ends the client's connection and the block."""
     reader, writer = await dialler.connect(to)
     # Without it, a watch whose client has left would stay until something happens.
-    leaving = asyncio.ensure_future(_end_with(connection, writer))
+    leaving = asyncio.ensure_future(_end_with(connection, writer, to))
     try:
         writer.write(_request(head, to, upgrade, body, connection.remote))
         async with asyncio.timeout(CONNECT_S):
@@ -125,10 +125,10 @@ async def _asked(
         writer.close()
 
 
-async def _end_with(connection: Connection, writer: asyncio.StreamWriter) -> None:
-    """End a connection to a target when the client has left. A server that stops ends others, too, but lets them finish."""
+async def _end_with(connection: Connection, writer: asyncio.StreamWriter, to: Upstream) -> None:
+    """End a connection to a target when the client has left. When the server stops, requests may finish, but watches end."""
     await connection.ending.wait()
-    if connection.lost:
+    if connection.lost or to.lasts:
         writer.transport.abort()
 
 

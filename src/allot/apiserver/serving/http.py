@@ -372,6 +372,7 @@ class _Exchange:
         if pairs := parse_query(head.query):
             path += f"?{urlencode(pairs, errors='surrogateescape')}"
         to = await extension.upstream(path, request.user, (("Audit-Id", self._headers["Audit-Id"]),))
+        to = msgspec.structs.replace(to, lasts=request.verb == "watch")
         upgrade = wanted_protocol(head, to)
         body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
         return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
