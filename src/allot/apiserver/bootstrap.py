@@ -72,7 +72,7 @@ async def _create(server: ApiServer, group: str, version: str, plural: str, obje
             raise
 
 
-def _request(verb: str, group: str, version: str, plural: str, object_: Object) -> ApiRequest:
+def _request(verb: str, group: str, version: str, plural: str, object_: Object, subresource: str = "") -> ApiRequest:
     metadata = object_["metadata"]
     return ApiRequest(
         user=SYSTEM,
@@ -82,9 +82,23 @@ def _request(verb: str, group: str, version: str, plural: str, object_: Object) 
         resource=plural,
         namespace=metadata.get("namespace", ""),
         name="" if verb == "create" else metadata["name"],
+        subresource=subresource,
         body=object_ if verb != "delete" else {"preconditions": {"uid": metadata["uid"]}},
         user_agent=_AGENT,
     )
+
+
+async def try_to_write(
+    server: ApiServer, verb: str, group: str, plural: str, object_: Object, subresource: str = ""
+) -> bool:
+    """Create, update or delete an object of version v1 as the server itself; returns False if another writer was faster."""
+    try:
+        await server.handle(_request(verb, group, "v1", plural, object_, subresource))
+    except StatusError as error:
+        if error.code not in (404, 409):
+            raise
+        return False
+    return True
 
 
 async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> None:

@@ -17,11 +17,9 @@ from allot.apiserver.access.certificates import Certificates
 from allot.apiserver.aggregation.availability import checked
 from allot.apiserver.aggregation.documents import Documents, Unreadable
 from allot.apiserver.aggregation.extension_server import ExtensionServer, Lookup
-from allot.apiserver.bootstrap import SYSTEM
-from allot.apiserver.errors import StatusError
+from allot.apiserver.bootstrap import try_to_write
 from allot.apiserver.metrics import Metrics
 from allot.apiserver.proxies.dialing import Dialler
-from allot.apiserver.request import ApiRequest
 from allot.apiserver.server import ApiServer
 from allot.core.customresources.conditions import with_condition
 from allot.core.lifecycle.api_services import (
@@ -252,22 +250,7 @@ class ExtensionServers:
             return True
         name = object_["metadata"]["name"]
         changed = with_condition(object_, wanted, self._clock.now())
-        request = ApiRequest(
-            user=SYSTEM,
-            verb="update",
-            group=GROUP,
-            version="v1",
-            resource="apiservices",
-            name=name,
-            subresource="status",
-            body=changed,
-            user_agent="kube-apiserver",
-        )
-        try:
-            await api.handle(request)
-        except StatusError as error:
-            if error.code not in (404, 409):
-                raise
+        if not await try_to_write(api, "update", GROUP, "apiservices", changed, "status"):
             return False
         if condition["status"] != "True" and (before is None or before.get("status") == "True"):
             self._metrics.api_service_lost(name, str(condition["reason"]))

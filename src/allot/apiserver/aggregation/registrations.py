@@ -9,18 +9,15 @@ import asyncio
 from collections.abc import Iterable
 
 from allot.apiserver.aggregation.extensions import PREFIX
-from allot.apiserver.bootstrap import SYSTEM
+from allot.apiserver.bootstrap import try_to_write
 from allot.apiserver.customresources.controller import PREFIX as DEFINITIONS
-from allot.apiserver.errors import StatusError
 from allot.apiserver.registry import Registry
-from allot.apiserver.request import ApiRequest
 from allot.apiserver.resources import Object
 from allot.apiserver.server import ApiServer
 from allot.core.lifecycle.api_services import (
     ALWAYS,
     GROUP,
     ON_START,
-    Registering,
     builtin_priority,
     local_api_service,
     name_of,
@@ -109,15 +106,9 @@ class Registrations:
             was_there_at_start=name in self._at_start,
             is_synced=name in self._synced,
         )
-        if step is not None:
-            try:
-                await api.handle(_request(step))
-            except StatusError as error:
-                # Another writer was faster: the change is reported, and looked at again.
-                if error.code not in (404, 409):
-                    raise
-                return
-        self._synced.add(name)
+        # If another writer is faster, its change is reported, and looked at again.
+        if step is None or await try_to_write(api, step.verb, GROUP, "apiservices", step.object):
+            self._synced.add(name)
 
 
 def _builtin(registry: Registry) -> Iterable[tuple[str, Object]]:
@@ -126,17 +117,3 @@ def _builtin(registry: Registry) -> Iterable[tuple[str, Object]]:
             priority = builtin_priority(group, version)
             if priority is not None and group != GROUP:
                 yield name_of(group, version), local_api_service(group, version, ON_START, priority)
-
-
-def _request(step: Registering) -> ApiRequest:
-    metadata = step.object["metadata"]
-    return ApiRequest(
-        user=SYSTEM,
-        verb=step.verb,
-        group=GROUP,
-        version="v1",
-        resource="apiservices",
-        name="" if step.verb == "create" else metadata["name"],
-        body={"preconditions": {"uid": metadata["uid"]}} if step.verb == "delete" else step.object,
-        user_agent="kube-apiserver",
-    )

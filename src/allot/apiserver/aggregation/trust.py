@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from allot.apiserver.access.certificates import FRONT_PROXY, Certificates
-from allot.apiserver.bootstrap import SYSTEM
-from allot.apiserver.errors import StatusError
-from allot.apiserver.request import ApiRequest
+from allot.apiserver.bootstrap import try_to_write
 from allot.apiserver.resources import Object
 from allot.apiserver.server import ApiServer
 from allot.core.access.authentication_trust import NAME, NAMESPACE, with_trust
@@ -55,20 +53,5 @@ class Trust:
             "kind": "ConfigMap",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
         }
-        request = ApiRequest(
-            user=SYSTEM,
-            verb="create" if present is None else "update",
-            group="",
-            version="v1",
-            resource="configmaps",
-            namespace=NAMESPACE,
-            name="" if present is None else NAME,
-            body={**base, "data": data},
-            user_agent="kube-apiserver",
-        )
-        try:
-            await api.handle(request)
-        except StatusError as error:
-            # Another writer was faster: the change is reported, and looked at again.
-            if error.code not in (404, 409):
-                raise
+        # If another writer is faster, its change is reported, and looked at again.
+        await try_to_write(api, "create" if present is None else "update", "", "configmaps", {**base, "data": data})
