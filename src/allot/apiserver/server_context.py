@@ -11,7 +11,7 @@ from allot.apiserver.admission.chain import AdmissionChain
 from allot.apiserver.aggregation.extension_server import ExtensionServer
 from allot.apiserver.aside import Aside
 from allot.apiserver.registry import Registry, Served
-from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.request import ApiList, ApiObject, ApiRequest
 from allot.core.features import FeatureGates
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -38,6 +38,16 @@ class UnstoredApis(Protocol):
         """The answer to an authorized request."""
 
 
+class Components(Protocol):
+    """Answers for the components of the cluster, whose statuses are found out when asked."""
+
+    async def get(self, request: ApiRequest) -> ApiObject:
+        """GET of one."""
+
+    async def list(self, served: Served, request: ApiRequest) -> ApiList:
+        """GET of all."""
+
+
 class ExtensionServers(Protocol):
     """The servers behind APIServices."""
 
@@ -58,4 +68,5 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     aside: Aside
     reviews: Reviews | None = None
     unstored: UnstoredApis | None = None
+    components: Components | None = None
     extensions: ExtensionServers | None = None

@@ -7,6 +7,7 @@ are evaluated on those. Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 
 from allot.core.model import core_v1
 from allot.core.model.scheduling_v1 import PodGroup
@@ -46,43 +47,116 @@ def attempt(
     fit = cluster.devices.fit(pod, group, now) if cluster.devices is not None else None
     if isinstance(fit, Status):
         return Failure(status=fit, early=True)
-    promised = pod.status.nominated_node_name
-    if promised and (allowed is None or promised in allowed):
-        info = cluster.nodes.get(promised)
-        if info is not None and FullEvaluation(cluster, pod, profile, fit, settings).refusal(info) is None:
-            return placement_of(cluster, pod, profile, info, fit)
-    only = allowed if fit is None else _both(allowed, fit.nodes)
-    only = _both(only, profile.node_names)
-    if pod.spec.node_name:
-        only = _both(only, frozenset((pod.spec.node_name,)))
-    if only is not None and allowed is None and len(only) <= _FEW_NODES:
-        found = evaluate_few(cluster, pod, profile, fit, settings, only)
-        if isinstance(found, Placement):
-            return found
-        if profile.node_names is not None or pod.spec.node_name:
-            return found
-    key = None if fit is None else fit.key
-    if rankings is not None and only is allowed and (fit is None or key is not None):
-        ranking = rankings.ranking(cluster, profile, settings, key)
-        if ranking is not None:
-            ranking.refresh(fit)
-            return _ranked(cluster, pod, profile, fit, settings, ranking)
-    if only is not None or (fit is not None and key is None) or _shares_exclusively(cluster, profile):
-        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
-    spreads = (
-        spreads_of(profile, cluster.spread_selectors, settings) if looks_around(cluster, profile, settings) else None
-    )
-    if spreads is not None and not cluster.has_unique_hostnames:
-        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
-    ranking = cluster.filter_caches.ranking(profile, settings, key, spreads)
-    ranking.refresh(fit)
-    if spreads is not None and ranking.is_relative:
-        # Relative scores are relative to the nodes that other pods allow.
-        return evaluate_all(cluster, pod, profile, fit, settings, allowed)
-    return _ranked(cluster, pod, profile, fit, settings, ranking)
+    return _Search(cluster, pod, profile, fit, settings, allowed).best(rankings)
 
 
+# So few nodes are evaluated one by one: a ranking of all would cost more.
 _FEW_NODES = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """One pod that may be placed, and the nodes that it may have."""
+
+    cluster: Cluster
+    pod: core_v1.Pod
+    profile: Profile
+    fit: DeviceFit | None
+    settings: Settings
+    allowed: Collection[str] | None
+
+    def best(self, rankings: DomainRankings | None) -> Placement | Failure:
+        """On the node that was promised; else among the few nodes that come into question; else among all."""
+        found: Placement | Failure | None = self._promised()
+        if found is not None:
+            return found
+        only = self._only_nodes()
+        if only is not None and self.allowed is None and len(only) <= _FEW_NODES:
+            found = evaluate_few(self.cluster, self.pod, self.profile, self.fit, self.settings, only)
+            if isinstance(found, Placement) or self.profile.node_names is not None or self.pod.spec.node_name:
+                return found
+        ranking = self._ranking_of_allowed(rankings, only) or self._ranking_of_all(only)
+        if ranking is None:
+            return evaluate_all(self.cluster, self.pod, self.profile, self.fit, self.settings, self.allowed)
+        return self._first_of(ranking)
+
+    def _promised(self) -> Placement | None:
+        """On the node for which others were preempted, if it still fits."""
+        name = self.pod.status.nominated_node_name
+        info = self.cluster.nodes.get(name) if name and (self.allowed is None or name in self.allowed) else None
+        if info is None:
+            return None
+        evaluation = FullEvaluation(self.cluster, self.pod, self.profile, self.fit, self.settings)
+        return evaluation.placement(info) if evaluation.refusal(info) is None else None
+
+    def _only_nodes(self) -> Collection[str] | None:
+        """The nodes that the caller, the devices and the pod itself all name; None if nobody names any."""
+        only = self.allowed if self.fit is None else _both(self.allowed, self.fit.nodes)
+        only = _both(only, self.profile.node_names)
+        return _both(only, frozenset((self.pod.spec.node_name,))) if self.pod.spec.node_name else only
+
+    def _can_share(self) -> bool:
+        """Whether another pod's device fit can answer for this one's."""
+        return self.fit is None or self.fit.key is not None
+
+    def _ranking_of_allowed(self, rankings: DomainRankings | None, only: Collection[str] | None) -> Ranking | None:
+        if rankings is None or only is not self.allowed or not self._can_share():
+            return None
+        key = None if self.fit is None else self.fit.key
+        ranking = rankings.ranking(self.cluster, self.profile, self.settings, key)
+        if ranking is not None:
+            ranking.refresh(self.fit)
+        return ranking
+
+    def _ranking_of_all(self, only: Collection[str] | None) -> Ranking | None:
+        """The ranking that equal pods share, unless this pod's answer depends on more than a ranking knows."""
+        cluster, profile, settings = self.cluster, self.profile, self.settings
+        if only is not None or not self._can_share() or _shares_exclusively(cluster, profile):
+            return None
+        spreads = (
+            spreads_of(profile, cluster.spread_selectors, settings)
+            if looks_around(cluster, profile, settings)
+            else None
+        )
+        if spreads is not None and not cluster.has_unique_hostnames:
+            return None
+        ranking = cluster.filter_caches.ranking(profile, settings, None if self.fit is None else self.fit.key, spreads)
+        ranking.refresh(self.fit)
+        # Relative scores are relative to the nodes that other pods allow.
+        return None if spreads is not None and ranking.is_relative else ranking
+
+    def _first_of(self, ranking: Ranking) -> Placement | Failure:
+        """The best node of a ranking that has the devices and is promised to nobody else."""
+        cluster, fit = self.cluster, self.fit
+        failed = ranking.failed
+        if failed is not None:
+            # The error names the claim, so each pod gets its own.
+            error = fit.exact(failed) if fit is not None else None
+            return Failure(status=error or ranking.refusals[failed.name], fit=fit)
+        # Nodes that are unavailable only to this pod, because they were promised to others.
+        aside: dict[str, tuple[Item, Status]] = {}
+        try:
+            while (name := ranking.best()) is not None:
+                info = cluster.nodes[name]
+                if name in cluster.nominated:
+                    status = promised_refusal(cluster, self.pod, self.profile, info, self.settings)
+                    if status is not None:
+                        aside[name] = (ranking.set_aside(name), status)
+                        continue
+                status = fit.exact(info) if fit is not None else None
+                if status is None:
+                    return placement_of(cluster, self.pod, self.profile, info, fit)
+                ranking.refuse(name, status)
+                if status.verdict is Verdict.ERROR:
+                    return Failure(status=status, fit=fit)
+            refusals, histogram = ranking.outcome()
+            if not aside:
+                return Failure(refusals=refusals, histogram=histogram, fit=fit)
+            refusals = {**refusals, **{name: status for name, (_, status) in aside.items()}}
+            return Failure(refusals=refusals, histogram=counted(refusals.values()), fit=fit)
+        finally:
+            for item, _ in aside.values():
+                ranking.put_back(item)
 
 
 class DomainRankings:
@@ -128,45 +202,3 @@ def looks_around(cluster: Cluster, profile: Profile, settings: Settings) -> bool
     if profile.wants_spread and settings.default_spreads and cluster.spread_selectors.selector(profile) is not None:
         return True
     return cluster.affinity_index.concern(profile)
-
-
-# --- by the ranking of equal pods ---
-
-
-def _ranked(
-    cluster: Cluster,
-    pod: core_v1.Pod,
-    profile: Profile,
-    fit: DeviceFit | None,
-    settings: Settings,
-    ranking: Ranking,
-) -> Placement | Failure:
-    failed = ranking.failed
-    if failed is not None:
-        # The error names the claim, so each pod gets its own.
-        error = fit.exact(failed) if fit is not None else None
-        return Failure(status=error or ranking.refusals[failed.name], fit=fit)
-    # Nodes that are unavailable only to this pod, because they were promised to others.
-    aside: dict[str, tuple[Item, Status]] = {}
-    try:
-        while (name := ranking.best()) is not None:
-            info = cluster.nodes[name]
-            if name in cluster.nominated:
-                status = promised_refusal(cluster, pod, profile, info, settings)
-                if status is not None:
-                    aside[name] = (ranking.set_aside(name), status)
-                    continue
-            status = fit.exact(info) if fit is not None else None
-            if status is None:
-                return placement_of(cluster, pod, profile, info, fit)
-            ranking.refuse(name, status)
-            if status.verdict is Verdict.ERROR:
-                return Failure(status=status, fit=fit)
-        refusals, histogram = ranking.outcome()
-        if not aside:
-            return Failure(refusals=refusals, histogram=histogram, fit=fit)
-        refusals = {**refusals, **{name: status for name, (_, status) in aside.items()}}
-        return Failure(refusals=refusals, histogram=counted(refusals.values()), fit=fit)
-    finally:
-        for item, _ in aside.values():
-            ranking.put_back(item)

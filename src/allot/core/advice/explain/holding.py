@@ -22,6 +22,8 @@ NOT_FOR_DEVICES = "its scheduler does not preempt for devices"
 _NOT_PREEMPTED = "Preemption is not helpful for scheduling"
 # A kubelet may be slow; after this it counts as stuck.
 OVERDUE_MIN_S = 120
+# For a pod that would fit elsewhere.
+FITS_TOO = "it also fits on"
 # Below every priority that a pod can have.
 NOBODY = -(2**31) - 1
 
@@ -59,6 +61,11 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
         return not self.running and not self.ending and not self.stranded and not self.unseen
 
     @property
+    def done(self) -> tuple[core_v1.Pod, ...]:
+        """The pods, if in all that run the containers with the devices have ended; otherwise none."""
+        return self.running if self.running and all(map(still_running, self.running)) else ()
+
+    @property
     def is_lost(self) -> bool:
         """Whether all holders were on nodes that are gone."""
         return bool(self.stranded) and not self.running and not self.ending and not self.unseen
@@ -87,6 +94,30 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
             verb = "exists" if len(self.gone) == 1 else "exist"
             return f"{claim}, reserved for {named('pod', self.gone)}, which no longer {verb}"
         return f"{claim}, which no pod uses"
+
+
+def still_running(pod: core_v1.Pod) -> list[str]:
+    """The containers that keep a pod although those that use its devices have ended for good; none while these may run."""
+    users = {each.name for each in pod.spec.containers if each.resources.claims}
+    running, ended = [], set()
+    for status in pod.status.container_statuses:
+        state = status.state
+        if state is not None and state.running is not None:
+            running.append(status.name)
+        elif state is not None and state.terminated is not None:
+            again = pod.spec.restart_policy == "Always" or (
+                pod.spec.restart_policy == "OnFailure" and state.terminated.exit_code
+            )
+            ended |= set() if again else {status.name}
+    return running if users and users <= ended else []
+
+
+def done_text(pods: Sequence[core_v1.Pod]) -> str:
+    """What is over in pods, and what still runs there: `container main has ended, and only istio-proxy still runs`."""
+    running = dict.fromkeys(name for pod in pods for name in still_running(pod))
+    users = dict.fromkeys(each.name for pod in pods for each in pod.spec.containers if each.resources.claims)
+    over = f"{named('container', users)} {'has' if len(users) == 1 else 'have'} ended"
+    return f"{over}, and only {joined(list(running))} still {'runs' if len(running) == 1 else 'run'}"
 
 
 def _ending_text(pod: core_v1.Pod) -> str:
@@ -167,6 +198,12 @@ def comes_back(pod: core_v1.Pod) -> bool:
     """Whether a deleted pod is recreated on the same node at once."""
     maker = controller_of(pod)
     return maker is not None and maker.kind == "DaemonSet"
+
+
+def ends_by_itself(pod: core_v1.Pod) -> bool:
+    """Whether a pod works until it is done: then its controller does not recreate it."""
+    maker = controller_of(pod)
+    return maker is not None and maker.kind == "Job"
 
 
 def are_siblings(pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> bool:

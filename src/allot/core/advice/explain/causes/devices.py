@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import driver_pods
+from allot.core.advice.explain.causes import driver_pods, states
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing, users_on
 from allot.core.advice.explain.devices import (
@@ -20,17 +20,28 @@ from allot.core.advice.explain.devices import (
     nodes_of,
 )
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
-from allot.core.advice.explain.holding import holders_text, importance, possessor, priorities_text
+from allot.core.advice.explain.holding import (
+    FITS_TOO,
+    Possessor,
+    are_siblings,
+    comes_back,
+    done_text,
+    holders_text,
+    importance,
+    possessor,
+    priorities_text,
+)
 from allot.core.advice.explain.nodes import selects_node
 from allot.core.advice.explain.remedies import drivers, holders, nodes, requests, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.rewrites import Rewrite, rewrites, similar_driver, unknown_driver
 from allot.core.advice.explain.wording import count, joined, listed, named
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation.devices import DeviceEntry, DeviceID, attribute_value
 from allot.core.allocation.reasons import FRACTIONS, OVERCOMMITTED
 from allot.core.explain import Obstacle, RequestReason, numbered
 from allot.core.lifecycle.claim_owners import group_name
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import NodeInfo
@@ -66,6 +77,7 @@ _HOLDERS_LOOKED_AT_MAX = 200
 _SENTENCES_MAX = 3
 _ADVICE_MAX = 2
 _OTHERS_MAX = 3
+_NAMED_MAX = 3
 _LISTS = "DRAListTypeAttributes"
 _ENOUGH = 10**9
 
@@ -144,9 +156,10 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
     text = f'none of the {len(parts)} alternatives of request "{request}" fits ({"; ".join(parts)})'
     # An alternative without devices is not a mistake as long as another alternative has some.
     served = any(cause.reason in _ON_DEVICES.values() for cause in causes)
+    # The others say how much less would do: to ask for less than that comes after whoever could leave.
     candidates = tuple(
         replace(candidate, rank=max(candidate.rank, Rank.DROP))
-        if served and cause.reason not in _ON_DEVICES.values()
+        if candidate.rank == Rank.FEWER or (served and cause.reason not in _ON_DEVICES.values())
         else candidate
         for cause in causes
         for candidate in cause.candidates
@@ -280,6 +293,7 @@ def _nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
             else f"none of the {published} in the cluster is"
         )
         text = f"{none} in DeviceClass {wanted.class_name}: {why}"
+    candidates += states.changed(what_if, states.excluded(placing, wanted))
     candidates += selectors.other_class(what_if, placing.pod, wanted)
     missing = [driver for driver in expected if driver not in placing.published.drivers]
     advice = (f"install {named('driver', missing)} on the nodes that have the hardware",) if missing else ()
@@ -345,6 +359,7 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         text = f"{what} the selectors of {placing.request_name(wanted)}: {seen}"
     details = (seen,) if problem else ()
+    candidates += states.changed(placing.what_if, states.excluded(placing, wanted))
     return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
 
@@ -473,6 +488,9 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     problem, candidates = _own_selectors(placing, wanted) if selecting else ("", [])
     if problem:
         text = f"the selector of {placing.request_name(wanted)} {problem}: {text}"
+    excluded = states.excluded(placing, wanted)
+    text += states.excluded_text(excluded, wanted)
+    candidates += states.changed(placing.what_if, excluded)
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     fewer = {most, found.most_free()[1]}
     if place is not None:
@@ -497,6 +515,9 @@ def _taken(placing: Placing, wanted: Wanted) -> Diagnosis:
     there = [obstacle for obstacle in _ON_DEVICES if found.count(obstacle)]
     if not there:
         return _together(placing)
+    if weight(Obstacle.TAINT) >= _ENOUGH:
+        # Whatever others hold: these would do, and no one has them.
+        return _obstacle_cause(placing, wanted, Obstacle.TAINT)
     return _obstacle_cause(placing, wanted, max(there, key=weight))
 
 
@@ -515,10 +536,10 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             return _same_pool(placing, wanted, twin, text)
     elif obstacle is Obstacle.TAINT:
         rules = drivers.taint_rules(what_if, wanted)
-        text = f"{subject} {has} taint {tally.reason.actual}, which the request does not tolerate"
+        text = _tainted(placing, wanted, f"{subject} {has}")
         text += drivers.near_toleration(what_if, placing.pod, wanted)
         text += drivers.rules_text(rules)
-        candidates += drivers.device_taint(what_if, placing.pod, place, wanted)
+        candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
     elif obstacle is Obstacle.FEATURE:
         text = f"{subject} cannot be used: {_numbered(wanted, tally)}"
         if drivers.UNDECLARED in tally.reason.text:
@@ -535,9 +556,13 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             candidates += holders.with_amount(what_if, placing.pod, wanted)
         if FRACTIONS in text:
             candidates += drivers.gate(what_if, FRACTIONS)
+    if obstacle is not Obstacle.TAINT and found.count(Obstacle.TAINT):
+        candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
     unpublished, repairs = _unpublished(placing, wanted)
     text += unpublished
     candidates += repairs
+    excluded = states.excluded(placing, wanted)
+    candidates += states.changed(what_if, excluded)
     candidates += holders.freed(what_if, placing.pod, wanted)
     text += _others(placing, wanted, obstacle)
     text += drivers.of_lost_nodes(what_if, [device_id(device).driver for device in tally.devices])
@@ -545,23 +570,66 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     if free and not wanted.leaf.all_devices:
         text += f"; node {node} has {free} free, the most of all"
     if wanted.leaf.all_devices:
-        asks = f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node, but"
-        text = f"{asks} {_one_in_the_way(placing, wanted) if obstacle is Obstacle.IN_USE else ''}{text}"
+        watches = place is not None and _only_watches(placing)
+        without = f" without {requests.ADMIN_ACCESS}" if watches else ""
+        asks = (
+            f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node{without}, but"
+        )
+        if obstacle is Obstacle.IN_USE:
+            text = _one_in_the_way(placing, wanted, text)
+        text = f"{asks} {text}"
+        candidates += requests.with_admin_access(what_if, place, wanted) if place is not None and watches else ()
     elif wanted.leaf.count > 1:
         text += f", and {wanted.leaf.count} are needed on one node"
     if place is not None:
         candidates += (
             requests.not_all(place, wanted) if wanted.leaf.all_devices else requests.lower_count(place, wanted, {free})
         )
+    text += states.excluded_text(excluded, wanted)
     if found.count(Obstacle.SELECTOR):
-        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE else ""
+        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None else ""
         problem, more = _own_selectors(placing, wanted)
         candidates += more
         if problem:
             text += f"; and the selector of {placing.request_name(wanted)} {problem}"
     candidates += nodes.another_node(what_if, _largest(placing, wanted))
-    advice = kin_advice(what_if, placing.pod, text) if obstacle is Obstacle.IN_USE else ()
+    advice = kin_advice(what_if, placing.pod, text)
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
+
+
+def _tainted(placing: Placing, wanted: Wanted, subject: str) -> str:
+    """Which devices have which taints; of many, their number and the first taint. subject: with its verb."""
+    tallies = wanted.found.of(Obstacle.TAINT)
+    number = wanted.found.count(Obstacle.TAINT)
+    rest = ", which the request does not tolerate"
+    if number > _NAMED_MAX or _accepted(wanted) == 1 or placing.resource_of(wanted):
+        return f"{subject} taint {tallies[0].reason.actual}{rest}"
+    taken = wanted.found.count(Obstacle.IN_USE) == _accepted(wanted) - number
+    which = f"the only {'one' if number == 1 else 'ones'} of class {wanted.class_name} {'that is' if number == 1 else 'that are'} not in use"
+    of = which if taken else f"of class {wanted.class_name}"
+    texts = []
+    for tally in tallies:
+        names = [_with_node(placing, device) for device in tally.devices]
+        texts.append(f"{named('device', names)} {'has' if len(names) == 1 else 'have'} taint {tally.reason.actual}")
+    if len(texts) == 1:
+        shown, _, taint = texts[0].partition(" has taint " if number == 1 else " have taint ")
+        return f"{shown}, {of}, {'has' if number == 1 else 'have'} taint {taint}{rest}"
+    return f"{joined(texts)} ({of}), which the request does not tolerate"
+
+
+def _outranks(placing: Placing, wanted: Wanted) -> bool:
+    """Whether some holder of devices matters less than the pod."""
+    claims = [find_claim(placing.what_if, name) for tally in wanted.found.of(Obstacle.IN_USE) for name in tally.claims]
+    held = [possessor(placing.what_if, claim) for claim in claims[:_HOLDERS_LOOKED_AT_MAX] if claim is not None]
+    return any(each.priority < (placing.pod.spec.priority or 0) for each in held)
+
+
+def _with_node(placing: Placing, device: str) -> str:
+    """`gpu-3 on node a`, or of a pool, for a device that is on no node."""
+    id_ = device_id(device)
+    entries = placing.what_if.claims.inventory.devices_named(id_)
+    node = next((entry.slice.spec.node_name for entry in entries if entry.slice.spec.node_name is not None), None)
+    return f"{id_.device} on node {node}" if node is not None else f"{id_.device} of pool {id_.pool}"
 
 
 def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str) -> Diagnosis:
@@ -577,14 +645,25 @@ def _same_pool(placing: Placing, wanted: Wanted, twin: drivers.Twin, in_use: str
     return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=tuple(twin.renamed(homes)))
 
 
-def _one_in_the_way(placing: Placing, wanted: Wanted) -> str:
-    """Of a request for all devices: the node of which most are free, and who has the others there; empty if none has free ones."""
+def _only_watches(placing: Placing) -> bool:
+    """Whether a pod that asks for all devices is likely to watch what others use: one of each node's daemons, or of a namespace
+    for administrators."""
+    namespace = placing.what_if.get(core_v1.Namespace, placing.pod.metadata.namespace)
+    labels = namespace.metadata.labels if namespace is not None else {}
+    return comes_back(placing.pod) or labels.get(api.ADMIN_ACCESS_LABEL) == "true"
+
+
+def _one_in_the_way(placing: Placing, wanted: Wanted, text: str) -> str:
+    """Of a request for all devices: the node of which most are free, and who has the others there. text: who has them in all,
+    which is enough if no node has free ones."""
     node, free = wanted.found.most_free()
     found = wanted.found.nodes.get(node)
     users = users_on(placing, wanted, [node]) if found is not None and free else []
     if found is None or not users:
-        return ""
-    return f"of the {found.in_class} of node {node}, {free} are free and the rest in use by {named('pod', users)}; in all, "
+        return text
+    there = f"of the {found.in_class} of node {node}, {free} {'is' if free == 1 else 'are'} free and the rest in use by {named('pod', users)}"
+    alone = sum(bool(each.in_class) for each in wanted.found.nodes.values()) == 1
+    return there if alone else f"{there}; in all, {text}"
 
 
 def _in_use(placing: Placing, wanted: Wanted) -> str:
@@ -650,7 +729,7 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     """Counters, capacities and compatibility groups: what exists, what is needed, and who holds the rest."""
     tallies = wanted.found.of(obstacle)
     first = tallies[0]
-    where = f" on node {next(iter(first.nodes))}" if len(first.nodes) > 1 else ""
+    where = f" on {named('node', first.nodes)}" if len(first.nodes) > 1 else ""
     over = next((tally for tally in tallies if tally.reason.text.startswith(OVERCOMMITTED)), None)
     if over is not None:
         others = [tally for tally in tallies if tally is not over]
@@ -659,6 +738,9 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     held = _rest_held_by(placing, tallies) + (_whole(placing, wanted) if obstacle is Obstacle.CAPACITY else "")
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
+    parts = _parts_in_use(placing, tallies) if obstacle is Obstacle.COUNTER else ""
+    if parts:
+        return f"parts of {subject} {verb if verb == 'are' else 'are'} in use: {parts}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
     phrases[0] += _other_name(placing, wanted, first)
     more = sum(tally.count for tally in tallies[_SENTENCES_MAX:])
@@ -675,6 +757,46 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     if obstacle is Obstacle.COMPATIBILITY_GROUP:
         return f"{subject} cannot be used now: {'; '.join(phrases)}{held.replace('the rest', 'that')}"
     return f"{subject} {'has' if verb == 'is' else 'have'} {what}: {'; '.join(phrases)}{where}{held}"
+
+
+def _parts_in_use(placing: Placing, tallies: Sequence[Tally]) -> str:
+    """Of devices that are wanted whole: their parts that others hold, and who; empty if some would do with less than all counters."""
+    inventory = placing.what_if.claims.inventory
+    found: dict[str, str] = {}
+    for tally in tallies:
+        if not all(_is_whole(placing, device) for device in tally.devices):
+            return ""
+        for name in tally.claims:
+            claim = find_claim(placing.what_if, name)
+            allocation = claim.status.allocation if claim is not None else None
+            for result in allocation.devices.results if allocation is not None else ():
+                id_ = DeviceID(result.driver, result.pool, result.device)
+                draws = any(entry.device.consumes_counters for entry in inventory.devices_named(id_))
+                if claim is not None and draws and (result.pool in tally.nodes or len(tally.nodes) == 1):
+                    found.setdefault(_with_node(placing, str(id_)), possessor(placing.what_if, claim).text)
+    return listed(f"{part} by {who}" for part, who in found.items())
+
+
+def _is_whole(placing: Placing, device: str) -> bool:
+    """Whether a device needs all of each counter set that it draws on."""
+    id_ = device_id(device)
+    there = {
+        (set_.name, name): counter.value.nano
+        for slice_ in placing.what_if.all(api.ResourceSlice)
+        if (slice_.spec.driver, slice_.spec.pool.name) == (id_.driver, id_.pool)
+        for set_ in slice_.spec.shared_counters or ()
+        for name, counter in set_.counters.items()
+    }
+    for entry in placing.what_if.claims.inventory.devices_named(id_):
+        needed = {
+            (each.counter_set, name): counter.value.nano
+            for each in entry.device.consumes_counters
+            for name, counter in each.counters.items()
+        }
+        sets = {name for name, _ in needed}
+        if not sets or needed != {key: amount for key, amount in there.items() if key[0] in sets}:
+            return False
+    return True
 
 
 def _overdrawn(placing: Placing, tally: Tally) -> str:
@@ -790,13 +912,33 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
     if len(others) > _HOLDERS_LOOKED_AT_MAX:
         others = [holder.claim for holder in placing.survey.holders(wanted)]
     found = [possessor(what_if, claim) for name in others if (claim := find_claim(what_if, name)) is not None]
-    found.sort(key=lambda each: importance(each, 1, pod.metadata.namespace))
-    text = holders_text(found, len(names) - len(own) - len(others))
+    # Replicas of the pod come last: they have as much right to the devices. Who is done comes first.
+    found.sort(
+        key=lambda each: (
+            not each.done,
+            are_siblings(pod, each.running),
+            *importance(each, 1, pod.metadata.namespace),
+        )
+    )
+    text = holders_text(found, len(names) - len(own) - len(others)) + _done(found)
     forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
     text += f" ({forgotten.text})" if forgotten is not None else ""
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
     group = what_if.get(PodGroup, group_name(pod), pod.metadata.namespace)
     return text + priorities_text(pod, (group.spec.preemption_policy or "") if group is not None else "", found)
+
+
+def _done(found: Sequence[Possessor]) -> str:
+    """A note on holders whose work is over; empty if there are none."""
+    pods = [user for each in found for user in each.done]
+    if not pods:
+        return ""
+    whose = (
+        "whose"
+        if len(pods) == len(found)
+        else f"of which {named('pod', map(full_name, pods))} {'is' if len(pods) == 1 else 'are'} done:"
+    )
+    return f", {whose} {done_text(pods)}"
 
 
 def _meant_to_share(placing: Placing, wanted: Wanted, candidates: list[Candidate]) -> str:
@@ -1037,7 +1179,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
     for wanted in placing.wanted:
         # Moving a pod that fits elsewhere comes before relaxing a request.
         candidates += [
-            replace(each, rank=Rank.RELAX - 1) if holders.FITS_TOO in each.text else each
+            replace(each, rank=Rank.RELAX - 1) if FITS_TOO in each.text else each
             for each in holders.freed(placing.what_if, placing.pod, wanted)
         ]
     return candidates

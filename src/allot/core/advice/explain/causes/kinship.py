@@ -9,6 +9,8 @@ from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import ReplicaSet
 
+_WITH_REPLICAS = ("ReplicaSet", "StatefulSet")
+
 
 def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:
     """How the holders of devices relate to the waiting pod: pods of its controller, or of its predecessor."""
@@ -42,3 +44,16 @@ def kin_advice(what_if: WhatIfCluster, pod: core_v1.Pod, text: str) -> tuple[str
     if f"of {own.kind} {own.name}" in text:
         return (f"run fewer replicas of {f'Deployment {name}' if name else f'{own.kind} {own.name}'}",)
     return ()
+
+
+def fewer_replicas(what_if: WhatIfCluster, pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> tuple[str, ...]:
+    """As many replicas as have what only some can have; nothing for a pod without such others, or one that waits its turn."""
+    own = controller_of(pod)
+    if own is None or own.kind not in _WITH_REPLICAS or not are_siblings(pod, others):
+        return ()
+    name = deployment_of(what_if, pod)
+    number = len({each.metadata.uid for each in others})
+    workload = f"Deployment {name}" if name else f"{own.kind} {own.name}"
+    return (
+        f"run {number if number == 1 else f'at most {number}'} {'replica' if number == 1 else 'replicas'} of {workload}",
+    )

@@ -7,16 +7,17 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import volumes
+from allot.core.advice.explain.causes.kinship import fewer_replicas
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
 from allot.core.advice.explain.devices import nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
-from allot.core.advice.explain.holding import comes_back, controller_of
+from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
 from allot.core.advice.explain.nodes import Check, Shortage, amount, asks, hard_spreads, missing, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import full_name
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
@@ -110,15 +111,11 @@ def node_cause(placing: Placing) -> Diagnosis:
         text += _volume_elsewhere(placing)
     if Reason.NEIGHBOURS in reasons and placing.wanted:
         text += _full_elsewhere(placing, reasons)
-    candidates = [
-        each
-        for found, infos in groups.items()
-        for each in nodes.for_node(placing.what_if, placing.pod, _roomiest(placing, infos, found), found)
-    ]
+    candidates = [each for found, infos in groups.items() for each in _for_group(placing, infos, found)]
     if Reason.VOLUME in reasons:
         rivals = volumes.other_users(placing.what_if, placing.pod)
         near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
-        candidates += nodes.gone(placing.pod, near)
+        candidates += nodes.gone(placing.what_if, placing.pod, near)
     if Reason.NEIGHBOURS in reasons:
         candidates += [
             each for wanted in placing.wanted for each in holders.freed(placing.what_if, placing.pod, wanted)
@@ -132,14 +129,30 @@ def node_cause(placing: Placing) -> Diagnosis:
     return Diagnosis(reason=reason, text=text, candidates=tuple(candidates), advice=_advice(placing, reasons))
 
 
+def _for_group(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check]) -> Iterator[Candidate]:
+    """What helps on the best of similar nodes; who could leave is different on each."""
+    best = _roomiest(placing, infos, checks)
+    yield from nodes.for_node(placing.what_if, placing.pod, best, checks)
+    others = [info for info in infos if info is not best][:_GROUPS_MAX]
+    for info in others if any(check.reason is Reason.RESOURCES for check in checks) else ():
+        for each in nodes.for_node(placing.what_if, placing.pod, info, checks):
+            if all(patch.action == "delete" for patch in each.patches):
+                yield each
+
+
 def _is_unsound(check: Check) -> bool:
     """Whether a node is broken or reserved. One about to be removed counts as usable."""
     return check.reason in _UNSOUND and not check.is_leaving
 
 
 def _advice(placing: Placing, reasons: Collection[Reason]) -> tuple[str, ...]:
+    what_if, pod = placing.what_if, placing.pod
     if Reason.VOLUME in reasons:
-        return tuple(volumes.volume_advice(placing.what_if, placing.pod, placing.nearest))
+        rivals = [each.pod for each in volumes.other_users(what_if, pod)]
+        return (*volumes.volume_advice(what_if, pod, placing.nearest), *fewer_replicas(what_if, pod, rivals))
+    if Reason.PORTS in reasons:
+        users = [each.pod for info in placing.nearest for each in nodes.port_users(what_if, pod, info)]
+        return fewer_replicas(what_if, pod, users)
     if Reason.AFFINITY in reasons:
         labellers = dict.fromkeys(nodes.unlabelled(placing.what_if, placing.pod).values())
         return tuple(f"check that the pods of {each} run on the nodes" for each in labellers)
@@ -283,7 +296,7 @@ def let_in(placing: Placing) -> Iterator[Candidate]:
     """The pod stops excluding a node that has free devices. It has its reasons, so other changes come first."""
     for info in placing.elsewhere[:1]:
         for each in nodes.for_node(placing.what_if, placing.pod, info, placing.checks[info.name]):
-            yield replace(each, rank=max(each.rank, Rank.DROP))
+            yield replace(each, rank=max(each.rank, Rank.DROP + 1))
 
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
@@ -341,7 +354,9 @@ def _phrases(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Check
             alike = len({_room(placing, each) for each in infos}) == 1
             text = joined([_shortage(placing, roomiest, each, at_most=not alike) for each in lacking]) or text
         elif check.reason is Reason.PORTS:
-            users = [each.pod for each in nodes.port_users(placing.what_if, placing.pod, info)]
+            users = [
+                each.pod for one in infos[:_GROUPS_MAX] for each in nodes.port_users(placing.what_if, placing.pod, one)
+            ]
             makers = [maker.name for each in users if comes_back(each) and (maker := controller_of(each)) is not None]
             of = f" of {named('DaemonSet', makers)}" if makers else ""
             text = f"{text} by {named('pod', map(full_name, users))}{of}"
@@ -392,7 +407,14 @@ def _roomiest(placing: Placing, infos: Sequence[NodeInfo], checks: Sequence[Chec
     """Of similar nodes, the one with the most of what they lack."""
     if all(check.reason is not Reason.RESOURCES for check in checks):
         return infos[0]
-    return max(infos, key=lambda each: _room(placing, each))
+    return max(infos, key=lambda each: (_room(placing, each), _foreign(placing, each)))
+
+
+def _foreign(placing: Placing, info: NodeInfo) -> int:
+    """How much of what a node lacks its largest pod uses, replicas of the pod aside."""
+    names = [each.resource for each in shortages(placing.node_checks.profile, info)]
+    others = [each for each in info.pods.values() if not are_siblings(placing.pod, [each.pod])]
+    return max((asks(each, name) for each in others for name in names[:1]), default=0)
 
 
 def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
@@ -416,13 +438,17 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
 
 def _largest_user(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
     """A pod that alone uses enough of the missing resource to be in the way; empty if there is none."""
-    largest = max(info.pods.values(), key=lambda each: asks(each, lacking.resource), default=None)
-    if largest is None or lacking.never:
+    if lacking.never:
         return ""
-    has = asks(largest, lacking.resource)
-    if has < missing(placing.node_checks.profile, info, lacking.resource):
+    least = missing(placing.node_checks.profile, info, lacking.resource)
+    enough = [each for each in info.pods.values() if asks(each, lacking.resource) >= least]
+    # A replica of the pod has as much right to the node.
+    others = [each for each in enough if not are_siblings(placing.pod, [each.pod])]
+    largest = max(others or enough, key=lambda each: asks(each, lacking.resource), default=None)
+    if largest is None:
         return ""
-    return f" (pod {full_name(largest.pod)} uses {amount(lacking.resource, has)} on node {info.name})"
+    has = amount(lacking.resource, asks(largest, lacking.resource))
+    return f" (pod {full_name(largest.pod)} uses {has} on node {info.name})"
 
 
 def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
@@ -478,7 +504,7 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
     for held in placing.fit.held:
         claim = held.claim
         if held.unavailable:
-            return _never_ready(claim)
+            return _never_ready(placing.what_if, claim)
         users = [
             full_name(pod) for pod in users_of(placing.what_if, claim) if pod.metadata.uid != placing.pod.metadata.uid
         ]
@@ -505,9 +531,9 @@ def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
     return replace(candidate, rank=max(candidate.rank, Rank.ADMIN)) if shared else candidate
 
 
-def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
+def _never_ready(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Diagnosis:
     """Devices that their driver could not prepare for the node. The scheduler deallocates them by itself."""
-    advice = ("the scheduler deallocates the claim and retries automatically; the driver's log says what failed",)
+    again = "the scheduler deallocates the claim and retries automatically; the driver's log says what failed"
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     failures = {name for result in results for name in result.binding_failure_conditions}
@@ -515,14 +541,50 @@ def _never_ready(claim: api.ResourceClaim) -> Diagnosis:
         for condition in device.conditions:
             if condition.type in failures and condition.status == "True":
                 said = f": {condition.message or condition.reason}" if condition.message or condition.reason else ""
+                others, who = _others_of_pool(what_if, claim, device.driver, device.pool)
                 text = (
                     f"driver {device.driver} could not make device {device.device} of claim {full_name(claim)} ready: condition "
-                    f"{condition.type} is True{said}"
+                    f"{condition.type} is True{said}{others}"
                 )
-                return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
+                which = f"device {device.device} of pool {device.pool}"
+                repair = (
+                    f"repair what condition {condition.type} reports of {which}, as the scheduler may choose it again; until then, "
+                    f"taint it with a DeviceTaintRule (driver {device.driver}, effect NoSchedule)"
+                )
+                end = (f"end {named('pod', who)}, or wait until a device of the pool is free",) if who else ()
+                return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=(repair, *end, again))
     missing = named("binding condition", sorted({name for result in results for name in result.binding_conditions}))
     text = f"the devices of claim {full_name(claim)} did not become ready in time: {missing} not True"
-    return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=advice)
+    return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=(again,))
+
+
+def _others_of_pool(
+    what_if: WhatIfCluster, claim: api.ResourceClaim, driver: str, pool: str
+) -> tuple[str, tuple[str, ...]]:
+    """That all other devices of a pool are in use, and by which pods; empty if some are free, or there are none."""
+    held: dict[str, list[str]] = {}
+    own: set[str] = set()
+    for each in what_if.all(api.ResourceClaim):
+        for result in each.status.allocation.devices.results if each.status.allocation is not None else ():
+            if (result.driver, result.pool) == (driver, pool) and full_name(each) == full_name(claim):
+                own.add(result.device)
+            elif (result.driver, result.pool) == (driver, pool):
+                held.setdefault(result.device, []).extend(full_name(user) for user in users_of(what_if, each))
+    there = {
+        device.name
+        for slice_ in what_if.all(api.ResourceSlice)
+        if (slice_.spec.driver, slice_.spec.pool.name) == (driver, pool)
+        for device in slice_.spec.devices or ()
+    }
+    rest = sorted(there - own)
+    if not rest or not set(rest) <= set(held):
+        return "", ()
+    who = tuple(dict.fromkeys(name for device in rest for name in held[device]))
+    by = f" by {named('pod', who)}" if who else ""
+    return (
+        f"; {named('device', rest)}, the only other {'one' if len(rest) == 1 else 'ones'} of pool {pool}, {'is' if len(rest) == 1 else 'are'} in use{by}",
+        who,
+    )
 
 
 def _homes(placing: Placing, held: Held) -> list[str]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
 from allot.core.advice.explain.expressions import Published
+from allot.core.advice.explain.holding import comes_back
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages, untolerated
 from allot.core.advice.explain.report import NearestMiss, NodeGroup, Reason, RequestReport
 from allot.core.advice.explain.wording import count
@@ -81,15 +82,14 @@ class Placing:
     @cached_property
     def elsewhere(self) -> list[NodeInfo]:
         """Nodes with enough free devices that the pod itself excludes."""
-        if self.survey is None or self._reach is self.survey:
+        if self.survey is None or self._reach is self.survey or comes_back(self.pod):
+            # A DaemonSet's pod is meant for one node.
             return []
         found = []
         for name, info in self.what_if.cluster.nodes.items():
             if not any(is_wish(check) and check.reason is not Reason.PINNED for check in self.checks[name]):
                 continue
-            there = [each.found.nodes.get(name) for each in self.survey.wanted]
-            counts = [each.leaf.count for each in self.survey.wanted]
-            if all(each is not None and each.free >= number for each, number in zip(there, counts, strict=True)):
+            if all(_has_enough(each, name) for each in self.survey.wanted):
                 found.append(info)
         return found
 
@@ -270,6 +270,14 @@ class Placing:
     def needed_of(self, resource: str) -> int:
         """How much of an extended resource the pod needs at once."""
         return self.node_checks.profile.scalars.get(resource, 0)
+
+
+def _has_enough(wanted: Wanted, node: str) -> bool:
+    """Whether a node has enough free devices for a request."""
+    found = wanted.found.nodes.get(node)
+    if found is None or not found.in_class:
+        return False
+    return found.free >= (found.in_class if wanted.leaf.all_devices else wanted.leaf.count)
 
 
 def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:

@@ -191,7 +191,15 @@ def _bound(
 
 
 def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeInfo]) -> Iterator[str]:
-    """Remedies for volumes that are not where the devices are. near: the nodes that would otherwise fit."""
+    """Remedies for volumes that are not where the devices are, or that only one pod may use. near: the nodes that would otherwise
+    fit."""
+    for full in (
+        what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)) if other_users(what_if, pod) else ()
+    ):
+        yield (
+            f"use a PersistentVolumeClaim with accessModes: [ReadWriteMany] instead of {full} in the pod: create it anew, as access "
+            "modes are immutable; or give each pod its own"
+        )
     names = [
         claim.metadata.name
         for claim, volume in _bound(what_if, pod)

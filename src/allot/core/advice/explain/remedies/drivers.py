@@ -109,9 +109,9 @@ def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) ->
 
 
 def device_taint(
-    what_if: WhatIfCluster, pod: core_v1.Pod, place: ClaimPlace | None, wanted: Wanted
+    what_if: WhatIfCluster, pod: core_v1.Pod, place: ClaimPlace | None, wanted: Wanted, *, hurry: bool = False
 ) -> Iterator[Candidate]:
-    """A taint tolerated, or removed."""
+    """A taint tolerated, or removed. hurry: pods that matter less could leave, which takes less time than a repair."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
         text = f"delete DeviceTaintRule {name}"
@@ -119,7 +119,7 @@ def device_taint(
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
         # It can be made again at any time; the pod that someone else would have to lose cannot.
         yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
-    yield from _repaired(what_if, wanted)
+    yield from _repaired(what_if, wanted, Rank.OTHERS + 2 if hurry else Rank.NODE)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
         return
@@ -135,7 +135,7 @@ def device_taint(
     )
 
 
-def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
+def _repaired(what_if: WhatIfCluster, wanted: Wanted, rank: int) -> Iterator[Candidate]:
     """Devices that their driver has tainted, without the taints."""
     nodes = {node for tally in wanted.found.of(Obstacle.TAINT) for node in tally.nodes}
     in_the_way = {(taint.key, taint.value, taint.effect) for taint in _taints(what_if, wanted)}
@@ -155,7 +155,7 @@ def _repaired(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[Candidate]:
         where = f" of node {slice_.spec.node_name}" if slice_.spec.node_name else ""
         what = named("device", [name for _, name in repaired])
         yield Candidate(
-            rank=Rank.NODE,
+            rank=rank,
             text=f"repair or reset {what}{where}: driver {slice_.spec.driver} then removes the taint",
             patches=(patch_of("ResourceSlice", slice_.metadata.name, *operations),),
         )

@@ -19,15 +19,19 @@ from allot.core.advice.explain.diagnosis import (
     request_path,
 )
 from allot.core.advice.explain.holding import (
+    FITS_TOO,
     OVERDUE_MIN_S,
     Possessor,
     are_siblings,
     comes_back,
+    controller_of,
+    ends_by_itself,
     force_text,
     importance,
     is_stranded,
     overdue,
     possessor,
+    still_running,
 )
 from allot.core.advice.explain.moving import other_place
 from allot.core.advice.explain.wording import duration, listed, named
@@ -42,8 +46,6 @@ from allot.core.model import resource_v1 as api
 _OPTIONS_MAX = 8
 # For a counted capacity without a requested amount.
 _SOME_AMOUNT = "1"
-# For a pod that would fit elsewhere.
-FITS_TOO = "it also fits on"
 _NODES_MAX = 64
 
 
@@ -183,6 +185,7 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
     waits = False
     forgotten = None
+    done = [pod for who, _ in option.chosen for pod in who.done] if all(who.done for who, _ in option.chosen) else []
     if all(who.is_lost for who, _ in option.chosen):
         text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
     elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
@@ -201,13 +204,24 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         over = all(who.finished for who, _ in option.chosen)
         why = f"which {'has' if len(patches) == 1 else 'have'} finished" if over else "which no pod uses now"
         text = f"delete {listed(patches, 4)}, {why}"
+    elif done:
+        text = _stopped(done, where)
     else:
         them = "it ends" if len(patches) == 1 else "they end"
         other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None
+    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None or bool(done)
     rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
+
+
+def _stopped(pods: Sequence[core_v1.Pod], where: str) -> str:
+    """How to end pods whose work is done: a Job would recreate one that is deleted."""
+    names = named("pod", map(full_name, pods))
+    running = dict.fromkeys(name for pod in pods for name in still_running(pod))
+    makers = {maker.name for pod in pods if ends_by_itself(pod) and (maker := controller_of(pod)) is not None}
+    other = named("Job", sorted(makers)) if makers else "the pod" if len(pods) == 1 else "the pods"
+    return f"stop {named('container', running)}, which alone still {'runs' if len(running) == 1 else 'run'}, in {names}{where}, or delete {other}"
 
 
 def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper | None:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
-from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
+from allot.core.advice.explain.holding import FITS_TOO, are_siblings, comes_back, controller_of, ends_by_itself
+from allot.core.advice.explain.moving import other_place
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
@@ -64,6 +65,11 @@ class _Part(NamedTuple):
     patch: Patch
     # Patches of other objects, applied together.
     more: tuple[Patch, ...] = ()
+    waits: bool = False
+
+    def candidate(self) -> Candidate:
+        """The change alone."""
+        return Candidate(rank=self.rank, text=self.text, patches=(self.patch, *self.more), waits=self.waits)
 
 
 def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: Sequence[Check]) -> list[Candidate]:
@@ -72,7 +78,7 @@ def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: S
     if len(parts) < len(checks) or not parts:
         return []
     if len(parts) == 1:
-        return [Candidate(rank=part.rank, text=part.text, patches=(part.patch, *part.more)) for part in parts[0]]
+        return [part.candidate() for part in parts[0]]
     firsts = [found[0] for found in parts]
     return [
         Candidate(
@@ -333,8 +339,12 @@ def _renamed_keys(selector: Mapping[str, str], wrong: Mapping[str, str], info: N
 
 def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     found = [*_without_plugin(what_if, pod, info), *_lower_requests(what_if, pod, info)]
-    alone = _others_go(pod, info.name, info.pods.values())
-    return [*found, *alone, *_several_go(what_if, pod, info)]
+    profile = what_if.cluster.profiles.of(pod)
+    lacking = {each.resource: missing(profile, info, each.resource) for each in shortages(profile, info)}
+    enough = [
+        each for each in info.pods.values() if all(asks(each, name) >= amount for name, amount in lacking.items())
+    ]
+    return [*found, *_others_go(what_if, pod, info.name, enough), *_several_go(what_if, pod, info)]
 
 
 def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
@@ -359,12 +369,12 @@ def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
             yield _Part(Rank.ADMIN if users else Rank.RELAX, text, patch_of("Node", info.name, *operations))
 
 
-def gone(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
+def gone(what_if: WhatIfCluster, pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:
     """Pods on any node that may be deleted, one at a time."""
     return [
-        Candidate(rank=part.rank, text=part.text, patches=(part.patch,))
+        part.candidate()
         for each in there
-        for part in _others_go(pod, each.pod.spec.node_name, [each])
+        for part in _others_go(what_if, pod, each.pod.spec.node_name, [each], elsewhere=False)
     ]
 
 
@@ -396,36 +406,67 @@ def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
 
 
 def _may_go(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[PodInfo]:
-    """Pods that are not more important, are not recreated at once, and are not already terminating."""
+    """Pods that are not more important, are not recreated at once, and are not already terminating. A replica of the pod is
+    recreated, too, and takes what it had; one that ends by itself can be waited for."""
     own = pod.spec.priority or 0
     return [
         each
         for each in there
-        if each.pod.metadata.deletion_timestamp is None and each.priority <= own and not comes_back(each.pod)
+        if each.pod.metadata.deletion_timestamp is None
+        and each.priority <= own
+        and not comes_back(each.pod)
+        and (ends_by_itself(each.pod) or not are_siblings(pod, [each.pod]))
     ]
 
 
-def _others_go(pod: core_v1.Pod, node: str, there: Iterable[PodInfo]) -> list[_Part]:
-    """Pods of a node that may be deleted: least important first, none of higher priority."""
+def _others_go(
+    what_if: WhatIfCluster, pod: core_v1.Pod, node: str, there: Iterable[PodInfo], *, elsewhere: bool = True
+) -> list[_Part]:
+    """Pods of a node that may be deleted: least important first, none of higher priority. elsewhere: ask whether they fit on other
+    nodes."""
     others = sorted(
         _may_go(pod, there),
         key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
     )
     return [
-        _Part(
-            Rank.OTHERS,
-            f"delete pod {full_name(each.pod)} on node {node}, or wait until it ends",
-            delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace),
-        )
-        for each in others[:_OTHERS_MAX]
+        _goes(pod, node, each.pod, other_place(what_if, each.pod) if elsewhere else "") for each in others[:_OTHERS_MAX]
     ]
 
 
+def _goes(pod: core_v1.Pod, node: str, other: core_v1.Pod, place: str) -> _Part:
+    """One pod of a node makes room. place: where it also fits."""
+    name, patch = full_name(other), delete_of("Pod", other.metadata.name, other.metadata.namespace)
+    if are_siblings(pod, [other]):
+        return _Part(Rank.OTHERS, f"wait until pod {name} on node {node} ends", patch, waits=True)
+    fits = f" ({FITS_TOO} node {place})" if place else ""
+    # To move a pod that does not need the node's devices harms no one.
+    rank = Rank.NODE + 1 if place and not other.spec.resource_claims else Rank.OTHERS
+    return _Part(rank, f"delete pod {name} on node {node}{fits}, or wait until it ends", patch)
+
+
 def _ports(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
-    """Delete the pods that listen on the ports; for a DaemonSet's pod, which is recreated, use another port."""
+    """Delete the pods that listen on the ports; where those are recreated, use another port, or none."""
     users = port_users(what_if, pod, info)
-    daemons = [each for each in users if comes_back(each.pod)]
-    return _others_go(pod, info.name, users) if not daemons else _other_port(pod, daemons)
+    if any(comes_back(each.pod) for each in users):
+        return _other_port(pod, users)
+    return [*_others_go(what_if, pod, info.name, users), *_no_port(pod, users)]
+
+
+def _no_port(pod: core_v1.Pod, users: Sequence[PodInfo]) -> Iterator[_Part]:
+    """No host port for replicas of one workload, of which each node can have only one; with hostNetwork there is no choice."""
+    if pod.spec.host_network or not are_siblings(pod, [each.pod for each in users]):
+        return
+    taken = {number for each in users for _, _, number in each.profile.host_ports}
+    operations, shown = [], []
+    for index, container in enumerate(pod.spec.containers):
+        for at, port in enumerate(container.ports):
+            if port.host_port in taken:
+                operations.append({"op": "remove", "path": f"/spec/containers/{index}/ports/{at}/hostPort"})
+                shown.append(f"{port.host_port} of container {container.name}")
+    if operations:
+        patch = patch_of("Pod", pod.metadata.name, *operations, namespace=pod.metadata.namespace, recreate=True)
+        text = f"drop {named('hostPort', shown)} in the pod; a Service reaches its pods without one"
+        yield _Part(Rank.RELAX, text, patch)
 
 
 def _other_port(pod: core_v1.Pod, users: Iterable[PodInfo]) -> list[_Part]:
@@ -484,7 +525,7 @@ def _neighbours(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
     repelled = repelled_by(what_if, pod, info)
     narrower = [_narrowed(repelled)] if repelled is not None and repelled.is_wide else []
     narrower += [_unlabelled(repelled)] if repelled is not None and repelled.labels else []
-    return [*narrower, *found, *_others_go(pod, info.name, others)]
+    return [*narrower, *found, *_others_go(what_if, pod, info.name, others)]
 
 
 class Repelled(NamedTuple):

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from allot.core.advice.explain.devices import Tally, Wanted, device_id, expected_drivers
-from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, pointer, request_path
+from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, patch_of, pointer, request_path
 from allot.core.advice.explain.wording import count
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.explain import DeviceReason, Obstacle
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.quantity import Quantity
 
 # A whole number, in nano units.
 _WHOLE = 10**9
+ADMIN_ACCESS = "adminAccess: true"
 _STANDARD = "resource.kubernetes.io/"
 _DEFAULT = re.compile(r"have (?P<name>\S+) .* \(its default\)$")
 
@@ -50,6 +52,20 @@ def not_all(place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
     )
     text = f"ask for {count(free, 'device')} instead of all in request {wanted.leaf.full_name} of {place.spoken}"
     yield Candidate(rank=Rank.DROP, text=text, patches=(patch,))
+
+
+def with_admin_access(what_if: WhatIfCluster, place: ClaimPlace, wanted: Wanted) -> Iterator[Candidate]:
+    """Access to devices that others use, for which their namespace must be labelled."""
+    path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/adminAccess"
+    patches = [place.patch({"op": "add", "path": path, "value": True})]
+    text = f"set {ADMIN_ACCESS} in request {wanted.leaf.full_name} of {place.spoken}, so that the pod only watches the devices"
+    namespace = what_if.get(core_v1.Namespace, place.namespace)
+    labels = namespace.metadata.labels if namespace is not None else {}
+    if namespace is not None and labels.get(api.ADMIN_ACCESS_LABEL) != "true":
+        operation = {"op": "add", "path": "/metadata/labels", "value": {**labels, api.ADMIN_ACCESS_LABEL: "true"}}
+        patches.insert(0, patch_of("Namespace", place.namespace, operation))
+        text += f"; namespace {place.namespace} needs label {api.ADMIN_ACCESS_LABEL}=true for that"
+    yield Candidate(rank=Rank.FIX, text=text, patches=tuple(patches))
 
 
 def fewer_constraints(place: ClaimPlace, claim: api.ResourceClaim) -> Iterator[Candidate]:
