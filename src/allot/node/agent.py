@@ -54,6 +54,7 @@ Object = dict[str, Any]
 _RELIST_S = 10.0
 # The kubelet's value.
 _MEASURE_S = 10.0
+_AMOUNTS_S = 1.0
 _CLASSES_S = 60.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
@@ -333,9 +334,11 @@ class NodeAgent:
             self.wake(uid)
 
     async def _follow_amounts(self, plugins: DevicePlugins) -> None:
-        """The scheduler learns of devices at once, not at the next regular report."""
+        """The scheduler learns of devices at once, not at the next regular report. A plugin that keeps changing its mind is reported once a
+        second."""
         async for _ in plugins.changes():
             await self._registration.refresh(await self._runtime.status())
+            await self._clock.sleep(_AMOUNTS_S)
 
     async def _relist(self) -> None:
         """Runtimes may miss an event; an occasional check costs little."""
