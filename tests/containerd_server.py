@@ -21,6 +21,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from allot.node.control_groups import NoGroups, find_tree
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.port import RuntimeFailure
 from allot.process.clock import SystemClock
@@ -205,7 +206,28 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     def clean(self, folder: Path | None = None) -> None:
         """Unmount what may be left, and remove the folder, or one in which that is."""
         unmount_below(self.folder)
+        remove_groups(agents_group())
         shutil.rmtree(folder or self.folder, ignore_errors=True)
+
+
+def agents_group() -> str:
+    """Where agents of this process make the control groups of pods: not among those of a kubelet, or of other tests."""
+    return f"/allot-test-agents-{os.getpid()}"
+
+
+def group_places(path: str) -> tuple[Path, ...]:
+    """The folders of a control group in the kernel's trees; none without control groups."""
+    try:
+        return find_tree().places(path)
+    except NoGroups:
+        return ()
+
+
+def remove_groups(path: str) -> None:
+    """Remove what an agent has made for classes of pods; OSError if it left something of a pod."""
+    for place in group_places(path):
+        for folder, _, _ in os.walk(place, topdown=False):
+            Path(folder).rmdir()
 
 
 def unmount_below(folder: Path) -> None:

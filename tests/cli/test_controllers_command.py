@@ -43,6 +43,16 @@ def test_a_key_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is not a private key" in capsys.readouterr().err
 
 
+def test_an_authority_that_is_half_or_missing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certificate = f"--cluster-signing-cert-file={tmp_path / 'ca.crt'}"
+    assert run(["controllers", certificate]) == 2
+    assert "--cluster-signing-cert-file and --cluster-signing-key-file need each other" in capsys.readouterr().err
+    assert run(["controllers", certificate, f"--cluster-signing-key-file={tmp_path / 'ca.key'}"]) == 2
+    assert "ca.crt: cannot be read: No such file" in capsys.readouterr().err
+    assert run(["controllers", "--cluster-signing-duration=1m"]) == 2
+    assert "'1m' is less than 600s" in capsys.readouterr().err
+
+
 def test_help_names_every_controller(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["controllers", "--help"]) == 0
     told = capsys.readouterr().out

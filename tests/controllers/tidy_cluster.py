@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from allot.apiserver.access.request_signing import RequestSigner
 from allot.client.api import Client
 from allot.client.errors import NotFound
 from allot.client.informers import Informers
@@ -88,6 +89,7 @@ async def cluster(directory: Path, *makes: Make, clock: Clock | None = None) -> 
         ids = SystemIds()
         informers = Informers(client, clock, ids)
         registry = CollectorRegistry()
+        authority = server.live.access.certificates.authority
         services = Services(
             client=client,
             informers=informers,
@@ -96,6 +98,7 @@ async def cluster(directory: Path, *makes: Make, clock: Clock | None = None) -> 
             metrics=ControllerMetrics(registry),
             sign_token=server.live.access.tokens.issue_legacy,
             root_ca=server.ca.decode(),
+            sign_certificate=RequestSigner(lambda: (authority.certificate, authority.key), clock).sign,
         )
         controllers = [make(services) for make in makes]
         try:

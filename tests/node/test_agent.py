@@ -16,6 +16,7 @@ import pytest
 
 from e2e.kubectl import MISSING, find_kubectls
 from node.cluster import Cluster, sharing, shell
+from node.deviceplugins.plugin import plugin_process
 from node.signing import Signer
 from ports import free_port
 from waiting import WAIT_S, wait_for
@@ -403,6 +404,62 @@ def test_a_pod_gets_what_it_trusts_and_a_certificate_as_soon_as_a_signer_has_iss
     wait_for("its log", lambda: cluster.run("logs", "certified") == wanted)
     cluster.run("delete", "pod", "certified", "--timeout=20s")
     cluster.run("delete", "clustertrustbundle", "example.com:pods:one")
+
+
+def test_devices_of_a_plugin_are_counted_given_away_and_kept_over_a_killed_agent(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def offered(*amounts: str) -> None:
+        path = "{.status.capacity.vendor\\.example/gpu} {.status.allocatable.vendor\\.example/gpu}"
+        wait_for(f"{amounts} devices", lambda: cluster.get("node", "n1", path) == " ".join(amounts))
+
+    def health(name: str) -> str:
+        return cluster.get("pod", name, "{.status.containerStatuses[0].allocatedResourcesStatus[*].resources[*]}")
+
+    one = {"resources": {"limits": {"vendor.example/gpu": "1"}}}
+    with plugin_process(cluster.root / "device-plugins", tmp_path / "devices") as plugin:
+        offered("2", "2")
+        (cluster.root / "device-plugins/files").mkdir(exist_ok=True)
+        (cluster.root / "device-plugins/files/note").write_text("mounted\n")
+        (cluster.root / "device-plugins/files/cdi").write_text("vendor.example/cdi=all")
+        edits = {"env": ["BY_CDI=yes"]}
+        spec = {
+            "cdiVersion": "0.6.0",
+            "kind": "vendor.example/cdi",
+            "devices": [{"name": "all", "containerEdits": edits}],
+        }
+        (cluster.folder / "cdi").mkdir(exist_ok=True)
+        (cluster.folder / "cdi" / "vendor.json").write_text(json.dumps(spec))
+        script = "echo $GPU $GPU_MODE $BY_CDI; cat /opt/gpu/note; echo x > /dev/gpu && echo device; sleep 600"
+        # The pod's own variables come first.
+        own = {"env": [{"name": "GPU_MODE", "value": "own"}], **one}
+        cluster.pod("plugged", {**shell("main", script), **own})
+        cluster.phase("plugged", "Running")
+        wait_for("its log", lambda: cluster.run("logs", "plugged") == "d0 own yes\nmounted\ndevice\n")
+        assert health("plugged") == '{"health":"Healthy","resourceID":"d0"}'
+        pid = cluster.pid("plugged")
+        two = {"resources": {"limits": {"vendor.example/gpu": "2"}}}
+        cluster.pod("greedy", {**shell("main", "sleep 600"), **two}, nodeName="n1")
+        cluster.phase("greedy", "Failed")
+        assert cluster.get("pod", "greedy", "{.status.reason}") == "UnexpectedAdmissionError"
+        assert cluster.get("pod", "greedy", "{.status.message}") == (
+            "Pod was rejected: Allocate failed due to requested number of devices unavailable for vendor.example/gpu. "
+            "Requested: 2, Available: 1, which is unexpected"
+        )
+
+        cluster.node.stop(signal.SIGKILL)
+        cluster.start_node()
+        offered("2", "2")
+        cluster.pod("next", {**shell("main", "echo $GPU; sleep 600"), **one})
+        cluster.phase("next", "Running")
+        wait_for("its log", lambda: cluster.run("logs", "next") == "d1\n")
+        assert cluster.pid("plugged") == pid and Path(f"/proc/{pid}").exists()
+        (tmp_path / "devices").write_text('{"d0": "Unhealthy", "d1": "Healthy"}')
+        offered("2", "1")
+        wait_for("its health", lambda: health("plugged") == '{"health":"Unhealthy","resourceID":"d0"}')
+        plugin.kill()
+        offered("2", "0")
+    cluster.run("delete", "pod", "plugged", "greedy", "next", "--timeout=20s")
 
 
 def test_pods_outlive_a_killed_agent_and_orphans_are_removed(cluster: Cluster, tmp_path: Path) -> None:

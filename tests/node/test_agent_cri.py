@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import urllib.request
@@ -14,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from containerd_server import IMAGE, ContainerdServer, unmount_below, why_not
+from containerd_server import IMAGE, ContainerdServer, agents_group, group_places, unmount_below, why_not
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
+from node.deviceplugins.plugin import plugin_process
 from ports import free_port
 from waiting import WAIT_S, wait_for
 
@@ -153,6 +155,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         server.start()
         server.import_image()
         options = ("--runtime", "cri", "--container-runtime-endpoint", f"unix://{server.socket}")
+        options += ("--cgroup-root", agents_group(), "--pod-max-pids", "500")
         names = ("--cluster-dns", "10.96.0.10", "--serve-dns", DNS, "--allowed-unsafe-sysctls", "kernel.msg*")
         with Cluster(folder, node_options=(*options, *names)) as made:
             # All at once and first: by the time that their tests come, they have ended.
@@ -386,12 +389,60 @@ def test_pods_are_resized_while_they_run_and_restarted_where_they_ask_for_it(clu
     resize("150m", "64Mi")
     assert status("containerID") == first
     assert _quota(cluster, "grows") == 15_000
+    assert _of_pod(cluster, "grows", "cpu.cfs_quota_us", "cpu.max") == "15000"
     resize("150m", "96Mi")
     wait_for("a restart", lambda: status("restartCount") == "1" and status("containerID") != first)
     assert _quota(cluster, "grows") == 15_000
     events = cluster.events("grows")
     assert any("Container main resize requires restart" in each for each in events)
+    wait_for("the pod's own limit", lambda: _memory(cluster, "grows") == str(96 * 2**20))
     cluster.run("delete", "pod", "grows", "--timeout=20s")
+
+
+def _of_pod(cluster: Cluster, name: str, old: str, new: str) -> str:
+    """The first word of a file of a pod's own control group, of version 1 or 2."""
+    uid = cluster.get("pod", name, "{.metadata.uid}")
+    for qos_class in ("", "/burstable", "/besteffort"):
+        for place in group_places(f"{agents_group()}/kubepods{qos_class}/pod{uid}"):
+            for file in (place / old, place / new):
+                if file.exists():
+                    return file.read_text().split()[0]
+    raise AssertionError(f"no control group of pod {name} has {old} or {new}")
+
+
+def _memory(cluster: Cluster, name: str) -> str:
+    return _of_pod(cluster, name, "memory.limit_in_bytes", "memory.max")
+
+
+def test_a_pod_has_a_control_group_that_is_resized_with_it_and_nothing_is_left_of_it(cluster: Cluster) -> None:
+    """Also if the agent is killed and the pod is deleted meanwhile, with a process that the runtime does not know."""
+    own = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
+    serve = "trap exit TERM; while true; do sleep 0.1; done"
+    cluster.pod("whole", container("main", serve), resources=own, hostNetwork=True, terminationGracePeriodSeconds=1)
+    cluster.ready("whole")
+    assert _memory(cluster, "whole") == str(64 * 2**20)
+    assert _of_pod(cluster, "whole", "pids.max", "pids.max") == "500"
+    # Its container has no limits of its own.
+    assert _quota(cluster, "whole") == 20_000
+    grown = {"requests": {"cpu": "150m", "memory": "64Mi"}, "limits": {"cpu": "300m", "memory": "96Mi"}}
+    cluster.run("patch", "pod", "whole", "--subresource=resize", "-p", json.dumps({"spec": {"resources": grown}}))
+    told = "{.status.allocatedResources.cpu} {.status.resources.limits.memory}"
+    wait_for("the resize", lambda: cluster.get("pod", "whole", told) == "150m 96Mi")
+    assert _memory(cluster, "whole") == str(96 * 2**20)
+    assert _quota(cluster, "whole") == 30_000
+    uid = cluster.get("pod", "whole", "{.metadata.uid}")
+    path = f"{agents_group()}/kubepods/burstable/pod{uid}"
+    cluster.node.stop(signal.SIGKILL)
+    with subprocess.Popen(("sleep", "1000")) as left:
+        for place in group_places(path):
+            if (place / "memory.max").exists() or (place / "memory.limit_in_bytes").exists():
+                inside = place / "left"
+                inside.mkdir()
+                (inside / "cgroup.procs").write_text(str(left.pid))
+        cluster.run("delete", "pod", "whole", "--force", "--grace-period=0")
+        cluster.start_node()
+        assert left.wait(WAIT_S) == -signal.SIGKILL
+    wait_for("no group", lambda: not group_places(path))
 
 
 def _quota(cluster: Cluster, name: str) -> int:
@@ -446,3 +497,23 @@ def test_pods_reach_services_and_the_api_server_by_their_addresses(cluster: Clus
     cluster.run("delete", "service", "web", "empty", "self")
     wait_for("nobody", lambda: "web-" not in ask(addresses["web"]))
     cluster.run("delete", "pod", "web-1", "web-2", "visitor", "--timeout=20s")
+
+
+def test_a_device_plugin_adds_to_containers(cluster: Cluster, tmp_path: Path) -> None:
+    with plugin_process(cluster.root / "device-plugins", tmp_path / "devices"):
+        path = "{.status.allocatable.vendor\\.example/gpu}"
+        wait_for("the devices", lambda: cluster.get("node", "n1", path) == "2")
+        script = "echo $GPU; busybox stat -c '%F %t:%T' /dev/gpu; (echo 1 > /opt/gpu/file) 2> /dev/null || echo sealed"
+        limits = {"resources": {"limits": {"vendor.example/gpu": "2"}}}
+        # The second start gets the same devices.
+        again = "[ -e /dev/termination-log ] && busybox grep -q . /pod/once || { echo 1 > /pod/once; exit 1; }"
+        main = container("main", f"{script}; {again}", volumeMounts=[{"name": "pod", "mountPath": "/pod"}], **limits)
+        cluster.apply(
+            pod_of(
+                "plugged", main, restartPolicy="OnFailure", hostNetwork=True, volumes=[{"name": "pod", "emptyDir": {}}]
+            )
+        )
+        cluster.phase("plugged", "Succeeded")
+        assert cluster.run("logs", "plugged") == "d0,d1\ncharacter special file 1:3\nsealed\n"
+        assert cluster.get("pod", "plugged", "{.status.containerStatuses[0].restartCount}") == "1"
+        cluster.run("delete", "pod", "plugged", "--timeout=20s")

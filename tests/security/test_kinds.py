@@ -185,7 +185,7 @@ def warnings(answer: Answer) -> list[str]:
         ("FlowSchema", "allot does not sort requests by FlowSchemas"),
         ("PriorityLevelConfiguration", "allot does not limit requests by PriorityLevelConfigurations"),
         ("StorageVersionMigration", "allot has no controller that migrates stored versions"),
-        ("CertificateSigningRequest", "allot has no controllers that approve and sign"),
+        ("CertificateSigningRequest", "nothing acts on this CertificateSigningRequest"),
         ("IPAddress", "allot gives out addresses of services without IPAddresses"),
         ("NetworkPolicy", "allot enforces no NetworkPolicies"),
     ],

@@ -30,6 +30,7 @@ from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namesp
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
 from allot.apiserver.customresources.conversion_webhooks import Conversions
+from allot.apiserver.handlers.component_statuses import ComponentStatuses
 from allot.apiserver.handlers.reviews import Reviews
 from allot.apiserver.housekeeping import compact, sweep_events
 from allot.apiserver.kinds.schemas import builtin_schemas
@@ -42,7 +43,8 @@ from allot.apiserver.metrics import Metrics
 from allot.apiserver.metricsapis.answers import MetricsApis, Selecting, selecting_object
 from allot.apiserver.metricsapis.schemas import DOCUMENTED
 from allot.apiserver.metricsapis.scraping import Board, Scraper
-from allot.apiserver.nonresource.endpoints import Check, NonResourceEndpoints
+from allot.apiserver.nonresource.endpoints import NonResourceEndpoints
+from allot.apiserver.nonresource.health import Check, StartHooks, check_log
 from allot.apiserver.nonresource.openapi import OpenApi
 from allot.apiserver.proxies.dialing import Dialler
 from allot.apiserver.registry import Registry, Served
@@ -91,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_authority: Path | None = None
     # Host and port of other control plane endpoints, such as etcd: proxies never connect there.
     own_endpoints: tuple[tuple[str, int], ...] = ()
+    # What health checks and component statuses call the store.
+    store_name: str = "store"
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -135,14 +139,14 @@ async def running(
         parts = _assembled(settings, store, clock, ids, aside)
         await parts.state.load()
         await parts.custom.load()
+        parts.state.hooks.finish("crd-informer-synced")
         async with asyncio.TaskGroup() as tasks:
             followers = [tasks.create_task(each) for each in parts.followers()]
             try:
                 async with parts.http.listening(settings.host, settings.port) as port:
                     for host in (settings.host, *settings.names):
                         parts.dialler.keep_from(host, port)
-                    await bootstrap(parts.server, settings.host, port)
-                    parts.state.ready = True
+                    await bootstrap(parts.server, settings.host, port, parts.state.hooks)
                     url = f"https://{_shown_host(settings.host)}:{port}"
                     yield Running(parts.server, parts.access, url, port, parts.endpoints, parts.dialler)
             finally:
@@ -181,7 +185,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
         runs: dict[str, Callable[[], Awaitable[None]]] = {
             "the feed of access rules": self.state.feed,
             "the furnishing of namespaces": self.state.furnish,
-            "the controller of custom resources": self.custom.run,
+            "the controller of custom resources": self._follow_definitions,
             "compaction": lambda: compact(context),
             "the sweeping of events": lambda: sweep_events(context),
             "the reading of metrics": self.scraper.run,
@@ -191,6 +195,10 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
             yield supervise(name, run, context.clock)
         if self.audit is not None:
             yield self.audit.run()
+
+    async def _follow_definitions(self) -> None:
+        self.state.hooks.finish("start-apiextensions-informers", "start-apiextensions-controllers")
+        await self.custom.run()
 
 
 def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: Aside) -> _Parts:
@@ -224,10 +232,11 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         aside=aside,
         reviews=Reviews(access, lookup),
         unstored=metrics_apis,
+        components=ComponentStatuses(attendance.runs, _store_statuses(settings, store)),
     )
     server = ApiServer(context)
     metrics = Metrics()
-    state = _State(server, access, guard, attendance)
+    state = _State(server, access, guard, attendance, settings.store_name)
     audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
     endpoints = NonResourceEndpoints(
         access.authorizer,
@@ -294,6 +303,11 @@ def _admission(
     )
 
 
+def _store_statuses(settings: Settings, store: Store) -> dict[str, Callable[[], Awaitable[str | None]]]:
+    """The statuses of the store's servers. Only etcd has some: other stores are part of this server."""
+    return {"etcd-0": lambda: _failure(store.check())} if settings.store_name == "etcd" else {}
+
+
 def _selecting(lookup: StoreLookup, registry: Registry) -> Selecting:
     """Finds objects that select pods, for metrics of all their pods together."""
 
@@ -322,21 +336,25 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 class _State:
     """What follows the store: permissions, devices held by claims, running components, and namespaces that need standard objects."""
 
-    def __init__(self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance) -> None:
+    def __init__(
+        self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance, store_name: str
+    ) -> None:
         self._server = server
         self._access = access
         self._guard = guard
         self._attendance = attendance
+        self._store_name = store_name
         self._revision = 0
-        self.ready = False
+        self._follows = False
+        self.hooks = StartHooks()
 
     def checks(self) -> tuple[Check, ...]:
         """For the health endpoints."""
-        return (("ping", self._ping), ("store", self._store), ("poststarthook/bootstrap", self._bootstrapped))
+        return (("ping", self._ping), ("log", check_log), (self._store_name, self._store), *self.hooks.checks())
 
     def ready_checks(self) -> tuple[Check, ...]:
         """Additional ones for /readyz: a server whose disk is full still answers reads, and a restart would not help."""
-        return (("store-writable", self._writable),)
+        return (("informer-sync", self._informed), ("store-writable", self._writable))
 
     async def _ping(self) -> str | None:
         return None
@@ -347,8 +365,8 @@ class _State:
     async def _writable(self) -> str | None:
         return await _failure(self._server.context.store.check())
 
-    async def _bootstrapped(self) -> str | None:
-        return None if self.ready else "not finished"
+    async def _informed(self) -> str | None:
+        return None if self._follows else "rules, claims and leases are not followed"
 
     async def load(self) -> None:
         """Read everything that access decisions depend on."""
@@ -372,6 +390,8 @@ class _State:
         """Follow changes of what access decisions depend on."""
         context = self._server.context
         watch = context.store.watch("/registry/", self._revision)
+        self._follows = True
+        self.hooks.finish("generic-apiserver-start-informers")
         try:
             async for change in watch:
                 if isinstance(change, Event):
@@ -383,6 +403,7 @@ class _State:
             await self.load()
             raise
         finally:
+            self._follows = False
             await watch.close()
 
     async def furnish(self) -> None:

@@ -16,6 +16,7 @@ from allot.apiserver.access.default_policy import default_objects
 from allot.apiserver.errors import StatusError, conflict
 from allot.apiserver.handlers.storing import MODIFIED, owned, store_new
 from allot.apiserver.metricsapis.answers import VERSIONS as METRICS_VERSIONS
+from allot.apiserver.nonresource.health import StartHooks
 from allot.apiserver.objects.objectmeta import new_object
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
@@ -114,10 +115,11 @@ async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> No
     raise conflict(_RBAC, plural, expected["metadata"]["name"], MODIFIED)
 
 
-async def bootstrap(server: ApiServer, address: str, port: int) -> None:
-    """Create what is missing, and update default roles."""
+async def bootstrap(server: ApiServer, address: str, port: int, hooks: StartHooks) -> None:
+    """Create what is missing, and update default roles. hooks: told what is done."""
     for name in NAMESPACES:
         await ensure(server, "", "v1", "namespaces", _object("v1", "Namespace", name))
+    hooks.finish("start-system-namespaces-controller")
     async with asyncio.TaskGroup() as tasks:
         # Together, so that they share a commit.
         for plural, object_ in default_objects(server.context.gates):
@@ -130,7 +132,9 @@ async def bootstrap(server: ApiServer, address: str, port: int) -> None:
         for group, versions in METRICS_VERSIONS.items():
             for version in versions:
                 tasks.create_task(ensure(server, _REGISTRATION, "v1", "apiservices", _own_api(group, version)))
+    hooks.finish("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
     await _own_service(server, address, port)
+    hooks.finish("bootstrap-controller")
 
 
 async def _own_service(server: ApiServer, address: str, port: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from allot.core.access.attributes import ANONYMOUS, Attributes, User, selected_name
+from allot.http1.heads import Pairs
 from allot.store.port import Entry
 
 __all__ = [
@@ -78,6 +79,8 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     segments: tuple[str, ...]
     query: Mapping[str, str] = {}
+    # The same with those that are given more than once.
+    parameters: Pairs = ()
     accept: str = ""
 
     def attributes(self) -> Attributes:

@@ -22,7 +22,7 @@ from allot.apiserver.objects.options import list_options
 from allot.apiserver.objects.selection import selection
 from allot.apiserver.registry import Served
 from allot.apiserver.request import ApiConnection, ApiList, ApiObject, ApiRequest
-from allot.apiserver.server_context import ServerContext
+from allot.apiserver.server_context import Components, ServerContext
 from allot.store.port import StoreUnavailable
 
 Object = dict[str, Any]
@@ -113,6 +113,8 @@ class ApiServer:
 
     async def _get(self, served: Served, request: ApiRequest) -> ApiObject:
         resource = served.resource
+        if not resource.stored:
+            return await self._components.get(request)
         version = request.query.get("resourceVersion", "")
         if version not in ("", "0"):
             lists.parse_resource_version(version)
@@ -122,7 +124,15 @@ class ApiServer:
         # Inlined: reads of one object cost little else.
         return storing.answer(served, entry, 200) if served.beside is None else await storing.shown(served, entry, 200)
 
+    @property
+    def _components(self) -> Components:
+        components = self.context.components
+        assert components is not None, "a server that serves component statuses answers them"
+        return components
+
     async def _list(self, served: Served, request: ApiRequest) -> ApiList:
+        if not served.resource.stored:
+            return await self._components.list(served, request)
         options = list_options(request.query, watch=False)
         chosen = selection(served.resource, options.label_selector, options.field_selector)
         return await lists.list_objects(self.context.store, served, request.namespace, options, chosen)

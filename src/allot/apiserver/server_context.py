@@ -10,7 +10,7 @@ from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.admission.chain import AdmissionChain
 from allot.apiserver.aside import Aside
 from allot.apiserver.registry import Registry, Served
-from allot.apiserver.request import ApiObject, ApiRequest
+from allot.apiserver.request import ApiList, ApiObject, ApiRequest
 from allot.core.features import FeatureGates
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -37,6 +37,16 @@ class UnstoredApis(Protocol):
         """The answer to an authorized request."""
 
 
+class Components(Protocol):
+    """Answers for the components of the cluster, whose statuses are found out when asked."""
+
+    async def get(self, request: ApiRequest) -> ApiObject:
+        """GET of one."""
+
+    async def list(self, served: Served, request: ApiRequest) -> ApiList:
+        """GET of all."""
+
+
 class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Given to every handler."""
 
@@ -50,3 +60,4 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     aside: Aside
     reviews: Reviews | None = None
     unstored: UnstoredApis | None = None
+    components: Components | None = None

@@ -7,6 +7,7 @@ import click
 from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.core.features import ALL_GATES
+from allot.core.lifecycle.signing_requests import SIGNING_DURATION_S
 from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 
 
@@ -39,4 +40,12 @@ hpa_sync_period_option = duration_option(
     default=f"{SYNC_PERIOD_S:g}s",
     least_s=1.0,
     help_="How often each HorizontalPodAutoscaler is evaluated; at least 1s.",
+)
+
+signing_duration_option = duration_option(
+    "--cluster-signing-duration",
+    "signing_duration",
+    default=f"{SIGNING_DURATION_S / 3600:g}h",
+    least_s=600.0,
+    help_="The longest time for which certificates are signed; at least 10m. Requests may ask for less.",
 )

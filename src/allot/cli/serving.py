@@ -116,6 +116,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[ControlPlane]:
         loopback_kubelets=options.loopback_kubelets,
         kubelet_authority=options.kubelet_authority,
         own_endpoints=tuple(_endpoint(url) for url in options.etcd_servers),
+        store_name="etcd" if options.etcd_servers else "store",
         limits=Limits(connections=max(min(CONNECTIONS_MAX, open_files_max() - _OTHER_FILES), 2)),
         seats=SeatLimits(
             max_requests_inflight=options.max_requests_inflight,

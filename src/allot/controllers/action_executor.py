@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from allot.client.api import Client, PatchType, ResourceClient
 from allot.client.errors import AlreadyExists, NotFound
 from allot.core.lifecycle import actions
-from allot.core.lifecycle.actions import Apply, Create, Delete, LookUp, Patch, RemoveFinalizer, Resource, Update, Write
+from allot.core.lifecycle.actions import (
+    Apply,
+    Create,
+    Delete,
+    LookUp,
+    Patch,
+    Question,
+    RemoveFinalizer,
+    Resource,
+    Review,
+    Update,
+    Write,
+)
 from allot.core.model.codec import encode
 from allot.core.model.meta import APIStruct
 
@@ -54,7 +68,11 @@ class ActionExecutor:
             case Delete():
                 return await self._delete(action)
 
-    async def look_up(self, question: LookUp) -> Any:
+    async def ask(self, question: Question) -> Any:
+        """The server's answer to a question."""
+        return await (self._look_up(question) if isinstance(question, LookUp) else self._review(question))
+
+    async def _look_up(self, question: LookUp) -> Any:
         """The object as the server has it now, decoded if core has its type; None if there is none. All objects in a tuple
         if no name is given."""
         resource, type_ = self._of(question.resource), question.resource.type
@@ -66,6 +84,12 @@ class ActionExecutor:
         except NotFound:
             return None
         return found if type_ is None else self._client.typed(type_).decode(found)
+
+    async def _review(self, question: Review) -> Any:
+        """The status that the server gives a review, which it does not store."""
+        resource = question.resource
+        asked = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": msgspec.json.decode(question.spec)}
+        return (await self._of(resource).create(asked)).get("status") or {}
 
     # --- one by one ---
 

@@ -33,12 +33,15 @@ from allot.core.lifecycle.actions import (
     Emit,
     LookUp,
     Patch,
+    Question,
     RequeueAfter,
     Retry,
+    Review,
     Together,
     Update,
     Write,
 )
+from allot.core.lifecycle.signing_requests import SIGNING_DURATION_S, SignCertificate
 from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 from allot.process.clock import Clock
 from allot.process.ids import Ids
@@ -58,7 +61,8 @@ _RETRIES_PER_SECOND = 500.0
 _RETRIES_BURST = 1000
 _RETRY_MAX_S = 300.0
 _WRITES = get_args(Write)
-_TASKS = (*_WRITES, Together, LookUp)
+_QUESTIONS = get_args(Question)
+_TASKS = (*_WRITES, Together, *_QUESTIONS)
 _TOLD = (Create, Update, Patch, Delete)
 # Concurrent requests for one key.
 _TOGETHER_MAX = 64
@@ -79,8 +83,12 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sign_token: Callable[[dict[str, Any], str], str] | None = None
     # The certificates with which pods verify the API server (PEM); empty if unknown.
     root_ca: str = ""
+    # Signs a certificate (PEM); None if this process has no authority for that.
+    sign_certificate: SignCertificate | None = None
     # Where volumes for folder claims are created; None if this process creates none.
     volume_folder: Path | None = None
+    # The longest time for which certificates are signed.
+    signing_duration_s: float = SIGNING_DURATION_S
     # How often each HorizontalPodAutoscaler is reconciled.
     hpa_sync_period_s: float = SYNC_PERIOD_S
 
@@ -206,14 +214,14 @@ class Controller(Generic[K]):
         return True
 
     async def _answered(self, key: K, actions: Sequence[Action]) -> Sequence[Action]:
-        answers: dict[LookUp, Any] = {}
+        answers: dict[Question, Any] = {}
         for _ in range(_ROUNDS_MAX):
-            questions = [action for action in actions if isinstance(action, LookUp) and action not in answers]
+            questions = [action for action in actions if isinstance(action, LookUp | Review) and action not in answers]
             if not questions:
-                assert not any(isinstance(action, LookUp) for action in actions), f"{key}: asked again after the answer"
+                assert not any(isinstance(each, _QUESTIONS) for each in actions), f"{key}: asked again after the answer"
                 return actions
             for question in questions:
-                answers[question] = await self._executor.look_up(question)
+                answers[question] = await self._executor.ask(question)
             actions = self._reconcile(key, answers)
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from allot.controllers import (
+    certificates,
     clusterroleaggregation,
     computedomain,
     coscheduling,
@@ -25,6 +26,7 @@ from allot.controllers import (
     podgc,
     podgrouper,
     podgroupprotection,
+    policystatus,
     replicaset,
     resourceclaim,
     resourcepoolstatus,
@@ -159,6 +161,28 @@ CONTROLLERS: tuple[Row, ...] = (
         account="root-ca-cert-publisher",
         make=serviceaccounts.make_root_ca,
     ),
+    Row(
+        name="kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        account="kube-apiserver-serving-clustertrustbundle-publisher",
+        make=certificates.make_publisher,
+    ),
+    Row(
+        name="certificatesigningrequest-approving-controller",
+        account="certificate-controller",
+        make=certificates.make_approver,
+    ),
+    Row(name=certificates.SIGNING, account="certificate-controller", make=certificates.make_signer),
+    Row(
+        name="certificatesigningrequest-cleaner-controller",
+        account="certificate-controller",
+        make=certificates.make_cleaner,
+    ),
+    Row(
+        name="podcertificaterequest-cleaner-controller",
+        account="podcertificaterequestcleaner",
+        make=certificates.make_pod_cleaner,
+    ),
+    Row(name=policystatus.NAME, account=policystatus.NAME, make=policystatus.make),
     Row(name="resourcequota-controller", account="resourcequota-controller", make=resourcequota.make),
     Row(name="job-controller", account="job-controller", make=job.make),
     Row(name="cronjob-controller", account="cronjob-controller", make=cronjob.make),
@@ -206,6 +230,7 @@ def select(
     return tuple(row for row in rows if is_meant(row) and all(gate in gates for gate in row.gates))
 
 
-def announced_names(rows: Iterable[Row], volume_folder: Path | None) -> tuple[str, ...]:
-    """The active controllers: the folder provisioner is idle without a directory."""
-    return tuple(row.name for row in rows if row.name != FOLDERS or volume_folder is not None)
+def announced_names(rows: Iterable[Row], volume_folder: Path | None, *, signs: bool) -> tuple[str, ...]:
+    """The active controllers: the folder provisioner is idle without a directory, the signer without an authority."""
+    idle = (FOLDERS if volume_folder is None else "", "" if signs else certificates.SIGNING)
+    return tuple(row.name for row in rows if row.name not in idle)

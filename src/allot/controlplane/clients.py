@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from allot.apiserver.assembly import Running
 from allot.apiserver.errors import StatusError
 from allot.apiserver.request import ApiRequest, PathRequest, User
+from allot.apiserver.serving.negotiation import JSON
 from allot.client.api import Client
 from allot.client.inprocess import Answer, InProcessTransport, PlainRequest
 
@@ -46,6 +49,8 @@ def transport_of(running: Running, user: User, user_agent: str = "allot") -> InP
             answer = await endpoints.handle(PathRequest(user=user, verb="get", segments=segments, accept=accept))
         except StatusError as error:
             return error.code, error.status()
-        return answer.status, answer.body if answer.body is not None else answer.value
+        if answer.body is None:
+            return answer.status, answer.value
+        return answer.status, msgspec.json.decode(answer.body) if answer.media_type == JSON else answer.body
 
     return InProcessTransport(handle, StatusError, handle_path=handle_path, user_agent=user_agent)

@@ -7,8 +7,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
+from allot.apiserver.access.request_signing import RequestSigner
 from allot.apiserver.request import User
 from allot.client.announcement import Announcement
 from allot.controllers.metrics import ControllerMetrics
@@ -16,6 +18,7 @@ from allot.controllers.runner import Services
 from allot.controllers.table import announced_names, select
 from allot.controlplane.plane import ControlPlane
 from allot.controlplane.users import CONTROLLERS, SCHEDULER, controller_user
+from allot.core.lifecycle.signing_requests import SIGNING_DURATION_S
 from allot.core.workloads.autoscaling.decision import SYNC_PERIOD_S
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.loop import Options, Scheduler
@@ -31,29 +34,34 @@ def start_controllers(
     *,
     volume_folder: Path | None = None,
     hpa_sync_period_s: float = SYNC_PERIOD_S,
+    signing_duration_s: float = SIGNING_DURATION_S,
 ) -> CollectorRegistry:
     """Start the selected controllers; returns their metrics. volume_folder: where directories for volume claims are created."""
     registry = CollectorRegistry()
     metrics = ControllerMetrics(registry)
     access = plane.server.access
     rows = select(patterns, plane.settings.gates)
+    authority = access.certificates.authority
+    services = Services(
+        client=plane.client(CONTROLLERS, "allot-controllers"),
+        informers=plane.informers,
+        clock=plane.clock,
+        ids=plane.ids,
+        metrics=metrics,
+        gates=plane.settings.gates,
+        sign_token=access.tokens.issue_legacy,
+        root_ca=authority.pem.decode(),
+        sign_certificate=RequestSigner(lambda: (authority.certificate, authority.key), plane.clock).sign,
+        signing_duration_s=signing_duration_s,
+        volume_folder=volume_folder,
+        hpa_sync_period_s=hpa_sync_period_s,
+    )
     for row in rows:
         user = controller_user(row.account) if row.account else CONTROLLERS
-        services = Services(
-            client=plane.client(user, row.name),
-            informers=plane.informers,
-            clock=plane.clock,
-            ids=plane.ids,
-            metrics=metrics,
-            gates=plane.settings.gates,
-            sign_token=access.tokens.issue_legacy,
-            root_ca=access.certificates.authority.pem.decode(),
-            volume_folder=volume_folder,
-            hpa_sync_period_s=hpa_sync_period_s,
-        )
-        plane.start(row.name, row.make(services).run)
+        own = msgspec.structs.replace(services, client=plane.client(user, row.name))
+        plane.start(row.name, row.make(own).run)
         _log.info("controller %s started", row.name)
-    names = announced_names(rows, volume_folder)
+    names = announced_names(rows, volume_folder, signs=True)
     if names:
         announce(plane, "controllers", names)
     return registry

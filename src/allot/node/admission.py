@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from allot.client.api import Client
 from allot.client.errors import ApiError
@@ -15,6 +16,7 @@ from allot.core.scheduling import NodeAdmission, Rejection
 _log = logging.getLogger("allot.node")
 
 Wake = Callable[[], None]
+EMPTY: Mapping[str, int] = MappingProxyType({})
 
 
 class _Taken:
@@ -43,10 +45,11 @@ class Admission:
         if (taken := self._of(pod)) is not None:
             taken.admission.count(pod)
 
-    async def admit(self, pod: RunnablePod) -> Rejection | None:
-        """Admit a new pod, or return why not. Labels and taints are read again before they cause a refusal."""
+    async def admit(self, pod: RunnablePod, held: Mapping[str, int] = EMPTY) -> Rejection | None:
+        """Admit a new pod, or return why not. Labels and taints are read again before they cause a refusal. held: devices of device plugins that
+        containers have."""
         taken = self._of(pod)
-        rejection = taken.admission.admit(pod) if taken is not None else None
+        rejection = taken.admission.admit(pod, held) if taken is not None else None
         if taken is not None and (rejection is None or not rejection.is_of_node):
             return rejection
         name = pod.spec.node_name
@@ -58,7 +61,7 @@ class Admission:
             return rejection
         taken = self._taken.setdefault(name, _Taken(node))
         taken.admission.update(node)
-        return taken.admission.admit(pod)
+        return taken.admission.admit(pod, held)
 
     def resize(self, pod: RunnablePod, wake: Wake) -> Rejection | None:
         """Grant a pod new resources, or return why not; then wake it when there is more room."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from allot.node.actions import Actions
 from allot.node.admission import Admission
 from allot.node.cluster_names import ClusterNames
 from allot.node.containers import ContainerSpecs
+from allot.node.control_groups import GroupOptions, NoGroups, PodGroups, find_tree
+from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.devices import Devices
 from allot.node.machine import Machine
 from allot.node.metric_problems import FAILED_SCRAPE
@@ -50,6 +52,7 @@ Object = dict[str, Any]
 _RELIST_S = 10.0
 # The kubelet's value.
 _MEASURE_S = 10.0
+_CLASSES_S = 60.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
 
@@ -64,6 +67,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     # DNS for pods, and that the agent mounts their volumes; None if the runtime does both itself.
     names: NameOptions | None = None
     sysctls: SysctlRules = SysctlRules()
+    # None: pods get no control groups of their own.
+    groups: GroupOptions | None = None
 
 
 def log_isolation(status: RuntimeStatus) -> None:
@@ -143,6 +148,7 @@ class NodeAgent:
         network: PodNetwork | None = None,
         proxy: ServiceProxy | None = None,
         names: ClusterNames | None = None,
+        plugins: DevicePlugins | None = None,
     ) -> None:
         """network: where pods have addresses, if the agent manages that; otherwise proxy routes their traffic to Services, and names resolves the
         cluster's names."""
@@ -152,6 +158,7 @@ class NodeAgent:
         self._names = names
         self._runtime = runtime
         self._devices = devices
+        self._plugins = plugins
         self._options = options
         self._informers = informers
         self.port = 0
@@ -160,18 +167,22 @@ class NodeAgent:
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance=node.name, tells_notes_apart=True
         )
-        self._registration = Registration(client, clock, node, machine, lambda: self.port)
+        self._registration = Registration(client, clock, node, machine, lambda: self.port, plugins)
         objects = Objects(client)
         certificates = PodCertificates(client, clock, ids, lambda _node: self._registration.uid)
         is_mounted = options.names is not None
         self._volumes = Volumes(options.root / PODS, objects, clock, certificates, is_mounted=is_mounted)
         self._ids = ids
         self._allocatable = machine.allocatable
+        self._page_sizes = tuple(machine.huge_pages)
+        self._groups: PodGroups | None = None
         self._objects = objects
         self._reports = Reports(client, self._events)
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
+        # Whether all pods of the node have workers: until then, one without a worker may still use its devices.
+        self._knows_pods = False
         self._variables = ServiceVariables(informers, options.api_variables)
 
     async def run(self) -> None:
@@ -180,6 +191,7 @@ class NodeAgent:
         try:
             status = await self._runtime.status()
             log_isolation(status)
+            self._groups = self._open_groups(status)
             report_no_network(status, self._events, self._options.node.name)
             async with asyncio.TaskGroup() as tasks:
                 services = self._make_services(status)
@@ -190,8 +202,14 @@ class NodeAgent:
                 tasks.create_task(self._registration.keep_status(self._runtime.status))
                 tasks.create_task(supervise("devices", self._devices.run, self._clock))
                 tasks.create_task(self._follow_runtime())
-                tasks.create_task(self._follow_health())
+                tasks.create_task(self._follow_health(self._devices.health_changes()))
+                if (plugins := self._plugins) is not None:
+                    tasks.create_task(supervise("device plugins", plugins.run, self._clock))
+                    tasks.create_task(self._follow_health(plugins.health_changes()))
+                    tasks.create_task(self._follow_amounts(plugins))
                 tasks.create_task(self._relist())
+                if (groups := self._groups) is not None:
+                    tasks.create_task(supervise("control groups", lambda: self._keep_classes(groups), self._clock))
                 tasks.create_task(supervise("volumes", self._watch_sizes, self._clock))
                 if (proxy := self._proxy) is not None:
                     tasks.create_task(supervise("services", lambda: proxy.run(self._events), self._clock))
@@ -202,6 +220,7 @@ class NodeAgent:
                 # All at once: count running pods before admitting the first new one.
                 await self._pods.wait_synced()
                 self._pods.add_handler(self._workers.pod_changed)
+                self._knows_pods = True
                 tasks.create_task(supervise("orphans", self._remove_orphans, self._clock))
         finally:
             if self._proxy is not None:
@@ -209,6 +228,27 @@ class NodeAgent:
             if self._names is not None:
                 self._names.close()
             await self._runtime.close()
+
+    def _open_groups(self, status: RuntimeStatus) -> PodGroups | None:
+        """The control groups of pods, as the runtime names them; None, with a message, if this machine has none for us."""
+        options = self._options.groups
+        if options is None:
+            return None
+        if status.cgroup_driver:
+            options = msgspec.structs.replace(options, driver=status.cgroup_driver)
+        try:
+            groups = PodGroups(find_tree(self._page_sizes), options, self._clock)
+            groups.open(self._allocatable)
+        except NoGroups as error:
+            _log.warning("pods get no control groups of their own, so only containers are limited: %s", error)
+            return None
+        return groups
+
+    async def _keep_classes(self, groups: PodGroups) -> None:
+        """The share of burstable pods depends on what they request; others may have changed it, too."""
+        while True:
+            await groups.update_classes(self.unfinished())
+            await groups.wait_changed(_CLASSES_S)
 
     def _make_services(self, status: RuntimeStatus) -> Services:
         told = self._options.names
@@ -231,6 +271,8 @@ class NodeAgent:
             variables=self._variables,
             sysctls=self._options.sysctls,
             admission=self._admission,
+            groups=self._groups,
+            plugins=self._plugins,
         )
 
     # --- pods ---
@@ -268,7 +310,7 @@ class NodeAgent:
 
     def active(self) -> frozenset[str] | None:
         """The uids of pods that may use devices; None until all pods of the node are known."""
-        return frozenset(self._workers) if self._pods.has_synced and self._workers.are_open else None
+        return frozenset(self._workers) if self._knows_pods else None
 
     def wake(self, uid: str) -> None:
         """Something about a pod has changed, such as the health of a device."""
@@ -281,9 +323,14 @@ class NodeAgent:
             self.listing.stale()
             self.wake(uid)
 
-    async def _follow_health(self) -> None:
-        async for uid in self._devices.health_changes():
+    async def _follow_health(self, changes: AsyncIterator[str]) -> None:
+        async for uid in changes:
             self.wake(uid)
+
+    async def _follow_amounts(self, plugins: DevicePlugins) -> None:
+        """The scheduler learns of devices at once, not at the next regular report."""
+        async for _ in plugins.changes():
+            await self._registration.refresh(await self._runtime.status())
 
     async def _relist(self) -> None:
         """Runtimes may miss an event; an occasional check costs little."""
@@ -299,6 +346,10 @@ class NodeAgent:
                 worker = self._workers.get(uid)
                 if worker is not None and (text := await asyncio.to_thread(self._volumes.excess, worker.pod)):
                     worker.evict(text)
+
+    async def _remove_group(self, uid: str) -> None:
+        if self._groups is not None:
+            await self._groups.remove(uid)
 
     async def _remove_orphans(self) -> None:
         """Remove leftovers of pods that the API does not know: deleted while no agent ran."""
@@ -316,6 +367,7 @@ class NodeAgent:
             self.listing.stale()
         for uid in self._volumes.uids():
             if uid not in self._workers:
+                await self._remove_group(uid)
                 await asyncio.to_thread(self._volumes.tear_down, uid)
         # Drivers register shortly after the agent starts; the claim preparer retries what fails now.
         for pause in _RECONCILE_PAUSES_S:

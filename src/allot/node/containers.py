@@ -11,6 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from allot.core.lifecycle.control_groups import oom_score, size_of
+from allot.core.lifecycle.plugin_devices import Edits, HostPath
+from allot.core.lifecycle.pod_amounts import HUGE_PAGES, container_limits
 from allot.core.lifecycle.pod_environment import BadEnvironment, PodFacts, environment, expand, references
 from allot.core.lifecycle.pod_sysctls import sysctls_of
 from allot.core.lifecycle.pod_users import must_not_be_root, run_as_user
@@ -21,13 +24,13 @@ from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.pods_v1 import PodSecurityContext, RunnablePod
 from allot.core.network.pod_files import BadHostname, HostNames, host_names
 from allot.core.network.ranges import DOMAIN
-from allot.core.quantity import Quantity
 from allot.node.objects import Missing, Objects
 from allot.node.pod_folders import MESSAGES, MESSAGES_BYTES, opened
 from allot.node.pod_names import HOSTS, PodNames, own_resolving
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
+    HostDevice,
     HostPort,
     Mount,
     PodName,
@@ -46,7 +49,6 @@ _log = logging.getLogger("allot.node")
 TERMINATION_FILE = "allot.dev/termination-message-file"
 # For containers that must end before the pod continues.
 INIT_CONTAINER = "allot.dev/init-container"
-_OOM_GUARANTEED, _OOM_BEST_EFFORT = -997, 1000
 
 
 def pod_name(pod: Pod) -> PodName:
@@ -139,15 +141,24 @@ class ContainerSpecs:
         self._recursive_read_only = recursive_read_only
 
     async def sandbox(
-        self, pod: RunnablePod, attempt: int, log_directory: Path, volumes: Mapping[str, Path], folder: Path
+        self,
+        pod: RunnablePod,
+        attempt: int,
+        log_directory: Path,
+        volumes: Mapping[str, Path],
+        folder: Path,
+        cgroup_parent: str = "",
     ) -> SandboxSpec:
-        """What the containers share; RuntimeFailure if the pod's runtime class does not exist. folder: the pod's own."""
+        """What the containers share; RuntimeFailure if the pod's runtime class does not exist. folder: the pod's own; cgroup_parent: its control
+        group."""
         try:
             handler = await self._handler(pod)
             spec = sandbox_spec(pod, attempt, log_directory, names_of(pod, self._domain))
         except (Missing, BadHostname) as error:
             raise RuntimeFailure("CreatePodSandboxError", str(error)) from error
-        spec = msgspec.structs.replace(spec, runtime_handler=handler, volumes=pod_volumes(pod, volumes, folder))
+        spec = msgspec.structs.replace(
+            spec, runtime_handler=handler, volumes=pod_volumes(pod, volumes, folder), cgroup_parent=cgroup_parent
+        )
         if self._names is None:
             return spec
         found = self._names.resolving(pod)
@@ -181,20 +192,22 @@ class ContainerSpecs:
         folder: Path,
         cdi_devices: tuple[str, ...],
         images: Mapping[str, str] | None = None,
+        plugged: Edits = Edits(),  # noqa: B008
     ) -> ContainerSpec:
-        """The spec of one start; RuntimeFailure names what is missing. images: the ids of image volumes, by volume name; folder: the pod's own."""
+        """The spec of one start; RuntimeFailure names what is missing. images: the ids of image volumes, by volume name; folder: the pod's own;
+        plugged: what device plugins add. The pod's own variables win over theirs, as in the kubelet."""
         try:
             checked_name(container.name, f"pod {pod.key}: container")
             fetched = {}
             for kind, name in references(container):
                 fetch = self._objects.config_map if kind == "configmap" else self._objects.secret
                 fetched[kind, name] = await fetch(pod.metadata.namespace, name)
-            made = environment(pod, container, facts, fetched)
+            made = {**plugged.environment, **environment(pod, container, facts, fetched)}
             recurses = await self._handler(pod) in self._recursive_read_only
         except (Missing, BadEnvironment, BadName) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         mounts = VolumeMounts(pod, container, volumes, images or {}, made, recurses=recurses).make()
-        mounts = (*mounts, *self._hosts(pod, container, facts, folder))
+        mounts = (*map(_plugged_mount, plugged.mounts), *mounts, *self._hosts(pod, container, facts, folder))
         message_file = ""
         if container.termination_message_path:
             message_file = str(_message_file(folder, container, start))
@@ -211,7 +224,11 @@ class ContainerSpecs:
             working_directory=container.working_dir,
             environment=made,
             mounts=mounts,
-            cdi_devices=cdi_devices,
+            devices=tuple(
+                HostDevice(host_path=each.host_path, container_path=each.container_path, permissions=each.permissions)
+                for each in plugged.devices
+            ),
+            cdi_devices=(*cdi_devices, *plugged.cdi_devices),
             resources=resources_of(pod, container, facts),
             user=_user(pod, container, folder),
             stdin=container.stdin,
@@ -220,6 +237,7 @@ class ContainerSpecs:
             log_path=f"{container.name}/{start.attempt}.log",
             labels={**labels(pod), "io.kubernetes.container.name": container.name},
             annotations={
+                **plugged.annotations,
                 TERMINATION_FILE: message_file,
                 **({INIT_CONTAINER: "true"} if _must_end(pod, container) else {}),
                 "io.kubernetes.container.restartCount": str(start.attempt),
@@ -244,6 +262,10 @@ class ContainerSpecs:
         return (Mount(host_path=str(path), container_path=HOSTS),)
 
 
+def _plugged_mount(path: HostPath) -> Mount:
+    return Mount(host_path=path.host_path, container_path=path.container_path, read_only=path.read_only)
+
+
 def _must_end(pod: RunnablePod, container: RunnableContainer) -> bool:
     return not container.is_sidecar and any(each is container for each in pod.spec.init_containers)
 
@@ -262,52 +284,22 @@ def _message_file(folder: Path, container: RunnableContainer, start: Start) -> P
 
 
 def resources_of(pod: Pod, container: Container, facts: PodFacts) -> Resources:
-    """The limits of a container: its spec, plus what the devices of its claims map to and cost."""
-    limits, requests = container.resources.limits, container.resources.requests
-    processors, memory = (_from_claims(pod, container, name) for name in ("cpu", "memory"))
-    request = requests["memory"].value() + memory.share // 1000 if "memory" in requests else None
+    """The limits of a container: its spec or its pod's, plus what the devices of its claims map to and cost."""
+    limits = container_limits(pod, container)
+    own = {**(pod.spec.resources.limits if pod.spec.resources is not None else {}), **container.resources.limits}
+    # Without a request, the limit counts, but not what claims add to it.
+    request = container.resources.requests.get("cpu", own.get("cpu"))
+    machine = {name: each.value() for name, each in facts.allocatable.items()}
+    # Pages that are set aside are memory, too.
+    capacity = sum(each for name, each in machine.items() if name == "memory" or name.startswith(HUGE_PAGES))
     return Resources(
-        cpu_milli_request=_milli(requests.get("cpu")),
-        cpu_milli_limit=limits["cpu"].milli_value() + processors.most if "cpu" in limits else None,
-        memory_limit_bytes=limits["memory"].value() + memory.most // 1000 if "memory" in limits else None,
+        cpu_milli_request=None if request is None else request.milli_value(),
+        cpu_milli_limit=limits["cpu"].milli_value() if "cpu" in limits else None,
+        memory_limit_bytes=limits["memory"].value() if "memory" in limits else None,
         storage_limit_bytes=limits["ephemeral-storage"].value() if "ephemeral-storage" in limits else None,
-        oom_score_adjust=_oom_score(pod, request, facts.allocatable.get("memory")),
+        huge_pages={size_of(name): each.value() for name, each in limits.items() if name.startswith(HUGE_PAGES)},
+        oom_score_adjust=oom_score(pod, container, capacity),
     )
-
-
-class _Claimed(msgspec.Struct, frozen=True):
-    """What claims add to a resource of a container, in thousandths: at most, and its share of what several containers use."""
-
-    most: int
-    share: int
-
-
-def _from_claims(pod: Pod, container: Container, resource: str) -> _Claimed:
-    most = share = 0
-    for claim in pod.status.node_allocatable_resource_claim_statuses:
-        if container.name not in claim.containers:
-            continue
-        shared = sum(_milli(each.quantity) or 0 for each in claim.mapping if each.name == resource)
-        overhead = [each for each in claim.overhead if each.name == resource]
-        shared += sum(_milli(each.per_pod) or 0 for each in overhead)
-        own = sum(_milli(each.per_container) or 0 for each in overhead)
-        most += own + shared
-        share += own + shared // len(claim.containers)
-    return _Claimed(most, share)
-
-
-def _milli(quantity: Quantity | None) -> int | None:
-    return None if quantity is None else quantity.milli_value()
-
-
-def _oom_score(pod: Pod, request_bytes: int | None, capacity: Quantity | None) -> int:
-    """The OOM score: which container is killed first, as in the kubelet."""
-    if pod.status.qos_class == "Guaranteed":
-        return _OOM_GUARANTEED
-    if pod.status.qos_class != "Burstable" or request_bytes is None or capacity is None or not capacity.value():
-        return _OOM_BEST_EFFORT
-    score = 1000 - 1000 * request_bytes // capacity.value()
-    return max(3, min(999, score))
 
 
 def _user(pod: RunnablePod, container: RunnableContainer, folder: Path) -> User:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from allot.core.quantity import Quantity
+from allot.core.quantity import Format, Quantity
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
@@ -29,14 +29,26 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     machine_id: str
     system_uuid: str
     boot_id: str
+    # Bytes of huge pages that are set aside, by page size in bytes.
+    huge_pages: Mapping[int, int] = {}
 
     @property
     def allocatable(self) -> Mapping[str, Quantity]:
         """What pods can use of it."""
         return {
             "cpu": Quantity.from_int(self.processors),
-            "memory": Quantity.from_int(self.memory_bytes),
+            "memory": Quantity.from_int(self.memory_bytes - sum(self.huge_pages.values())),
             "ephemeral-storage": Quantity.from_int(self.disk_bytes),
+            **self.huge_page_resources,
+        }
+
+    @property
+    def huge_page_resources(self) -> Mapping[str, Quantity]:
+        """Huge pages as resources of the node; sizes without pages are left out."""
+        return {
+            f"hugepages-{Quantity.from_int(size, Format.BINARY_SI)}": Quantity.from_int(amount, Format.BINARY_SI)
+            for size, amount in self.huge_pages.items()
+            if amount
         }
 
 
@@ -53,7 +65,18 @@ def read_machine(root: Path) -> Machine:
         machine_id=_text("/etc/machine-id"),
         system_uuid=_text("/sys/class/dmi/id/product_uuid") or _text("/etc/machine-id"),
         boot_id=_text("/proc/sys/kernel/random/boot_id"),
+        huge_pages=read_huge_pages(),
     )
+
+
+def read_huge_pages(folder: Path = Path("/sys/kernel/mm/hugepages")) -> Mapping[int, int]:
+    """Bytes of huge pages by page size in bytes: hugepages-2048kB/nr_hugepages is their number."""
+    found = {}
+    for each in sorted(folder.glob("hugepages-*kB")):
+        size, count = each.name.removeprefix("hugepages-").removesuffix("kB"), _text(str(each / "nr_hugepages"))
+        if size.isdigit() and count.isdigit():
+            found[int(size) * 1024] = int(size) * 1024 * int(count)
+    return found
 
 
 def memory_total_bytes() -> int:

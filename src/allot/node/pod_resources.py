@@ -1,14 +1,15 @@
 """The kubelet's PodResources service: which devices the pods of this node use, for device monitors (DCGM exporters).
 
-Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra`; there
-are no device plugins or exclusive processors.
+Served on a socket to the agent's user (exporters run as root), with a limit on requests per second. Knows claims from `node.dra` and
+devices from `node.deviceplugins`; there are no exclusive processors.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import grpc
@@ -16,17 +17,17 @@ import msgspec
 from google.protobuf.message import Message
 
 from allot.client.backoff import TokenBucket
+from allot.core.lifecycle.plugin_devices import Device, Holding
 from allot.core.lifecycle.preparation import ClaimRecord
 from allot.core.model.core_v1 import Container, Pod
 from allot.node.machine import Machine
+from allot.node.socket_services import serving
 from allot.process.clock import Clock
-from allot.process.owner_only import owner_only
 from allot.wire import pod_resources_v1_pb2 as wire
 
 SOCKET = Path("pod-resources") / "kubelet.sock"
 REQUESTS_PER_SECOND = 100.0
 REQUESTS_BURST = 10
-STOP_GRACE_S = 1.0
 # The older version has the same messages, but fewer fields.
 _SERVICES = ("v1.PodResourcesLister", "v1alpha1.PodResourcesLister")
 
@@ -36,6 +37,16 @@ class Claims(Protocol):
 
     def claims_of_container(self, pod: Pod, container: Container) -> tuple[ClaimRecord, ...]:
         """The recorded claims, with all their devices."""
+
+
+class PluginDevices(Protocol):
+    """The devices of device plugins."""
+
+    def holdings(self, pod: Pod, container: Container) -> Mapping[str, Holding]:
+        """The devices of a container, by resource."""
+
+    def healthy(self) -> Mapping[str, Sequence[Device]]:
+        """All devices that containers can get, by resource."""
 
 
 class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +64,7 @@ def allocatable_of(machine: Machine) -> Allocatable:
 # --- answers ---
 
 
-def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
+def describe_pod(pod: Pod, claims: Claims, plugins: PluginDevices | None = None) -> wire.PodResources:
     """What a pod uses. Init containers that have ended use nothing; those that continue (sidecars) count."""
     containers = [each for each in pod.spec.init_containers if each.is_sidecar]
     containers += pod.spec.containers
@@ -63,11 +74,30 @@ def describe_pod(pod: Pod, claims: Claims) -> wire.PodResources:
         containers=[
             wire.ContainerResources(
                 name=each.name,
+                devices=_plugged(plugins.holdings(pod, each)) if plugins is not None else (),
                 dynamic_resources=[_dynamic(record) for record in claims.claims_of_container(pod, each)],
             )
             for each in containers
         ],
     )
+
+
+def _plugged(holdings: Mapping[str, Holding]) -> list[wire.ContainerDevices]:
+    return describe_devices({resource: holding.devices for resource, holding in holdings.items()})
+
+
+def describe_devices(devices: Mapping[str, Sequence[Device]]) -> list[wire.ContainerDevices]:
+    """As the kubelet does: an entry for each device and each of its NUMA nodes."""
+    found = []
+    for resource, listed in sorted(devices.items()):
+        for device in listed:
+            plain = wire.ContainerDevices(resource_name=resource, device_ids=[device.id])
+            if not device.numa_nodes:
+                found.append(plain)
+            for number in device.numa_nodes:
+                topology = wire.TopologyInfo(nodes=[wire.NUMANode(ID=number)])
+                found.append(wire.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology))
+    return found
 
 
 def _dynamic(record: ClaimRecord) -> wire.DynamicResource:
@@ -89,8 +119,10 @@ def _dynamic(record: ClaimRecord) -> wire.DynamicResource:
     )
 
 
-def describe_allocatable(allocatable: Allocatable) -> wire.AllocatableResourcesResponse:
-    """What the node has, as one NUMA node."""
+def describe_allocatable(
+    allocatable: Allocatable, devices: Mapping[str, Sequence[Device]] = MappingProxyType({})
+) -> wire.AllocatableResourcesResponse:
+    """What the node has; processors and memory as one NUMA node."""
     memory = [
         wire.ContainerMemory(
             memory_type="memory",
@@ -99,7 +131,9 @@ def describe_allocatable(allocatable: Allocatable) -> wire.AllocatableResourcesR
         )
     ]
     return wire.AllocatableResourcesResponse(
-        cpu_ids=allocatable.cpu_ids, memory=memory if allocatable.memory_bytes else []
+        devices=describe_devices(devices),
+        cpu_ids=allocatable.cpu_ids,
+        memory=memory if allocatable.memory_bytes else [],
     )
 
 
@@ -116,12 +150,14 @@ class PodResources:
         clock: Clock,
         *,
         allocatable: Allocatable = Allocatable(),  # noqa: B008
+        plugins: PluginDevices | None = None,
         per_second: float = REQUESTS_PER_SECOND,
         burst: int = REQUESTS_BURST,
     ) -> None:
         self._pods = pods
         self._claims = claims
         self._allocatable = allocatable
+        self._plugins = plugins
         self._tokens = TokenBucket(clock, per_second, burst)
 
     @asynccontextmanager
@@ -129,17 +165,8 @@ class PodResources:
         """Serve on a socket. Replaces one that an earlier agent left."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        path.unlink(missing_ok=True)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(tuple(map(self._handler, _SERVICES)))
-        with owner_only():
-            server.add_insecure_port(f"unix:{path}")
-        await server.start()
-        try:
+        async with serving(path, map(self._handler, _SERVICES)):
             yield
-        finally:
-            await server.stop(STOP_GRACE_S)
-            path.unlink(missing_ok=True)
 
     def _handler(self, service: str) -> grpc.GenericRpcHandler:
         methods: dict[str, tuple[Callable[[Any], Message | str], type[Message]]] = {
@@ -169,13 +196,15 @@ class PodResources:
         )
 
     def _list(self, _: Any) -> Message:
-        return wire.ListPodResourcesResponse(pod_resources=[describe_pod(pod, self._claims) for pod in self._pods()])
+        described = [describe_pod(pod, self._claims, self._plugins) for pod in self._pods()]
+        return wire.ListPodResourcesResponse(pod_resources=described)
 
     def _get(self, asked: Any) -> Message | str:
         for pod in self._pods():
             if (pod.metadata.namespace, pod.metadata.name) == (asked.pod_namespace, asked.pod_name):
-                return wire.GetPodResourcesResponse(pod_resources=describe_pod(pod, self._claims))
+                return wire.GetPodResourcesResponse(pod_resources=describe_pod(pod, self._claims, self._plugins))
         return f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
 
     def _get_allocatable(self, _: Any) -> Message:
-        return describe_allocatable(self._allocatable)
+        devices = self._plugins.healthy() if self._plugins is not None else {}
+        return describe_allocatable(self._allocatable, devices)

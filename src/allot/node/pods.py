@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from allot.client.errors import ApiError
+from allot.core.lifecycle.plugin_devices import Edits, Refused
 from allot.core.lifecycle.pod_environment import PodFacts
 from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
 from allot.core.lifecycle.pod_storage import EVICTED
@@ -28,6 +29,7 @@ from allot.core.lifecycle.pods import (
     MakeSandbox,
     Record,
     Resize,
+    ResizePod,
     Seen,
     Start,
     Step,
@@ -39,7 +41,7 @@ from allot.core.lifecycle.pods import (
     is_overdue,
     pod_title,
 )
-from allot.core.lifecycle.resizing import with_allocation
+from allot.core.lifecycle.resizing import effective, with_allocation
 from allot.core.model.containers_v1 import RunnableContainer
 from allot.core.model.core_v1 import Pod
 from allot.core.model.pods_v1 import RunnablePod, decode_runnable
@@ -47,6 +49,8 @@ from allot.core.scheduling import Rejection
 from allot.node.actions import ActionFailure, Actions
 from allot.node.admission import Admission
 from allot.node.containers import TERMINATION_FILE, ContainerSpecs, pod_name, resources_of
+from allot.node.control_groups import PodGroups
+from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.devices import Devices, PrepareFailed
 from allot.node.logs import tail_of
 from allot.node.probes import LIVENESS, READINESS, STARTUP, Answer, Prober, ProbeReports
@@ -75,6 +79,8 @@ _PULL_WORDS = {
     "ImagePullBackOff": "trying and failing to pull image",
 }
 _TERMINAL = ("Succeeded", "Failed")
+# The kubelet's reason for a pod that does not get its devices.
+UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class Listing(Protocol):
@@ -106,6 +112,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     allocatable: Mapping[str, Any]
     variables: ServiceVariables
     admission: Admission
+    # None: pods get no control groups of their own.
+    groups: PodGroups | None = None
+    # None: nodes without device plugins.
+    plugins: DevicePlugins | None = None
     sysctls: SysctlRules = SysctlRules()
     time_factor: float = 1.0
 
@@ -273,15 +283,32 @@ class PodWorker:
         if text := forbidden_sysctl(self.pod, self._on.sysctls):
             self.reject(Rejection(reason=FORBIDDEN, message=text))
             return
-        rejection = await self._on.admission.admit(self.pod)
+        held: Mapping[str, int] = {}
+        if (plugins := self._on.plugins) is not None:
+            try:
+                if not await self._unless_ending(plugins.allocate(self.pod)):
+                    # Nothing of it runs.
+                    return
+            except Refused as error:
+                text = f"Allocate failed due to {error}, which is unexpected"
+                self.reject(Rejection(reason=UNEXPECTED, message=text))
+                await self._release()
+                return
+            held = plugins.held()
+        rejection = await self._on.admission.admit(self.pod, held)
         if rejection is not None:
             self.reject(rejection)
+            await self._release()
 
     def reject(self, rejection: Rejection) -> None:
         """The node rejects the pod."""
         self._is_admitted = self._is_final = True
         self._rejection = rejection
         self._on.reports.tell(self.pod, "Warning", rejection.reason, rejection.message)
+
+    async def _release(self) -> None:
+        if self._on.plugins is not None:
+            await self._on.plugins.release(self.pod.metadata.uid)
 
     def _give_up(self, reason: str, message: str, grace_s: float | None = None) -> None:
         """End the pod as failed, whatever its containers do."""
@@ -319,7 +346,17 @@ class PodWorker:
             backoffs=self._backoffs,
             actuated=self._resizes.actuated(records, self._written),
             restarting=self._resizes.restarting,
+            pod_is_settled=self._is_settled(has_sandbox=bool(ready)),
         )
+
+    def _is_settled(self, *, has_sandbox: bool) -> bool:
+        """Without a control group, nothing has to be done for the pod as a whole."""
+        if not has_sandbox or self._resizes.is_settled(self.pod):
+            return True
+        if self._on.groups is None:
+            self._resizes.settle(self.pod)
+            return True
+        return False
 
     def _counts_as_started(self, name: str) -> bool:
         container = self.pod.container(name)
@@ -371,6 +408,7 @@ class PodWorker:
 
     async def _act(self, steps: tuple[Step, ...], seen: Seen) -> bool:
         """Execute steps; returns whether a sandbox was created."""
+        resizes = True
         for step in steps:
             match step:
                 case MakeSandbox():
@@ -382,7 +420,10 @@ class PodWorker:
                         self._resizes.restarts(step.id)
                     self._stop(step)
                 case Resize():
-                    await self._resize(step)
+                    resizes = resizes and await self._resize(step)
+                case ResizePod():
+                    # It shrinks only after all its containers have.
+                    resizes = resizes and await self._resize_pod(step)
         return False
 
     def _facts(self) -> PodFacts:
@@ -402,8 +443,12 @@ class PodWorker:
             if not await self._unless_ending(self._make_ready()):
                 return False
             folder = self._on.volumes.pod_folder(pod.metadata.uid)
-            spec = await self._on.specs.sandbox(pod, step.attempt, self.log_folder(), self._volumes or {}, folder)
+            parent = "" if self._on.groups is None else await self._on.groups.ensure(pod)
+            spec = await self._on.specs.sandbox(
+                pod, step.attempt, self.log_folder(), self._volumes or {}, folder, parent
+            )
             await self._on.runtime.run_sandbox(spec)
+            self._resizes.settle(pod)
         except MountFailure as error:
             self._failed("FailedMount", str(error))
             return False
@@ -486,21 +531,39 @@ class PodWorker:
         self._waiting.pop(name, None)
         await self._after_start(container, id_)
 
-    async def _resize(self, step: Resize) -> None:
-        """Give a running container its allocated resources; a failure becomes the condition of the resize."""
+    async def _resize(self, step: Resize) -> bool:
+        """Give a running container its allocated resources; a failure becomes the condition of the resize. Returns whether it has them."""
         container = self.pod.container(step.name)
         assert container is not None, f"pod {self.pod.key} has a container {step.name}"
         resources = resources_of(self.pod, container, self._facts())
+        wanted = effective(container.resources, self.pod.spec.resources)
         try:
-            await self._resizes.check_memory(self._on.runtime, step, resources.memory_limit_bytes)
+            await self._resizes.check_memory(self._on.runtime, step, wanted, resources.memory_limit_bytes)
             await self._on.runtime.update_container(step.id, resources)
         except RuntimeFailure as error:
-            self._resizes.fail(str(error), self.pod)
-            self._look_in(self._retry_s)
-            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
-            return
+            self._resize_failed(error)
+            return False
         self._retry_s = _RETRY_FIRST_S
-        self._resizes.done(step.id, container.resources)
+        self._resizes.done(step.id, wanted)
+        return True
+
+    async def _resize_pod(self, step: ResizePod) -> bool:
+        """The same for the pod as a whole."""
+        groups = self._on.groups
+        assert groups is not None, "without groups, a pod is always settled"
+        try:
+            await (groups.grow if step.is_growth else groups.settle)(self.pod)
+        except RuntimeFailure as error:
+            self._resize_failed(error)
+            return False
+        if not step.is_growth:
+            self._resizes.settle(self.pod)
+        return True
+
+    def _resize_failed(self, error: RuntimeFailure) -> None:
+        self._resizes.fail(str(error), self.pod)
+        self._look_in(self._retry_s)
+        self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
 
     async def _create(self, container: RunnableContainer, step: Start, sandbox: str) -> str:
         pod, runtime = self.pod, self._on.runtime
@@ -516,9 +579,11 @@ class PodWorker:
                 volumes = await self._set_up_volumes()
             except MountFailure as error:
                 raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
+        plugins = self._on.plugins
         try:
             devices = self._on.devices.cdi_devices(pod, container)
-        except PrepareFailed as error:
+            plugged = await plugins.edits(pod, container) if plugins is not None else Edits()
+        except (PrepareFailed, Refused) as error:
             raise RuntimeFailure("CreateContainerConfigError", str(error)) from error
         spec = await self._on.specs.make(
             pod,
@@ -530,9 +595,10 @@ class PodWorker:
             images=images if self._on.pulls_images else {},
             folder=self._on.volumes.pod_folder(pod.metadata.uid),
             cdi_devices=devices,
+            plugged=plugged,
         )
         made = await runtime.create_container(sandbox, spec)
-        self._resizes.done(made, container.resources)
+        self._resizes.done(made, effective(container.resources, pod.spec.resources))
         return made
 
     async def _pull(self, container: RunnableContainer, image: str, policy: str) -> str:
@@ -639,7 +705,9 @@ class PodWorker:
                 if seen.sandbox:
                     await self._on.runtime.stop_sandbox(seen.sandbox)
                     self._on.listing.stale()
+                await self._remove_group()
                 await self._on.devices.unprepare(self.pod)
+                await self._release()
             except (RuntimeFailure, ApiError, PrepareFailed) as error:
                 self._failed("FailedToUnprepareDynamicResources", f"{error}")
                 await self._report(seen)
@@ -666,9 +734,20 @@ class PodWorker:
         for sandbox in sandboxes:
             await self._on.runtime.remove_sandbox(sandbox.id)
         self._on.listing.stale()
+        # Before the folder, which says that the group is ours.
+        await self._remove_group()
         # Their size is up to the containers.
         await asyncio.to_thread(self._remove_logs)
         await asyncio.to_thread(self._on.volumes.tear_down, self.pod.metadata.uid)
+
+    async def _remove_group(self) -> None:
+        """RuntimeFailure if something stays: processes of the pod may still use its devices."""
+        if self._on.groups is None:
+            return
+        try:
+            await self._on.groups.remove(self.pod.metadata.uid)
+        except OSError as error:
+            raise RuntimeFailure("KillPodError", f"control group of pod {self.pod.key}: {error}") from error
 
     def _remove_logs(self) -> None:
         try:
@@ -759,10 +838,17 @@ class PodWorker:
             is_final=self._is_final,
             reason=self._end_reason,
             message=self._end_message,
-            device_health=self._on.devices.health(self.pod),
+            device_health=self._device_health(),
             conditions=() if self._ends else self._resizes.conditions,
+            resources=self._resizes.settled,
         )
         return pod_status(self.pod, seen, facts)
+
+    def _device_health(self) -> Mapping[str, Sequence[Any]]:
+        found = self._on.devices.health(self.pod)
+        if self._on.plugins is None or not (plugged := self._on.plugins.health(self.pod)):
+            return found
+        return {name: [*plugged.get(name, ()), *found.get(name, ())] for name in (*found, *plugged)}
 
     async def _report_soon(self, seen: Seen) -> None:
         """Report in the background that the pod has arrived."""

@@ -13,7 +13,10 @@ import msgspec
 
 from allot.client.api import Client, PatchType
 from allot.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from allot.core.lifecycle.plugin_devices import NodeAmounts
 from allot.core.quantity import Format, Quantity
+from allot.core.validation.pod_resources import is_extended_resource
+from allot.node.deviceplugins.device_plugins import DevicePlugins
 from allot.node.machine import Machine
 from allot.node.runtimes.port import RuntimeStatus
 from allot.process.clock import Clock
@@ -60,7 +63,13 @@ class Registration:
     """Maintains the node's objects. port: where the agent serves, once it does."""
 
     def __init__(
-        self, client: Client, clock: Clock, options: NodeOptions, machine: Machine, port: Callable[[], int]
+        self,
+        client: Client,
+        clock: Clock,
+        options: NodeOptions,
+        machine: Machine,
+        port: Callable[[], int],
+        plugins: DevicePlugins | None = None,
     ) -> None:
         self._nodes = client.resource("", "v1", "nodes", namespaced=False)
         self._leases = client.resource("coordination.k8s.io", "v1", "leases", namespaced=True)
@@ -68,7 +77,9 @@ class Registration:
         self._options = options
         self._machine = machine
         self._port = port
+        self._plugins = plugins
         self._uid = ""
+        self._outdated: dict[str, str] = {}
         self._written: dict[str, Any] = {}
         self._written_at = 0.0
         self._conditions: dict[str, dict[str, Any]] = {}
@@ -95,6 +106,7 @@ class Registration:
                 self._options.name, {"metadata": {"labels": self._labels()}}, PatchType.STRATEGIC
             )
         self._uid = node["metadata"]["uid"]
+        self._outdated = self._outdated_amounts(node.get("status") or {})
         for condition in (node.get("status") or {}).get("conditions") or ():
             self._conditions[condition["type"]] = condition
         await self._write_status(runtime)
@@ -169,15 +181,24 @@ class Registration:
 
     def _status(self, runtime: RuntimeStatus) -> dict[str, Any]:
         machine, options = self._machine, self._options
+        plugged = self._plugins.amounts() if self._plugins is not None else NodeAmounts()
         amounts = {
             "cpu": str(machine.processors),
             "memory": str(Quantity.from_int(machine.memory_bytes // 1024 * 1024, Format.BINARY_SI)),
             "ephemeral-storage": str(Quantity.from_int(machine.disk_bytes // 1024 * 1024, Format.BINARY_SI)),
             "pods": str(options.pods_max),
+            **{name: str(amount) for name, amount in machine.huge_page_resources.items()},
         }
+        free = machine.allocatable["memory"].value() // 1024 * 1024
         status: dict[str, Any] = {
-            "capacity": amounts,
-            "allocatable": amounts,
+            "capacity": {**amounts, **self._outdated, **_texts(plugged.capacity)},
+            "allocatable": {
+                **amounts,
+                # Huge pages are set aside.
+                "memory": str(Quantity.from_int(free, Format.BINARY_SI)),
+                **self._outdated,
+                **_texts(plugged.allocatable),
+            },
             "addresses": [
                 {"type": "InternalIP", "address": options.address},
                 {"type": "Hostname", "address": options.name},
@@ -200,6 +221,12 @@ class Registration:
         if options.features:
             status["declaredFeatures"] = list(options.features)
         return status
+
+    def _outdated_amounts(self, status: Mapping[str, Any]) -> dict[str, str]:
+        """Devices of an existing Node that this agent has never had: as with the kubelet there are none until a plugin offers them."""
+        if self._plugins is None or not self._plugins.is_new_node:
+            return {}
+        return {name: "0" for name in status.get("capacity") or () if is_extended_resource(name)}
 
     def _told_conditions(self, runtime: RuntimeStatus) -> list[dict[str, Any]]:
         told = [self._condition(type_, "False", reason, message) for type_, reason, message in _HEALTHY]
@@ -275,3 +302,7 @@ class Registration:
             "metadata": {**metadata, "ownerReferences": [owner]},
             "spec": spec,
         }
+
+
+def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}

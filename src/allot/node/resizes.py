@@ -19,9 +19,11 @@ from allot.core.lifecycle.resizing import (
     condition,
     condition_of,
     differs,
+    effective,
     remembered,
     shrinks,
     summary,
+    whole,
     with_allocation,
 )
 from allot.core.model.core_v1 import PodCondition, ResourceRequirements
@@ -45,6 +47,8 @@ class Resizes:
         # By container id.
         self._actuated: dict[str, ResourceRequirements] = {}
         self._restarting: set[str] = set()
+        # What the pod as a whole was last given; None if this agent has not given it anything.
+        self._settled: ResourceRequirements | None = None
 
     @property
     def conditions(self) -> tuple[PodCondition, ...]:
@@ -59,7 +63,7 @@ class Resizes:
     def look(self) -> bool:
         """Compare requested and allocated resources, and allocate if there is room; returns whether something has changed."""
         asked = asked_for(self.asked)
-        if not any(differs(asked[name], self.allocation.get(name, asked[name])) for name in asked):
+        if not asked.differs(self.allocation):
             self.allocation = asked
             self._pending = None
             return False
@@ -104,14 +108,16 @@ class Resizes:
         raw = (*(written.get("initContainerStatuses") or ()), *(written.get("containerStatuses") or ()))
         is_same = any(str(each.get("containerID", "")).endswith(f"//{id_}") for each in raw)
         told = next((each.resources for each in statuses if each.name == name), None)
-        if is_same and told is not None:
-            return told
-        return self.allocation.get(name, ResourceRequirements())
+        if not is_same or told is None:
+            told = self.allocation.containers.get(name, ResourceRequirements())
+        return effective(told, self.allocation.pod)
 
-    async def check_memory(self, runtime: Runtime, step: Resize, limit: int | None) -> None:
-        """RuntimeFailure if a container uses more memory than its new limit: it would be killed."""
-        running = self._actuated[step.id].limits.get("memory")
-        if limit is None or (running is not None and limit >= running.value()):
+    async def check_memory(
+        self, runtime: Runtime, step: Resize, wanted: ResourceRequirements, limit: int | None
+    ) -> None:
+        """RuntimeFailure if a container uses more memory than its new limit: it would be killed. limit: with what claims add."""
+        running, asked = (each.limits.get("memory") for each in (self._actuated[step.id], wanted))
+        if limit is None or asked is None or (running is not None and asked >= running):
             return
         used = next((each.memory_bytes for each in await runtime.usage() if each.id == step.id), 0)
         if used > limit:
@@ -121,6 +127,19 @@ class Resizes:
     def done(self, container_id: str, resources: ResourceRequirements) -> None:
         """A container runs, or will run, with the allocated resources."""
         self._actuated[container_id] = resources
+
+    def is_settled(self, pod: RunnablePod) -> bool:
+        """Whether the pod as a whole has been given its allocated resources."""
+        return self._settled is not None and not differs(self._settled, whole(pod))
+
+    @property
+    def settled(self) -> ResourceRequirements | None:
+        """What the pod as a whole runs with; None if unknown."""
+        return self._settled
+
+    def settle(self, pod: RunnablePod) -> None:
+        """The pod as a whole has its allocated resources."""
+        self._settled = whole(pod)
 
     def restarts(self, container_id: str) -> None:
         """A container is stopped to restart with other resources."""
@@ -145,7 +164,9 @@ class Resizes:
             if record.id in self._restarting:
                 return
             running = self._actuated.get(record.id) if record.state == RUNNING else None
-            if running is not None and differs(container.resources, running):
+            if running is not None and differs(effective(container.resources, pod.spec.resources), running):
                 return
+        if seen.sandbox and not self.is_settled(pod):
+            return
         generation, self._progress = self._progress.observed_generation, None
         self._reports.tell(pod, "Normal", "ResizeCompleted", summary("completed", pod, generation))

@@ -26,9 +26,10 @@ from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.resource_v1 import DeviceClass
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.devices import PrepareFailed
-from allot.node.dra.checkpoint import CLAIMS_FILE, CheckpointCorrupt
+from allot.node.dra.checkpoint import CLAIMS_FILE
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
 from allot.node.pod_resources import SOCKET, Allocatable, PodResources
+from allot.node.state_file import CheckpointCorrupt
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import answer_or_failure

@@ -77,13 +77,13 @@ def test_every_kind_in_the_table_is_served_and_every_controller_has_a_name() -> 
 
 
 def test_all_controllers_of_a_cluster_leave_no_kind_of_theirs_alone() -> None:
-    running = announced_names(select(["*"], ALL_GATES), Path("/volumes"))
+    running = announced_names(select(["*"], ALL_GATES), Path("/volumes"), signs=True)
     for (_, kind), needs in KINDS.items():
         assert bool(silence(kind, needs, running.__contains__, ALL_GATES)) == bool(needs.lacking)
 
 
 def test_a_controller_that_is_turned_off_is_missed_and_named() -> None:
-    running = announced_names(select(["*", "-replicaset-controller"], DEFAULT_GATES), None)
+    running = announced_names(select(["*", "-replicaset-controller"], DEFAULT_GATES), None, signs=False)
     told = silence("Deployment", KINDS["apps", "Deployment"], running.__contains__, DEFAULT_GATES)
     assert told == (
         "nothing acts on this Deployment: replicaset-controller does not run, neither here nor in a kube-controller-manager"

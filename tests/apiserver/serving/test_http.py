@@ -165,6 +165,29 @@ async def test_health_version_and_metrics(server: LiveServer) -> None:
     assert b'apiserver_request_total{code="200"' in (await server.get("/metrics")).raw
 
 
+CHECKS = (
+    "ping", "log", "store", "poststarthook/generic-apiserver-start-informers", "poststarthook/crd-informer-synced",
+    "poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers",
+    "poststarthook/start-system-namespaces-controller", "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes", "poststarthook/bootstrap-controller",
+)  # fmt: skip
+
+
+async def test_each_health_check_has_a_name_and_a_path_and_can_be_left_out(server: LiveServer) -> None:
+    ready = (*CHECKS, "informer-sync", "store-writable")
+    for path, names in (("livez", CHECKS), ("healthz", CHECKS), ("readyz", ready)):
+        lines = (await server.get(f"/{path}?verbose")).raw.decode().splitlines()
+        assert lines == [*(f"[+]{name} ok" for name in names), f"{path} check passed"]
+        for name in names:
+            assert (await server.get(f"/{path}/{name}")).raw == b"ok"
+    assert (await server.get("/livez/poststarthook")).status == 404
+    assert (await server.get("/livez/store-writable")).status == 404
+    told = (await server.get("/livez?verbose&exclude=log&exclude=nope&exclude=ping")).raw.decode().splitlines()
+    assert told[:3] == ["[+]ping excluded: ok", "[+]log excluded: ok", "[+]store ok"]
+    assert told[-2:] == ['warn: some health checks cannot be excluded: no matches for "nope"', "livez check passed"]
+    assert (await server.get("/livez?exclude=log")).raw == b"ok"
+
+
 async def test_what_clients_make_up_is_not_counted_by_name(server: LiveServer) -> None:
     """Each name would be kept for good, and need not even be that of somebody who may do anything."""
     for path in (PODS, f"{PODS}/p/madeup", "/api/v1/madeups", "/version"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from allot.core.customresources.declared_types import escaped
 from allot.core.customresources.definition import check_definition, with_definition_defaults
 from allot.core.customresources.rules import check_rules, rule_tree
+from allot.core.schema.declared_types import escaped
 
 WORDS = {"type": "array", "items": {"type": "string"}}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from allot.core.lifecycle.pod_status import Facts, is_same, pod_status, rejected_status
-from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Resize, Seen, Start, Stop, decide
+from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Resize, ResizePod, Seen, Start, Stop, decide
 from allot.core.lifecycle.resizing import (
     DEFERRED,
     RESIZE_PENDING,
     asked_for,
     condition,
     differs,
+    effective,
     remembered,
     shrinks,
     summary,
@@ -76,7 +77,7 @@ def test_an_agent_that_was_started_again_goes_by_the_status() -> None:
     running = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
     status = {"containerStatuses": [{"name": "main", "resources": running}]}
     found = pod(container("main", "2"), container("new", "1"), status=status)
-    assert remembered(found) == {"main": resources("1"), "new": resources("1")}
+    assert remembered(found).containers == {"main": resources("1"), "new": resources("1")}
     agreed = with_allocation(found, remembered(found))
     assert str(agreed.spec.containers[0].resources.requests["cpu"]) == "1"
     assert with_allocation(found, asked_for(found)) is found
@@ -115,3 +116,67 @@ def test_of_a_pod_that_was_rejected_only_the_reason_is_told() -> None:
     told = rejected_status(pod(container("main", "2")), "OutOfcpu", "too much", NOW)
     assert (told["phase"], told["reason"], told["message"]) == ("Failed", "OutOfcpu", "Pod was rejected: too much")
     assert "containerStatuses" not in told
+
+
+# --- pods with resources of their own ---
+
+
+def whole(cpu: str, memory: str = "1Gi") -> Object:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+
+
+def test_a_pod_grows_before_its_containers_and_shrinks_after_them() -> None:
+    asked = pod(container("grows", "2"), container("shrinks", "500m"))
+    found = seen({name: resources("1") for name in ("grows", "shrinks")}, pod_is_settled=False)
+    steps = decide(asked, found, NOW).steps
+    assert steps[0] == ResizePod(is_growth=True)
+    assert [each.name for each in steps if isinstance(each, Resize)] == ["shrinks", "grows"]
+    assert steps[-1] == ResizePod(is_growth=False)
+
+
+def test_a_pod_does_not_shrink_before_its_container_has_restarted() -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    asked = pod(container("main", "1", "32Mi", resizePolicy=policy))
+    grow, stop = decide(asked, seen({"main": resources("1")}, pod_is_settled=False), NOW).steps
+    assert grow == ResizePod(is_growth=True)
+    assert isinstance(stop, Stop)
+    restarting = seen({"main": resources("1", "32Mi")}, pod_is_settled=False, restarting=frozenset({"main-0"}))
+    assert decide(asked, restarting, NOW).steps == (ResizePod(is_growth=True),)
+
+
+def test_a_container_without_limits_is_resized_with_its_pod() -> None:
+    before = pod({"name": "main"}, resources=whole("1"))
+    running = effective(before.spec.containers[0].resources, before.spec.resources)
+    assert str(running.limits["cpu"]) == "1"
+    after = pod({"name": "main"}, container("own", "1"), resources=whole("2"))
+    steps = decide(after, seen({"main": running, "own": after.spec.containers[1].resources}), NOW).steps
+    # "own" has limits, but none that the pod's change: they stay.
+    assert steps == (Resize(id="main-0", name="main"),)
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    (stop,) = decide(
+        pod({"name": "main", "resizePolicy": policy}, resources=whole("2")), seen({"main": running}), NOW
+    ).steps
+    assert isinstance(stop, Stop)
+
+
+def test_the_status_says_what_the_pod_as_a_whole_has_but_limits_only_of_those_that_have_them() -> None:
+    found = pod({"name": "main"}, resources=whole("2"), overhead={"cpu": "250m"})
+    running = effective(found.spec.containers[0].resources, found.spec.resources)
+    told = pod_status(found, seen({"main": running}), Facts(now=NOW))
+    assert told["allocatedResources"] == {"cpu": "2250m", "memory": "1Gi"}
+    assert told["resources"]["limits"] == {"cpu": "2250m", "memory": "1Gi"}
+    assert told["containerStatuses"][0]["resources"] == {}
+    # What it runs with while it is being resized.
+    told = pod_status(found, seen({"main": running}), Facts(now=NOW, resources=resources("1")))
+    assert told["resources"] == {"limits": {"cpu": "1", "memory": "64Mi"}, "requests": {"cpu": "1", "memory": "64Mi"}}
+
+
+def test_an_agent_that_was_started_again_remembers_the_pod_as_a_whole_without_its_overhead() -> None:
+    status = {"resources": whole("1250m"), "containerStatuses": [{"name": "main", "resources": {}}]}
+    found = pod({"name": "main"}, resources=whole("2"), overhead={"cpu": "250m"}, status=status)
+    agreed = remembered(found)
+    assert agreed.pod is not None
+    assert str(agreed.pod.requests["cpu"]) == str(agreed.pod.limits["cpu"]) == "1"
+    assert asked_for(found).differs(agreed)
+    assert with_allocation(found, agreed).spec.resources is agreed.pod
+    assert shrinks(found, with_allocation(found, agreed))

@@ -128,6 +128,17 @@ def test_extended_resources_that_the_node_lacks_or_that_claims_stand_for_do_not_
     assert admission.admit(pod("of-claims", {"example.com/card": "9"}, status=status)) is None
 
 
+def test_devices_that_containers_hold_are_there_whatever_the_node_says() -> None:
+    card = "example.com/card"
+    admission = NodeAdmission(node(**{card: "1"}))
+    assert admission.admit(pod("first", {card: "2"}), {card: 2}) is None
+    rejection = admission.admit(pod("second", {card: "1"}), {card: 2})
+    assert rejection is not None and rejection.message.endswith("requested: 1, used: 2, capacity: 2")
+    # As long as the Node is not up to date, too.
+    assert NodeAdmission(node()).admit(pod("third", {card: "1"}), {card: 1}) is None
+    assert NodeAdmission(node()).admit(pod("third", {card: "2"}), {card: 1}) is not None
+
+
 def test_a_pod_that_grows_counts_once_and_keeps_what_it_has_if_it_cannot() -> None:
     admission = NodeAdmission(node())
     assert admission.admit(pod("other", {"cpu": "1"})) is None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from allot.core.model import core_v1
 from allot.core.model.codec import decode
+from allot.core.quantity import Quantity
 from allot.core.scheduling.podinfo import PodInfo, Profile, Profiles
 
 from .cluster_world import pod
@@ -106,3 +109,16 @@ def test_devices_that_stand_for_node_resources_count_as_requests() -> None:
         3000,
         {"hugepages-2Mi": 4 * 2**20},
     )
+
+
+def test_what_a_pod_itself_requests_covers_its_devices() -> None:
+    status = {
+        "resourceClaimName": "c",
+        "mapping": [{"name": "cpu", "quantity": "2"}, {"name": "memory", "quantity": "5"}],
+    }
+    whole = core_v1.ResourceRequirements(requests={"cpu": Quantity.parse("3")})
+    plain = pod(cpu="1", memory="100")
+    asked = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, resources=whole))
+    extra = decode(status, core_v1.NodeAllocatableResourceClaimStatus).object
+    info = PodInfo(asked, Profile(asked, b""), "n1", (extra,))
+    assert (info.cpu, info.memory) == (3000, 105)

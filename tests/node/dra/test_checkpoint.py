@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from allot.core.lifecycle.preparation import ClaimRecord, DriverRecord, PreparedDevice
-from allot.node.dra.checkpoint import CheckpointCorrupt, StateFile, decode_claims, encode_claims, replace_file
+from allot.node.dra.checkpoint import decode_claims, encode_claims
+from allot.node.state_file import CheckpointCorrupt, StateFile, replace_file
 from node.dra.node import node
 
 RECORD = ClaimRecord(
@@ -126,7 +127,7 @@ async def test_a_write_that_fails_is_told_to_all_who_wait_and_the_next_may_succe
 _WRITER = """
 import sys
 from pathlib import Path
-from allot.node.dra.checkpoint import replace_file
+from allot.node.state_file import replace_file
 path, number = Path(sys.argv[1]), 0
 while True:
     number += 1

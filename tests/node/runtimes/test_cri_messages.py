@@ -12,6 +12,7 @@ from allot.node.runtimes.cri_streams import exit_code_of
 from allot.node.runtimes.port import (
     Confinement,
     ContainerSpec,
+    HostDevice,
     HostPort,
     Mount,
     PodName,
@@ -138,8 +139,10 @@ def test_cdi_devices_are_passed_once_in_their_order_and_mounts_with_their_propag
     made = _container(
         cdi_devices=("b/c=2", "b/c=1", "b/c=2"),
         mounts=(Mount(host_path="/a", container_path="/b", propagation="HostToContainer"),),
+        devices=(HostDevice(host_path="/dev/a", container_path="/dev/b", permissions="rw"),),
         environment={"NAME": "wért"},
     )
+    assert made.devices == [pb.Device(host_path="/dev/a", container_path="/dev/b", permissions="rw")]
     assert [each.name for each in made.CDI_devices] == ["b/c=2", "b/c=1"]
     assert made.mounts[0].propagation == pb.PROPAGATION_HOST_TO_CONTAINER
     assert made.envs[0].value == "wért".encode()

@@ -110,7 +110,7 @@ class CertificateAuthority:
     def load(cls, pair: KeyPair) -> CertificateAuthority:
         """An authority from its files; ValueError if they are invalid."""
         certificate, key = _parse(pair)
-        if not _is_authority(certificate):
+        if not is_authority(certificate):
             raise ValueError("is not the certificate of an authority")
         return cls(certificate, key)
 
@@ -118,6 +118,11 @@ class CertificateAuthority:
     def pair(self) -> KeyPair:
         """Certificate and key, for storage."""
         return KeyPair(self.pem, _key_pem(self._key))
+
+    @property
+    def key(self) -> ec.EllipticCurvePrivateKey:
+        """The key that signs."""
+        return self._key
 
     @property
     def pem(self) -> bytes:
@@ -335,7 +340,8 @@ def _parse(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
     return certificate, key
 
 
-def _is_authority(certificate: x509.Certificate) -> bool:
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether a certificate may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:

@@ -3,42 +3,17 @@ signed, for whom, and who may publish a signer's trust anchors."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Any
-
-import msgspec
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Operation
 from allot.apiserver.admission.objects import field, metadata, text
 from allot.apiserver.request import Attributes
 from allot.apiserver.resources import Resource
+from allot.core.access.certificate_requests import CLIENT_SIGNER, read_request
 
 _GROUP = "certificates.k8s.io"
 _REQUESTS = (_GROUP, "certificatesigningrequests")
 _BUNDLES = (_GROUP, "clustertrustbundles")
-_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """The subject of a certificate."""
-
-    common_name: str
-    organizations: tuple[str, ...]
-
-
-def certificate_subject(request: Any) -> Subject | None:
-    """The subject of a signing request, which objects carry as base64 of PEM; None if it cannot be read."""
-    try:
-        pem = base64.b64decode(text(request), validate=True)
-        subject = x509.load_pem_x509_csr(pem).subject
-    except (ValueError, binascii.Error):
-        return None
-    names = [str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = tuple(str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    return Subject(names[-1] if names else "", groups)
 
 
 class Certificates:
@@ -116,10 +91,10 @@ def _only_collected(object_: Any, old: Any) -> bool:
 
 
 def _check_subject(admission: Admission) -> None:
-    if field(admission.object, "spec", "signerName") != _CLIENT_SIGNER:
+    if field(admission.object, "spec", "signerName") != CLIENT_SIGNER:
         return
-    subject = certificate_subject(field(admission.object, "spec", "request"))
+    subject = read_request(field(admission.object, "spec", "request"))
     if subject is None:
         raise admission.forbidden("failed to parse CSR: PEM block type must be CERTIFICATE REQUEST")
     if "system:masters" in subject.organizations:
-        raise admission.forbidden(f"use of {_CLIENT_SIGNER} signer with system:masters group is not allowed")
+        raise admission.forbidden(f"use of {CLIENT_SIGNER} signer with system:masters group is not allowed")

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from allot.apiserver.admission.attributes import Admission, Authorize, Lookup, Object, Operation
-from allot.apiserver.admission.certificates import certificate_subject
 from allot.apiserver.admission.objects import annotations_of, field, labels_of, metadata, sequence, text
 from allot.apiserver.admission.service_account import MIRROR_POD, environment_names, secret_names
 from allot.apiserver.errors import StatusError, not_found
 from allot.apiserver.request import Attributes, User
 from allot.apiserver.resources import Resource
+from allot.core.access.certificate_requests import read_request
 from allot.core.json_objects import mapping
 from allot.core.validation.fields import quote
 
@@ -260,7 +260,7 @@ class NodeRestriction:
             return
         if field(admission.object, "spec", "signerName") not in _NODE_SIGNERS:
             return
-        subject = certificate_subject(field(admission.object, "spec", "request"))
+        subject = read_request(field(admission.object, "spec", "request"))
         if subject is None:
             raise admission.forbidden("unable to parse csr: PEM block type must be CERTIFICATE REQUEST")
         if subject.common_name != f"{_USER_PREFIX}{node}":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,10 +12,12 @@ from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
 from allot.apiserver.errors import method_not_allowed, path_not_found
 from allot.apiserver.metrics import CONTENT_TYPE, Metrics
 from allot.apiserver.nonresource.discovery import V2, V2BETA1, Discovery, UnstoredGroups
+from allot.apiserver.nonresource.health import Check, report
 from allot.apiserver.nonresource.openapi import OpenApi
 from allot.apiserver.registry import Registry
 from allot.apiserver.request import PathRequest
 from allot.apiserver.serving.negotiation import parse_accept
+from allot.http1.heads import Pairs
 from allot.wire import openapi_v2
 
 VERSION = {
@@ -36,9 +37,6 @@ VERSION = {
 }
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = ("livez", "readyz", "healthz")
-
-# A name and a check that returns what is wrong, or nothing.
-Check = tuple[str, Callable[[], Awaitable[str | None]]]
 
 
 class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +77,12 @@ class NonResourceEndpoints:
         self._authorizer.check(request.attributes())
         if request.verb not in ("get", "head"):
             raise method_not_allowed()
-        site = await self._find(request.segments, request.query, request.accept)
+        site = await self._find(request.segments, request.parameters, request.accept)
         if site is None:
             raise path_not_found()
         return site
 
-    async def _find(self, segments: tuple[str, ...], query: Mapping[str, str], accept: str) -> EndpointAnswer | None:
+    async def _find(self, segments: tuple[str, ...], parameters: Pairs, accept: str) -> EndpointAnswer | None:
         """The answer for a path, or None if the path does not exist."""
         match segments:
             case ():
@@ -111,8 +109,8 @@ class NonResourceEndpoints:
                 return EndpointAnswer(body=self._metrics.health_text(), media_type=CONTENT_TYPE)
             case ("openapi", *rest):
                 return await self._openapi_document(tuple(rest), accept)
-            case (name, *rest) if name in _HEALTH and len(rest) <= 1:
-                return await self._health(name, rest[0] if rest else "", query)
+            case (name, *rest) if name in _HEALTH:
+                return await self._health(name, "/".join(rest), parameters)
         return None
 
     def _roots(self, root: str, accept: str) -> EndpointAnswer:
@@ -152,26 +150,18 @@ class NonResourceEndpoints:
         media_type = openapi_v2.MEDIA_TYPE if in_protobuf else "application/json"
         return EndpointAnswer(body=body, media_type=media_type, headers={"ETag": etag, "Vary": "Accept"})
 
-    async def _health(self, name: str, only: str, query: Mapping[str, str]) -> EndpointAnswer | None:
-        checks = [check for check in self._checks[name] if not only or check[0] == only]
+    async def _health(self, path: str, only: str, parameters: Pairs) -> EndpointAnswer | None:
+        checks = [check for check in self._checks[path] if not only or check[0] == only]
         if not checks:
             return None
-        excluded = query.get("exclude", "")
-        lines, failed = [], False
-        for title, check in checks:
-            if title == excluded:
-                lines.append(f"[+]{title} excluded: ok")
-                continue
-            problem = await check()
-            self._metrics.checked(title, name, is_healthy=problem is None)
-            failed = failed or problem is not None
-            lines.append(f"[+]{title} ok" if problem is None else f"[-]{title} failed: {problem}")
+        excluded = () if only else tuple(value for name, value in parameters if name == "exclude")
+        told = await report(
+            path, checks, excluded, lambda name, is_healthy: self._metrics.checked(name, path, is_healthy=is_healthy)
+        )
         headers = {"X-Content-Type-Options": "nosniff"}
-        if not failed and (only or "verbose" not in query):
-            return EndpointAnswer(body=b"ok", media_type=_TEXT, headers=headers)
-        lines.append(f"{name} check {'failed' if failed else 'passed'}")
-        body = "\n".join(lines).encode() + b"\n"
-        return EndpointAnswer(body=body, status=500 if failed else 200, media_type=_TEXT, headers=headers)
+        is_short = told.is_healthy and (only or all(name != "verbose" for name, _ in parameters))
+        body = b"ok" if is_short else told.text.encode()
+        return EndpointAnswer(body=body, status=200 if told.is_healthy else 500, media_type=_TEXT, headers=headers)
 
     def _paths(self) -> list[str]:
         paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2"]

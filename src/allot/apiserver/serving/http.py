@@ -242,7 +242,10 @@ class _Exchange:
         head = self._head
         if found is None:
             verb, accept = head.method.lower(), head.get("accept")
-            return PathRequest(user=user, verb=verb, segments=segments, query=query, accept=accept)
+            parameters = parse_query(head.query)
+            return PathRequest(
+                user=user, verb=verb, segments=segments, query=query, parameters=parameters, accept=accept
+            )
         return ApiRequest(
             user=user,
             verb=found.verb,
@@ -285,12 +288,12 @@ class _Exchange:
         return await self._connection.body(BODY_BYTES_MAX)
 
     def _has_tables(self) -> bool:
-        """Whether the answer can be a table: kinds that are never stored cannot."""
+        """Whether the answer can be a table: reviews cannot."""
         found = self._target
         if found is None:
             return True
         served = self._server.context.registry.find(found.group, found.version, found.resource)
-        return served is None or served.resource.stored
+        return served is None or served.resource.stored or "list" in served.resource.verbs
 
     async def connect(self, request: ApiRequest) -> ApiConnection:
         """Logs, exec and the like: the node answers."""

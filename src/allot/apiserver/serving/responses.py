@@ -108,7 +108,8 @@ class Encoder:
 
     async def _table(self, answer: ApiList, served: Served, metadata: Object) -> Pieces:
         kept = self._rows
-        if kept is None or self._include_object != METADATA:
+        # Rows are kept by revision, which only stored objects have.
+        if kept is None or self._include_object != METADATA or not served.resource.stored:
             now = self._clock.now()
             table = table_of(served, answer.entries, self._meta_version, self._include_object, now, metadata)
             return [msgspec.json.encode(table)]

@@ -11,11 +11,12 @@ from typing import Any
 import click
 import msgspec
 
+from allot.apiserver.access.request_signing import Authority, RequestSigner, read_authority
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.access.service_account_tokens import legacy_claims
 from allot.apiserver.access.token_key import TokenKey
 from allot.cli.component import Component, component_options, options_of, run_component
-from allot.cli.controller_options import controllers_option, hpa_sync_period_option
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option, signing_duration_option
 from allot.cli.durations import duration_option
 from allot.cli.errors import Unreadable
 from allot.cli.output import talk
@@ -45,6 +46,9 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     beside: str
     root_ca_file: Path | None
     key_file: Path | None
+    signing_cert_file: Path | None
+    signing_key_file: Path | None
+    signing_duration: float
     node_monitor_period: float
     node_monitor_grace_period: float
     node_startup_grace_period: float
@@ -74,6 +78,15 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     type=_FILE,
     help="The key that signs tokens in Secrets: the API server's sa.key. Without it, Secrets get no tokens.",
 )
+@click.option(
+    "--cluster-signing-cert-file",
+    "signing_cert_file",
+    type=_FILE,
+    help="The certificate of the authority that signs approved certificate requests: the API server's ca.crt. Without it, none are "
+    "signed.",
+)
+@click.option("--cluster-signing-key-file", "signing_key_file", type=_FILE, help="The key of that authority.")
+@signing_duration_option
 @duration_option("--node-monitor-period", default=f"{_DEFAULTS.period_s:g}s", help_="How often nodes are checked.")
 @duration_option(
     "--node-monitor-grace-period", default=f"{_DEFAULTS.grace_s:g}s", help_="How long a node may be silent."
@@ -117,7 +130,8 @@ def controllers(**arguments: Any) -> None:
     component = options_of(arguments)
     options = ControllerOptions(**arguments)
     sign = _signer(options.key_file)
-    run_component("controllers", component, partial(_work, options, component.gates, sign))
+    authority = _authority(options.signing_cert_file, options.signing_key_file)
+    run_component("controllers", component, partial(_work, options, component.gates, sign, authority))
 
 
 controllers.help = (controllers.help or "").replace("{names}", "\n      ".join(sorted(row.name for row in CONTROLLERS)))
@@ -133,10 +147,25 @@ def _signer(path: Path | None) -> Callable[[dict[str, Any], str], str] | None:
     return lambda account, secret: key.sign(legacy_claims(account, secret))
 
 
+def _authority(certificate: Path | None, key: Path | None) -> Callable[[], Authority] | None:
+    """Reads the authority's files, each time it is called: they may be replaced."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--cluster-signing-cert-file and --cluster-signing-key-file need each other.")
+    read = partial(read_authority, certificate, key)
+    try:
+        read()
+    except SecretFileError as error:
+        raise Unreadable(str(error)) from None
+    return read
+
+
 async def _work(
     options: ControllerOptions,
     gates: FeatureGates,
     sign: Callable[[dict[str, Any], str], str] | None,
+    authority: Callable[[], Authority] | None,
     component: Component,
 ) -> None:
     version = await server_version(component.client)
@@ -155,13 +184,15 @@ async def _work(
         instance=component.identity,
         sign_token=sign,
         root_ca=_root_ca(options.root_ca_file, component.connection),
+        sign_certificate=None if authority is None else RequestSigner(authority, component.clock).sign,
+        signing_duration_s=options.signing_duration,
         volume_folder=options.volume_folder.absolute() if options.volume_folder is not None else None,
         hpa_sync_period_s=options.hpa_sync_period,
     )
     makes = {**{row.name: row.make for row in rows}, **_adjusted(options, rows)}
     running = {name: make(services) for name, make in makes.items()}
     talk(f"running: {', '.join(running) or 'no controllers'}")
-    names = announced_names(rows, options.volume_folder)
+    names = announced_names(rows, options.volume_folder, signs=authority is not None)
     announcement = Announcement(component.client, component.clock, "controllers", names, component.identity)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(informers.run())

@@ -28,6 +28,7 @@ from allot.cli.up.cloud import run_cloud
 from allot.client.connection import Connection
 from allot.client.informers import Informers
 from allot.core.features import FeatureGates
+from allot.core.lifecycle.control_groups import CGROUPFS, SYSTEMD, BadGroupName, GroupName, root_name
 from allot.core.lifecycle.pod_sysctls import SysctlRules, UnknownNamespace, allow_unsafe
 from allot.core.network.ranges import DOMAIN
 from allot.devices.catalogue import NODES_MAX, UnknownProfile
@@ -39,9 +40,10 @@ from allot.network.resolvers import RESOLV_CONF
 from allot.node.agent import AgentOptions, NodeAgent
 from allot.node.cdi.registry import CdiRegistry
 from allot.node.cluster_names import ClusterNames
-from allot.node.dra.checkpoint import CheckpointCorrupt
+from allot.node.control_groups import GroupOptions
+from allot.node.deviceplugins.device_plugins import PLUGIN_TYPE, DevicePlugins
 from allot.node.dra.claim_preparer import ClaimPreparer, Periods
-from allot.node.machine import own_address, read_machine
+from allot.node.machine import own_address, read_huge_pages, read_machine
 from allot.node.pod_folders import PODS
 from allot.node.pod_names import NameOptions
 from allot.node.pod_resources import SOCKET, PodResources, allocatable_of
@@ -56,6 +58,7 @@ from allot.node.serving.authorization import Authorization
 from allot.node.serving.certificates import server_context
 from allot.node.serving.refusals import Refusals, watch_handshakes
 from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, SimulatedSet
+from allot.node.state_file import CheckpointCorrupt
 from allot.process.log_files import OwnersLogs
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -96,6 +99,11 @@ class NodeArguments(msgspec.Struct, frozen=True, kw_only=True):
     resolv_conf: str
     sysctls: SysctlRules
     service_proxy: str
+    cgroups_per_qos: bool
+    cgroup_root: GroupName
+    cgroup_driver: str
+    enforced: str
+    pids_max: int
     pools: PoolFile
     cloud_socket: Path | None
     time_factor: float
@@ -163,6 +171,19 @@ def _sysctls(_context: click.Context, _parameter: click.Parameter, text: str) ->
         return allow_unsafe(filter(None, text.split(",")))
     except UnknownNamespace as error:
         raise click.BadParameter(f"{error}.") from None
+
+
+def _group_name(_context: click.Context, _parameter: click.Parameter, text: str) -> GroupName:
+    try:
+        return root_name(text)
+    except BadGroupName as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+def _enforced(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    if text not in ("pods", "none", ""):
+        raise click.BadParameter(f"{text!r}: expected pods or none; nothing is reserved for the system or Kubernetes.")
+    return text
 
 
 def _periods(_context: click.Context, _parameter: click.Parameter, text: str) -> Periods:
@@ -378,6 +399,47 @@ def _periods(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "kube-proxy does; on: always.",
 )
 @click.option(
+    "--cgroups-per-qos",
+    type=bool,
+    default=True,
+    show_default=True,
+    metavar="BOOLEAN",
+    help="With --runtime cri: whether each pod has a control group, in one of its QoS class.",
+)
+@click.option(
+    "--cgroup-root",
+    default="/",
+    show_default=True,
+    metavar="PATH",
+    callback=_group_name,
+    help="With --runtime cri: the control group that has those of all pods in kubepods; each agent on a machine needs its own.",
+)
+@click.option(
+    "--cgroup-driver",
+    type=click.Choice((CGROUPFS, SYSTEMD)),
+    default=CGROUPFS,
+    show_default=True,
+    help="With --runtime cri: how control groups are named, if the container runtime does not say.",
+)
+@click.option(
+    "--enforce-node-allocatable",
+    "enforced",
+    default="pods",
+    show_default=True,
+    metavar="pods|none",
+    callback=_enforced,
+    help="With --runtime cri: whether all pods together are limited to what the node can allocate.",
+)
+@click.option(
+    "--pod-max-pids",
+    "pids_max",
+    type=click.IntRange(-1),
+    default=-1,
+    show_default=True,
+    metavar="NUMBER",
+    help="With --runtime cri: the limit of processes in a pod; -1: none.",
+)
+@click.option(
     "--driver-logs",
     type=_FOLDER,
     help="The directory with the logs of drivers that are shown as pods; simulated nodes write theirs there.",
@@ -458,26 +520,33 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         api_variables=_api_variables(options),
         names=_names(options) if options.runtime == "cri" else None,
         sysctls=options.sysctls,
+        groups=_groups(options),
     )
     machine = read_machine(root)
     network = _network(options)
     runtime = _runtime(options, root, address, component, network)
     informers = Informers(component.client, component.clock, component.ids)
     agent: NodeAgent | None = None
+
+    def active_pods() -> frozenset[str] | None:
+        return agent.active() if agent is not None else None
+
     try:
+        plugins = DevicePlugins(root, component.clock, active_pods=active_pods, gates=gates, metrics=component.registry)
         devices = ClaimPreparer(
             component.client,
             options.name,
             root,
             component.clock,
             component.ids,
-            active_pods=lambda: agent.active() if agent is not None else None,
+            active_pods=active_pods,
             gates=gates,
             metrics=component.registry,
             periods=options.periods,
+            handlers={PLUGIN_TYPE: plugins},
         )
     except CheckpointCorrupt as error:
-        raise CannotRun(str(error), "drain the node and remove the file") from None
+        raise CannotRun(str(error), error.hint) from None
     agent = NodeAgent(
         component.client,
         informers,
@@ -490,9 +559,12 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         network,
         _service_proxy(options, root, address, component, informers),
         _cluster_names(options, informers),
+        plugins,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
-    pod_resources = PodResources(agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine))
+    pod_resources = PodResources(
+        agent.unfinished, devices, component.clock, allocatable=allocatable_of(machine), plugins=plugins
+    )
     refusals = Refusals(component.clock)
     authorization = Authorization(component.client, component.clock, options.name, refusals)
     server = NodeServer(agent, runtime, authorization, component.registry, component.clock, options.log_of_driver)
@@ -606,7 +678,7 @@ def _simulated_set(
         features=_declared(gates),
     )
     machine = msgspec.structs.replace(
-        read_machine(root), processors=profile.cpus, memory_bytes=profile.memory_gib * 2**30
+        read_machine(root), processors=profile.cpus, memory_bytes=profile.memory_gib * 2**30, huge_pages={}
     )
     racks = given.labels_by_node(profile)
     return SimulatedSet(names=given.names, node=node, machine=machine, drivers=drivers, labels=racks)
@@ -648,6 +720,18 @@ def _check_names(arguments: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--serve-dns serves {DOMAIN} only; leave out --cluster-domain.")
     if len(served) > 1 or any(":" in each for each in served):
         raise click.UsageError("--serve-dns takes one IPv4 address.")
+
+
+def _groups(options: NodeArguments) -> GroupOptions | None:
+    if options.runtime != "cri" or not options.cgroups_per_qos:
+        return None
+    return GroupOptions(
+        root=options.cgroup_root,
+        driver=options.cgroup_driver,
+        # 0 means the same to the kubelet.
+        pids_max=options.pids_max if options.pids_max > 0 else None,
+        is_enforced=options.enforced == "pods",
+    )
 
 
 def _cluster_names(options: NodeArguments, informers: Informers) -> ClusterNames | None:
@@ -702,7 +786,10 @@ def _runtime(
 ) -> Runtime:
     if options.runtime == "cri":
         return CriRuntime(
-            component.clock, CriOptions(socket=options.endpoint.removeprefix("unix://"), pods=root / PODS)
+            component.clock,
+            CriOptions(
+                socket=options.endpoint.removeprefix("unix://"), pods=root / PODS, page_sizes=tuple(read_huge_pages())
+            ),
         )
     registry = CdiRegistry(options.cdi_dirs)
     return _process_runtime(options, root, address, component, lambda _pod: registry, network)

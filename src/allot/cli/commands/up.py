@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from allot.cli.controller_options import controllers_option, hpa_sync_period_option
+from allot.cli.controller_options import controllers_option, hpa_sync_period_option, signing_duration_option
 from allot.cli.gates import ALLOT
 from allot.cli.output import write_table
 from allot.cli.server_options import make_data_dir, options_of, server_options
@@ -131,6 +131,7 @@ def _list_profiles(context: click.Context, _parameter: click.Parameter, value: b
 @server_options(ALLOT)
 @controllers_option
 @hpa_sync_period_option
+@signing_duration_option
 def up(
     specs: tuple[str, ...],
     count: int | None,  # noqa: ARG001 - it is part of the node before it
@@ -147,6 +148,7 @@ def up(
     dashboard_port: int,
     controllers: tuple[str, ...],
     hpa_sync_period: float,
+    signing_duration: float,
     **arguments: Any,
 ) -> None:
     """Start a cluster on this machine: API server, controllers, scheduler and nodes, with a kubeconfig to use it.
@@ -190,6 +192,7 @@ def up(
         server=server,
         controllers=controllers,
         hpa_sync_period=hpa_sync_period,
+        signing_duration=signing_duration,
         nodes=with_device_files(_nodes(specs, pools, time_factor, server.data_dir), device_files),
         local=LocalOptions(runtime=runtime, endpoint=endpoint),
         host_commands=host_commands,

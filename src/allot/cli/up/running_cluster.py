@@ -81,6 +81,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerOptions
     controllers: tuple[str, ...]
     hpa_sync_period: float
+    signing_duration: float
     nodes: Nodes
     local: LocalOptions = LocalOptions()
     host_commands: bool = False
@@ -218,6 +219,7 @@ class _Cluster:
             options.controllers,
             volume_folder=(options.folder / "volumes").absolute(),
             hpa_sync_period_s=options.hpa_sync_period,
+            signing_duration_s=options.signing_duration,
         )
         await self._make_storage_class()
         start_scheduler(self._plane, _all_names())

@@ -151,6 +151,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     _kueue("Workload", observed_v1.KueueWorkload),
     _kueue("LocalQueue", observed_v1.LocalQueue),
     _kueue("ClusterQueue", observed_v1.ClusterQueue, namespaced=False),
+    _kueue("ResourceFlavor", observed_v1.ResourceFlavor, namespaced=False),
 )
 
 # Only if a dump has them: listing Secrets or the leases of all nodes just for a hint would be too much.
@@ -158,6 +159,7 @@ DUMPED_KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "configmaps", observed_v1.ConfigMap),
     _plain("", "secrets", observed_v1.Secret),
     _plain("coordination.k8s.io", "leases", observed_v1.Lease),
+    _plain("k8s.cni.cncf.io", "network-attachment-definitions", observed_v1.NetworkAttachmentDefinition),
 )
 
 _EVENTS_GROUP = "events.k8s.io"

@@ -15,9 +15,9 @@ import msgspec
 from allot.core.cel.costs.ranges import multiply
 from allot.core.cel.costs.sizes import Bounds, SizeEstimates
 from allot.core.cel.evaluation.program import Program
-from allot.core.customresources.declared_types import escaped, with_object_fields
 from allot.core.customresources.rules import compile_rules
 from allot.core.customresources.structural import below
+from allot.core.schema.declared_types import escaped, with_object_fields
 from allot.core.validation.fields import Finding, forbidden
 
 Schema = Mapping[str, Any]

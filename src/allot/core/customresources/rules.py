@@ -17,8 +17,8 @@ from allot.core.cel.checking.environment import kubernetes_environment
 from allot.core.cel.checking.types import BOOL, STRING, CelType, optional_of
 from allot.core.cel.data.values import COST_EXCEEDED, NONE, Optional
 from allot.core.cel.evaluation.program import Program, ProgramError, compile_program
-from allot.core.customresources.declared_types import Objects, as_value, declared_type, with_object_fields
 from allot.core.customresources.field_paths import PathError, field_path
+from allot.core.schema.declared_types import Objects, as_value, declared_type, with_object_fields
 from allot.core.validation.fields import (
     DUPLICATE,
     FORBIDDEN,

@@ -181,6 +181,15 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str = ""
 
 
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask the server to decide something, such as whether a user may do what a SubjectAccessReview says: the reconciler is called
+    again immediately with the status of the answer. Otherwise as LookUp."""
+
+    resource: Resource
+    # The question, as JSON: reconcilers find the answer by it.
+    spec: bytes
+
+
 class RequeueAfter(msgspec.Struct, frozen=True, kw_only=True):
     """Reconcile again after a time, even if nothing changes."""
 
@@ -194,11 +203,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Write = Create | Update | RemoveFinalizer | Patch | Apply | Delete
-Action = Write | Together | Emit | LookUp | RequeueAfter | Retry
+Question = LookUp | Review
+Action = Write | Together | Emit | Question | RequeueAfter | Retry
 
 # The server's answer to each LookUp: the object (a struct if core has one), or None if it does not exist; for a LookUp without
-# a name, a tuple of objects.
-Answers = Mapping[LookUp, Any]
+# a name, a tuple of objects. To each Review: its status.
+Answers = Mapping[Question, Any]
 
 FOREGROUND = "Foreground"
 ORPHAN = "Orphan"

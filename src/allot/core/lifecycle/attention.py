@@ -45,7 +45,7 @@ def _by(*controllers: str, gate: str = "") -> Attention:
     return Attention(controllers=controllers, gate=gate)
 
 
-_NO_SIGNER = "allot has no controllers that approve and sign: without another signer, no certificate is issued"
+_NO_POD_SIGNER = "allot has no signer for certificates of pods: without another one, no certificate is issued"
 _NO_INGRESS = "allot has no ingress controller: without another one, no request is routed by it"
 _APPS, _BATCH, _NETWORKING, _SCHEDULING = "apps", "batch", "networking.k8s.io", "scheduling.k8s.io"
 _FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
@@ -71,10 +71,8 @@ KINDS: Mapping[tuple[str, str], Attention] = {
     (_SCHEDULING, "PodGroup"): Attention(gate="GenericWorkload"),
     (_SCHEDULING, "Workload"): Attention(gate="GenericWorkload"),
     (_SCHEDULING, "CompositePodGroup"): Attention(gate="CompositePodGroup"),
-    ("certificates.k8s.io", "CertificateSigningRequest"): Attention(
-        controllers=("certificatesigningrequest-signing-controller",), lacking=_NO_SIGNER
-    ),
-    ("certificates.k8s.io", "PodCertificateRequest"): Attention(lacking=_NO_SIGNER),
+    ("certificates.k8s.io", "CertificateSigningRequest"): _by("certificatesigningrequest-signing-controller"),
+    ("certificates.k8s.io", "PodCertificateRequest"): Attention(lacking=_NO_POD_SIGNER),
     ("storagemigration.k8s.io", "StorageVersionMigration"): Attention(
         controllers=("storage-version-migrator-controller",),
         lacking="allot has no controller that migrates stored versions: without another one, nothing is migrated",

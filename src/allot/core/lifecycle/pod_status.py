@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from allot.core.lifecycle.pods import EXITED, RUNNING, Record, Seen, Waiting, restart_policy, restarts_after
-from allot.core.lifecycle.resizing import CONDITIONS, spelled
+from allot.core.lifecycle.resizing import CONDITIONS, spelled, spelled_amounts, whole
 from allot.core.lifecycle.times import time_of
-from allot.core.model.core_v1 import Container, Pod, PodCondition
+from allot.core.model.core_v1 import Container, Pod, PodCondition, ResourceRequirements
 from allot.core.model.pods_v1 import RunnablePod
 
 JSON = dict[str, Any]
@@ -43,6 +43,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     device_health: Mapping[str, Sequence[JSON]] = {}
     # Beyond those of every pod: the progress of a resize.
     conditions: tuple[PodCondition, ...] = ()
+    # What the pod as a whole runs with; None: what is allocated.
+    resources: ResourceRequirements | None = None
     # Limit of a termination message.
     message_length_max: int = _MESSAGES_LENGTH_MAX
 
@@ -76,6 +78,10 @@ def pod_status(pod: RunnablePod, seen: Seen, facts: Facts) -> JSON:
     ):
         if containers:
             status[field] = [_container_status(pod, each, seen, facts) for each in containers]
+    allocated = whole(pod)
+    status["resources"] = spelled(facts.resources or allocated)
+    if allocated.requests:
+        status["allocatedResources"] = spelled_amounts(allocated.requests)
     status["conditions"] = _conditions(pod, seen, facts, status)
     return status
 
@@ -200,12 +206,18 @@ def _container_status(pod: Pod, container: Container, seen: Seen, facts: Facts) 
             "waiting": {"reason": "PodInitializing" if pod.spec.init_containers else "ContainerCreating"}
         }
     if container.resources.requests:
-        status["allocatedResources"] = {name: str(amount) for name, amount in container.resources.requests.items()}
+        status["allocatedResources"] = spelled_amounts(container.resources.requests)
     running = seen.actuated.get(record.id) if record is not None and is_running else None
-    status["resources"] = spelled(container.resources if running is None else running)
+    status["resources"] = spelled(container.resources if running is None else _own(container, running))
     if facts.device_health.get(container.name):
         status["allocatedResourcesStatus"] = list(facts.device_health[container.name])
     return status
+
+
+def _own(container: Container, running: ResourceRequirements) -> ResourceRequirements:
+    """Without the limits that are those of its pod."""
+    limits = {name: each for name, each in running.limits.items() if name in container.resources.limits}
+    return msgspec.structs.replace(running, limits=limits)
 
 
 def _told(waiting: Waiting) -> JSON:

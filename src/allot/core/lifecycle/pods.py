@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from allot.core.lifecycle.resizing import differs, must_restart
+from allot.core.lifecycle.resizing import differs, effective, must_restart
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model.core_v1 import Container, Pod, ResourceRequirements
 from allot.core.model.pods_v1 import RunnablePod
@@ -81,6 +81,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # By container id: its actual resources, and which were stopped to be restarted with others.
     actuated: Mapping[str, ResourceRequirements] = {}
     restarting: frozenset[str] = frozenset()
+    # Whether the pod as a whole has the resources in its current spec.
+    pod_is_settled: bool = True
 
     def newest(self, name: str) -> Record | None:
         """The newest container of a name."""
@@ -124,7 +126,13 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-Step = MakeSandbox | Start | Stop | Resize
+class ResizePod(msgspec.Struct, frozen=True, kw_only=True):
+    """Give the pod as a whole the resources in its current spec. is_growth: only where that is more; before its containers grow."""
+
+    is_growth: bool
+
+
+Step = MakeSandbox | Start | Stop | Resize | ResizePod
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,22 +193,27 @@ def decide(pod: RunnablePod, seen: Seen, now: float) -> Decision:
 
 
 def _resize(pod: RunnablePod, seen: Seen, plan: _Plan) -> None:
-    """Shrinking containers come first, so that there is always room for growing ones."""
+    """Shrinking containers come first, so that there is always room for growing ones. The pod grows before them and shrinks after them."""
     found = []
+    if not seen.pod_is_settled:
+        plan.steps.append(ResizePod(is_growth=True))
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         record = seen.newest(container.name)
         running = seen.actuated.get(record.id) if record is not None and record.state == RUNNING else None
-        if record is None or running is None or not differs(container.resources, running):
+        wanted = effective(container.resources, pod.spec.resources)
+        if record is None or running is None or not differs(wanted, running):
             continue
-        if must_restart(container, running):
+        if must_restart(container, wanted, running):
             stop = _stop(pod, record, f"Container {container.name} resize requires restart")
             plan.steps.append(msgspec.structs.replace(stop, resizes=True))
         else:
-            grows = any(
-                amount > running.limits.get(name, amount) for name, amount in container.resources.limits.items()
-            )
+            grows = any(amount > running.limits.get(name, amount) for name, amount in wanted.limits.items())
             found.append((grows, Resize(id=record.id, name=container.name)))
     plan.steps += [step for _, step in sorted(found, key=lambda each: each[0])]
+    # A container that is being restarted still has what it had.
+    is_restarting = bool(seen.restarting) or any(isinstance(each, Stop) and each.resizes for each in plan.steps)
+    if not seen.pod_is_settled and not is_restarting:
+        plan.steps.append(ResizePod(is_growth=False))
 
 
 def _initialize(pod: RunnablePod, seen: Seen, plan: _Plan, now: float) -> bool:

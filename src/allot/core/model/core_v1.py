@@ -168,6 +168,7 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
 
     initial_delay_seconds: Int32 = 0
     period_seconds: Int32 = 10
+    timeout_seconds: Int32 = 1
     failure_threshold: Int32 = 3
 
 
@@ -200,6 +201,7 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     startup_probe: ProbeTimes | None = None
+    liveness_probe: ProbeTimes | None = None
 
     @property
     def is_sidecar(self) -> bool:
@@ -470,6 +472,9 @@ class PodStatus(PartialStruct, frozen=True, kw_only=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    # Of the pod as a whole: what its node has allocated, and what it runs with.
+    allocated_resources: Mapping[str, Quantity] = EMPTY
+    resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
@@ -522,6 +527,7 @@ class NodeSystemInfo(PartialStruct, frozen=True, kw_only=True):
     """What software a node runs."""
 
     kubelet_version: str = ""
+    architecture: str = ""
 
 
 class NodeStatus(PartialStruct, frozen=True, kw_only=True):
@@ -671,6 +677,8 @@ class ServiceSpec(PartialStruct, frozen=True, kw_only=True):
     selector: Mapping[str, str] = EMPTY
     ports: tuple[ServicePort, ...] = ()
     type: str = ""
+    # "clusterIP" does not follow the camel rule.
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
 
 
 class Service(PartialStruct, frozen=True, kw_only=True):

@@ -115,6 +115,12 @@ class Secret(PartialStruct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
 
 
+class NetworkAttachmentDefinition(PartialStruct, frozen=True, kw_only=True):
+    """k8s.cni.cncf.io's further network, which pods name in an annotation."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 # --- leases ---
 
 
@@ -208,10 +214,26 @@ class RequeueState(PartialStruct, frozen=True, kw_only=True):
     requeue_at: str | None = None
 
 
+class PodSetAssignment(PartialStruct, frozen=True, kw_only=True):
+    """The flavor of each resource of a set of pods, and how much of it they use."""
+
+    name: str = ""
+    flavors: Mapping[str, str] = EMPTY
+    resource_usage: Mapping[str, Quantity] = EMPTY
+
+
+class Admission(PartialStruct, frozen=True, kw_only=True):
+    """In which queue, and with which flavors, a workload was admitted."""
+
+    cluster_queue: str = ""
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
 class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
     """Observed status of a workload."""
 
     conditions: tuple[Condition, ...] = ()
+    admission: Admission | None = None
     admission_checks: tuple[AdmissionCheckState, ...] = ()
     requeue_state: RequeueState | None = None
 
@@ -272,6 +294,19 @@ class ResourceGroup(PartialStruct, frozen=True, kw_only=True):
 
     covered_resources: tuple[str, ...] = ()
     flavors: tuple[FlavorQuotas, ...] = ()
+
+
+class ResourceFlavorSpec(PartialStruct, frozen=True, kw_only=True):
+    """The nodes of a flavor: Kueue gives the pods that it admits a nodeSelector with these labels."""
+
+    node_labels: Mapping[str, str] = EMPTY
+
+
+class ResourceFlavor(PartialStruct, frozen=True, kw_only=True):
+    """kueue.x-k8s.io's kind of nodes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
 
 
 class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,19 @@ _USER = CelType(Kind.OBJECT, "kubernetes.UserInfo")
 _VARIABLES = "kubernetes.variables"
 PATCH = CelType(Kind.OBJECT, "JSONPatch")
 APPLIED = CelType(Kind.OBJECT, "Object")
+# Kinds of types that variables keep.
+_KEPT = (
+    Kind.ANY,
+    Kind.BOOL,
+    Kind.BYTES,
+    Kind.DOUBLE,
+    Kind.DURATION,
+    Kind.INT,
+    Kind.NULL,
+    Kind.STRING,
+    Kind.TIMESTAMP,
+    Kind.UINT,
+)
 _PATCH_FIELDS = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
 
 _OBJECTS: Mapping[str, Mapping[str, CelType]] = {
@@ -136,6 +150,28 @@ def expression_environment(
         functions=merged(tuple(environment.functions.values()), JSON_PATCHES),
         made_types=frozenset((PATCH.name, APPLIED.name)),
     )
+
+
+def typed_environment(
+    variables: Mapping[str, CelType],
+    object_: CelType,
+    params: CelType | None,
+    objects: Mapping[str, Mapping[str, CelType]],
+) -> Environment:
+    """What an expression may refer to where the types of its objects are known. As upstream's, it knows the authorizer but not
+    `authorizer.requestResource`. objects: fields of their types; params: None without them."""
+    types = {"object": object_, "oldObject": object_, "namespaceObject": _NAMESPACE, "request": _REQUEST}
+    types |= {"authorizer": AUTHORIZER, "variables": CelType(Kind.OBJECT, _VARIABLES)}
+    if params is not None:
+        types["params"] = params
+    return kubernetes_environment(types, ChainMap({**_OBJECTS, _VARIABLES: variables}, objects), stored=True)  # type: ignore[arg-type]
+
+
+def variable_type(type_: CelType) -> CelType:
+    """The type that a variable of a policy has: objects lose their fields, wherever they are in it."""
+    if type_.kind in (Kind.LIST, Kind.MAP):
+        return msgspec.structs.replace(type_, params=tuple(map(variable_type, type_.params)))
+    return type_ if type_.kind in _KEPT else DYN
 
 
 def namespace_value(namespace: Object | None) -> Any:

@@ -9,7 +9,7 @@ from allot.core.cel.checking.compile import compile_expression
 from allot.core.cel.checking.types import ANY, BOOL, DYN, CelType
 from allot.core.cel.results import type_text
 from allot.core.cel.syntax.errors import CelCompileError
-from allot.core.policies.environment import expression_environment
+from allot.core.policies.environment import expression_environment, variable_type
 from allot.core.validation import formats
 from allot.core.validation.builtin.checks import told
 from allot.core.validation.builtin.values import Object, text
@@ -34,7 +34,8 @@ class Expressions:
 
     def variable(self, name: str, source: str) -> str:
         """What is wrong with a variable, which others can read from now on."""
-        problem, self._fields[name] = self._compiled(source, (ANY,))
+        problem, type_ = self._compiled(source, (ANY,))
+        self._fields[name] = variable_type(type_)
         return problem
 
     def problem(

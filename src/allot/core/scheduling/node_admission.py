@@ -7,6 +7,7 @@ What is on a node counts as in the scheduler. Does not know about reporting, or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -57,23 +58,24 @@ class NodeAdmission:
         self._info.remove(key)
         return True
 
-    def admit(self, pod: RunnablePod) -> Rejection | None:
-        """Admit a pod, or an existing one with changed requests. Returns why not, if that is impossible; then nothing has changed."""
+    def admit(self, pod: RunnablePod, held: Mapping[str, int] = MappingProxyType({})) -> Rejection | None:
+        """Admit a pod, or an existing one with changed requests. Returns why not, if that is impossible; then nothing has changed. held: devices of
+        device plugins that containers have, of which the node has at least as many, whatever its status says."""
         key = pod_key(pod)
         before = self._info.remove(key) if key in self._info.pods else None
-        rejection = self._rejection(pod)
+        rejection = self._rejection(pod, held)
         if rejection is None:
             self.count(pod)
         elif before is not None:
             self._info.add(before)
         return rejection
 
-    def _rejection(self, pod: RunnablePod) -> Rejection | None:
-        for rejection in self._rejections(pod):
+    def _rejection(self, pod: RunnablePod, held: Mapping[str, int]) -> Rejection | None:
+        for rejection in self._rejections(pod, held):
             return rejection
         return None
 
-    def _rejections(self, pod: RunnablePod) -> Iterator[Rejection]:
+    def _rejections(self, pod: RunnablePod, held: Mapping[str, int]) -> Iterator[Rejection]:
         node = self._info
         os = node.labels.get(_OS_LABEL) or "linux"
         if pod.metadata.labels.get(_OS_LABEL, os) != os:
@@ -87,11 +89,13 @@ class NodeAdmission:
         if context is not None and context.supplemental_groups_policy == _STRICT:
             text = f"SupplementalGroupsPolicy={_STRICT} is not supported in this node"
             yield Rejection(reason="SupplementalGroupsPolicyNotSupported", message=text)
-        counted = _without_missing(pod, node.allocatable_scalars)
+        there = node.allocatable_scalars
+        scalars = {**there, **{name: max(count, there.get(name, 0)) for name, count in held.items()}}
+        counted = _without_missing(pod, scalars)
         profile = Profile(counted, b"")
         extra = pod.status.node_allocatable_resource_claim_statuses
         wanted = PodInfo(_without_status(counted), profile, node.name, extra)
-        yield from _shortages(wanted, node)
+        yield from _shortages(wanted, node, scalars)
         if not profile.selects(node.name, node.labels):
             yield _predicate(node_affinity.NAME, "node(s) didn't match Pod's node affinity/selector", is_of_node=True)
         if node_ports.refusal(profile, node) is not None:
@@ -104,8 +108,8 @@ def _predicate(name: str, why: str, *, is_of_node: bool = False) -> Rejection:
     return Rejection(reason=name, message=f"Predicate {name} failed: {why}", is_of_node=is_of_node)
 
 
-def _shortages(wanted: PodInfo, node: NodeInfo) -> Iterator[Rejection]:
-    """What there is too little of, in the kubelet's order. Processors are counted in thousandths."""
+def _shortages(wanted: PodInfo, node: NodeInfo, scalars: Mapping[str, int]) -> Iterator[Rejection]:
+    """What there is too little of, in the kubelet's order. Processors are counted in thousandths. scalars: the other resources that there are."""
     if len(node.pods) >= node.allocatable_pods:
         yield _shortage("pods", 1, len(node.pods), node.allocatable_pods)
     for name, asked, used, there in (
@@ -113,7 +117,7 @@ def _shortages(wanted: PodInfo, node: NodeInfo) -> Iterator[Rejection]:
         ("memory", wanted.memory, node.memory, node.allocatable_memory),
         ("ephemeral-storage", wanted.storage, node.storage, node.allocatable_storage),
         *(
-            (name, asked, node.scalars.get(name, 0), node.allocatable_scalars.get(name, 0))
+            (name, asked, node.scalars.get(name, 0), scalars.get(name, 0))
             for name, asked in sorted(wanted.scalars.items())
         ),
     ):

@@ -277,8 +277,10 @@ class PodInfo:
             }
 
     def _add(self, extra: Sequence[core_v1.NodeAllocatableResourceClaimStatus]) -> None:
-        """Devices that stand for node resources count as requests."""
-        more = device_amounts(extra)
+        """Devices that stand for node resources count as requests, unless the pod itself requests the resource: that covers everything in it."""
+        whole = self.pod.spec.resources
+        of_pod = whole.requests if whole is not None else {}
+        more = {name: amount for name, amount in device_amounts(extra).items() if name not in of_pod}
         cpu, memory = more.pop("cpu", 0), more.pop("memory", 0)
         self.cpu += cpu
         self.nonzero_cpu += cpu

@@ -1,16 +1,13 @@
 """The agent's checkpoints: the claims in use on this node, and the health of their devices.
 
 Both files are the kubelet's (1.37): `dra_manager_state`, whose inner JSON text carries a CRC-32, and `dra_health_state`. A node can
-thus move between the two. A file is replaced atomically and flushed, so that a power failure or kill -9 leaves
-either the old or the new one.
+thus move between the two.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,24 +15,12 @@ import msgspec
 
 from allot.core.lifecycle.device_health import TIMEOUT_S, UNKNOWN, DeviceHealth, DriverHealth
 from allot.core.lifecycle.preparation import ClaimRecord, DriverRecord, PreparedDevice, Records
+from allot.node.state_file import CheckpointCorrupt
 
 CLAIMS_FILE = "dra_manager_state"
 HEALTH_FILE = "dra_health_state"
 _KIND = "DRACheckpoint"
 _API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
-_SUFFIX = ".new"
-
-
-class CheckpointCorrupt(Exception):
-    """The record of prepared claims cannot be read. hint: how to fix it."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{path}: checkpoint is corrupted: {why}; the claims that are prepared on this node are unknown"
-        )
-        self.hint = (
-            f"drain the node, make sure that its drivers hold no claims, remove {path} and start the agent again"
-        )
 
 
 class _Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,20 +95,23 @@ def decode_claims(path: Path, content: bytes) -> dict[str, ClaimRecord]:
     try:
         outer = msgspec.json.decode(content, type=_Outer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CheckpointCorrupt(path, str(error)) from error
+        raise _corrupt(path, str(error)) from error
     raw = outer.data.encode()
     if zlib.crc32(raw) != outer.checksum:
-        raise CheckpointCorrupt(path, f"its checksum is {outer.checksum}, that of its content {zlib.crc32(raw)}")
+        raise _corrupt(path, f"its checksum is {outer.checksum}, that of its content {zlib.crc32(raw)}")
     try:
         inner = msgspec.json.decode(raw, type=_Inner)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CheckpointCorrupt(path, str(error)) from error
+        raise _corrupt(path, str(error)) from error
     if (inner.kind, inner.api_version) != (_KIND, _API_VERSION):
-        raise CheckpointCorrupt(
-            path, f"it is a {inner.kind!r} of {inner.api_version!r}, expected {_KIND} of {_API_VERSION}"
-        )
+        raise _corrupt(path, f"it is a {inner.kind!r} of {inner.api_version!r}, expected {_KIND} of {_API_VERSION}")
     records = [_record(claim) for claim in inner.claims or ()]
     return {record.key: record for record in records}
+
+
+def _corrupt(path: Path, why: str) -> CheckpointCorrupt:
+    lost = "the claims that are prepared on this node are unknown"
+    return CheckpointCorrupt(path, why, lost=lost, first="make sure that its drivers hold no claims")
 
 
 def _record(claim: _Claim) -> ClaimRecord:
@@ -203,66 +191,3 @@ def decode_health(content: bytes) -> dict[str, DriverHealth]:
         }
         for driver, devices in value.items()
     }
-
-
-# --- the file ---
-
-
-class StateFile:
-    """A file that follows a state. Concurrent changes share one write: a caller during a write waits for the next one, which includes all changes
-    until then."""
-
-    def __init__(self, path: Path, encode: Callable[[], bytes]) -> None:
-        self.path = path
-        self._encode = encode
-        self._writing: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
-
-    def read(self) -> bytes | None:
-        """The content, None if there is no file. Removes what a killed writer left."""
-        self.path.with_name(self.path.name + _SUFFIX).unlink(missing_ok=True)
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-
-    async def write(self) -> None:
-        """Return when the current state is on disk; OSError if that fails. It is written even if the caller gives up."""
-        if self._next is None:
-            # Not in a task group: it has no owner, and all waiters get its result.
-            self._next = asyncio.get_running_loop().create_task(self._write_after(self._writing))
-            self._next.add_done_callback(_look_at)
-        await asyncio.shield(self._next)
-
-    async def _write_after(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None and not before.done():
-            await asyncio.wait((before,))
-        self._writing, self._next = self._next, None
-        content = self._encode()
-        await asyncio.to_thread(replace_file, self.path, content)
-
-    async def settle(self) -> None:
-        """Wait for pending writes."""
-        under_way = [task for task in (self._writing, self._next) if task is not None and not task.done()]
-        if under_way:
-            await asyncio.wait(under_way)
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    """Waiters have received the failure; without waiters, it is not reported again."""
-    if not task.cancelled():
-        task.exception()
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file's content atomically and durably."""
-    beside = path.with_name(path.name + _SUFFIX)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(handle, view) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    beside.replace(path)

@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -44,12 +45,14 @@ from allot.core.lifecycle.preparation import (
 from allot.core.model.core_v1 import Container, Pod
 from allot.core.model.resource_v1 import ResourceClaim
 from allot.node.devices import PrepareFailed
-from allot.node.dra.checkpoint import CLAIMS_FILE, StateFile, decode_claims, encode_claims
+from allot.node.dra.checkpoint import CLAIMS_FILE, decode_claims, encode_claims
 from allot.node.dra.health import LOOK_S, REDIAL_S, HealthBook
 from allot.node.dra.metrics import DraMetrics
-from allot.node.dra.plugins import CALL_TIMEOUT_S, CallFailed, NotUsable, Plugin, Plugins, choose_service, socket_target
-from allot.node.dra.registration import INFO_TIMEOUT_S, PAUSE_FIRST_S, PERIOD_S, Registry
+from allot.node.dra.plugins import CALL_TIMEOUT_S, Plugin, Plugins, choose_service
+from allot.node.dra.registration import INFO_TIMEOUT_S, PAUSE_FIRST_S, PERIOD_S, Handler, Registry
 from allot.node.dra.slices import DELAY_S, SliceWiper
+from allot.node.plugin_calls import CallFailed, NotUsable, socket_target
+from allot.node.state_file import StateFile
 from allot.process.clock import Clock
 from allot.process.ids import Ids
 from allot.process.supervise import supervise
@@ -80,8 +83,8 @@ class ClaimPreparer:
     """The claims of one node. Run it, or no driver can register.
 
     root: the kubelet's folder, with `plugins_registry` and the state files. active_pods: uids of pods that may still use claims,
-    None while unknown. wipes_slices: whether to delete slices without a driver. CheckpointCorrupt if an earlier run left a damaged
-    file.
+    None while unknown. wipes_slices: whether to delete slices without a driver. handlers: for plugins of other types. CheckpointCorrupt
+    if an earlier run left a damaged file.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class ClaimPreparer:
         metrics: CollectorRegistry | None = None,
         periods: Periods = Periods(),  # noqa: B008
         wipes_slices: bool = True,
+        handlers: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         self._claims = client.typed(ResourceClaim)
         self._clock = clock
@@ -117,7 +121,7 @@ class ClaimPreparer:
         self.plugins = Plugins(self._driver_changed)
         self.registry = Registry(
             root / "plugins_registry",
-            {PLUGIN_TYPE: self},
+            {PLUGIN_TYPE: self, **handlers},
             clock,
             period_s=periods.registration_s,
             pause_first_s=periods.registration_pause_s,
@@ -358,7 +362,7 @@ class ClaimPreparer:
         socket_target(endpoint)
         choose_service(name, endpoint, versions)
 
-    def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """For the registry: add a plugin."""
         if self._tasks is None:
             raise NotUsable("the agent is shutting down")

@@ -21,8 +21,10 @@ from allot.core.lifecycle.device_health import (
 )
 from allot.core.lifecycle.preparation import Records
 from allot.core.model.core_v1 import Pod, ResourceStatus
-from allot.node.dra.checkpoint import HEALTH_FILE, StateFile, decode_health, encode_health
-from allot.node.dra.plugins import CallFailed, HealthReport, Plugin
+from allot.node.dra.checkpoint import HEALTH_FILE, decode_health, encode_health
+from allot.node.dra.plugins import HealthReport, Plugin
+from allot.node.plugin_calls import CallFailed
+from allot.node.state_file import StateFile
 from allot.process.clock import Clock
 
 _log = logging.getLogger("allot.node.dra")

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 import grpc
 import msgspec
 
-from allot.node.dra.plugins import CHANNEL_OPTIONS, CallFailed, NotUsable, call, socket_target
+from allot.node.plugin_calls import CHANNEL_OPTIONS, CallFailed, Identity, NotUsable, call, identity_of, socket_target
 from allot.process.clock import Clock
 from allot.wire import plugin_registration_pb2 as wire
 
@@ -33,9 +33,6 @@ PAUSE_MAX_S = 122.0
 FOLDER_DEPTH_MAX = 8
 _SERVICE = "/pluginregistration.Registration"
 
-# The identity of a socket, to detect a new one at the same path. Inode numbers are reused, hence the time.
-Identity = tuple[int, int, int]
-
 
 class Handler(Protocol):
     """A handler of plugins of one type. NotUsable refuses one."""
@@ -43,7 +40,7 @@ class Handler(Protocol):
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Whether it can be used at all."""
 
-    def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Add it."""
 
     async def deregister(self, name: str, endpoint: str) -> None:
@@ -135,7 +132,7 @@ def find_sockets(folder: Path, depth: int = 0) -> dict[str, Identity]:
         except OSError:
             continue  # it has just disappeared
         if stat.S_ISSOCK(status.st_mode):
-            found[entry.path] = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            found[entry.path] = identity_of(status)
     return found
 
 
@@ -247,7 +244,7 @@ class Registry:
         except NotUsable as error:
             await self._refuse(channel, path, f"RegisterPlugin error -- plugin validation failed with err: {error}")
         try:
-            handler.register(info.name, endpoint, versions)
+            await handler.register(info.name, endpoint, versions)
         except NotUsable as error:
             await self._refuse(channel, path, f"RegisterPlugin error -- plugin registration failed with err: {error}")
         self._actual[path] = Registered(identity, info.type, info.name, endpoint)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from allot.core.lifecycle.control_groups import CGROUPFS, SYSTEMD
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes import cri_messages as messages
 from allot.node.runtimes.cri_calls import CALL_S, PULL_S, CriCalls
@@ -50,6 +51,8 @@ class CriOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Between lists if the runtime sends no events, and if it does.
     poll_s: float = 1.0
     relist_s: float = 30.0
+    # The machine's huge pages, in bytes: each container has a limit of each.
+    page_sizes: tuple[int, ...] = ()
 
 
 class CriRuntime:
@@ -59,6 +62,7 @@ class CriRuntime:
         self._options = options or CriOptions()
         self._calls = CriCalls(self._options.socket)
         self._version = pb.VersionResponse()
+        self._cgroup_driver = ""
         self._recursive_read_only: frozenset[str] = frozenset()
         # By id: the requested sandbox, and its addresses while it is ready.
         self._specs: dict[str, SandboxSpec] = {}
@@ -80,6 +84,19 @@ class CriRuntime:
         """Connect; RuntimeFailure if the runtime is not usable."""
         self._calls.open()
         await self._greet()
+        self._cgroup_driver = await self._ask_cgroup_driver()
+
+    async def _ask_cgroup_driver(self) -> str:
+        """Empty if the runtime is older than the question."""
+        try:
+            answer = await self._calls.runtime(
+                "RuntimeConfig", pb.RuntimeConfigRequest(), pb.RuntimeConfigResponse, "RuntimeUnavailable"
+            )
+        except RuntimeFailure:
+            return ""
+        if not answer.HasField("linux"):
+            return ""
+        return SYSTEMD if answer.linux.cgroup_driver == pb.SYSTEMD else CGROUPFS
 
     async def _greet(self) -> None:
         self._version = await self._calls.runtime(
@@ -129,6 +146,7 @@ class CriRuntime:
             ready=ready,
             network_ready=network_ready,
             message=message,
+            cgroup_driver=self._cgroup_driver,
             recursive_read_only=self._recursive_read_only,
         )
 
@@ -248,7 +266,7 @@ class CriRuntime:
         spec = msgspec.structs.replace(spec, mounts=mounts)
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
-            config=messages.container_config(spec, sandbox, image_user),
+            config=messages.container_config(spec, sandbox, image_user, self._options.page_sizes),
             sandbox_config=messages.sandbox_config(sandbox),
         )
         try:
@@ -298,7 +316,7 @@ class CriRuntime:
     async def update_container(self, container_id: str, resources: Resources) -> None:
         """Change the limits of a running container."""
         request = pb.UpdateContainerResourcesRequest(
-            container_id=container_id, linux=messages.container_resources(resources)
+            container_id=container_id, linux=messages.container_resources(resources, self._options.page_sizes)
         )
         await self._calls.runtime(
             "UpdateContainerResources", request, pb.UpdateContainerResourcesResponse, "ResizeContainerError"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from allot.core.lifecycle.control_groups import PERIOD_US, quota_of, shares_of, spelled_size
 from allot.core.lifecycle.pull_secrets import Credentials
 from allot.node.runtimes.port import (
     Confinement,
@@ -37,8 +38,6 @@ SANDBOX_SPEC = "allot.dev/sandbox"
 STREAMS = "allot.dev/streams"
 
 _NANOSECONDS = 1_000_000_000
-_SHARES_MIN, _SHARES_MAX, _SHARES_PER_CPU = 2, 262_144, 1024
-_PERIOD_US, _QUOTA_MIN_US = 100_000, 1000
 
 # Kernel files that a container does not see, and those that are read-only, unless it is privileged.
 _MASKED = (
@@ -106,9 +105,12 @@ def sandbox_config(spec: SandboxSpec) -> pb.PodSandboxConfig:
 
 
 def container_config(
-    spec: ContainerSpec, sandbox: SandboxSpec, image_user: tuple[int | None, str] = (None, "")
+    spec: ContainerSpec,
+    sandbox: SandboxSpec,
+    image_user: tuple[int | None, str] = (None, ""),
+    page_sizes: Iterable[int] = (),
 ) -> pb.ContainerConfig:
-    """A container to create. image_user: id or name of the image's own user, for a group without a user."""
+    """A container to create. image_user: id or name of the image's own user, for a group without a user; page_sizes: the machine's huge pages."""
     streams = ",".join(name for name, wanted in (("stdin", spec.stdin), ("tty", spec.tty)) if wanted)
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=spec.name, attempt=spec.attempt),
@@ -118,6 +120,10 @@ def container_config(
         working_dir=spec.working_directory,
         envs=[pb.KeyValue(key=key, value=value.encode()) for key, value in spec.environment.items()],
         mounts=[_mount(each) for each in spec.mounts],
+        devices=[
+            pb.Device(host_path=each.host_path, container_path=each.container_path, permissions=each.permissions)
+            for each in spec.devices
+        ],
         labels={**spec.labels, **_pod_labels(spec.pod), CONTAINER_NAME: spec.name},
         annotations={RESTART_COUNT: str(spec.attempt), **spec.annotations, STREAMS: streams},
         log_path=spec.log_path,
@@ -125,7 +131,8 @@ def container_config(
         stdin_once=spec.stdin_once,
         tty=spec.tty,
         linux=pb.LinuxContainerConfig(
-            resources=container_resources(spec.resources), security_context=_security(spec.user, sandbox, image_user)
+            resources=container_resources(spec.resources, page_sizes),
+            security_context=_security(spec.user, sandbox, image_user),
         ),
         # Repeated names would be applied twice.
         CDI_devices=[pb.CDIDevice(name=name) for name in dict.fromkeys(spec.cdi_devices)],
@@ -198,21 +205,23 @@ def _mount(mount: Mount) -> pb.Mount:
     return made
 
 
-def container_resources(resources: Resources) -> pb.LinuxContainerResources:
-    """The limits of a container, in the units of control groups."""
+def container_resources(resources: Resources, page_sizes: Iterable[int] = ()) -> pb.LinuxContainerResources:
+    """The limits of a container, in the units of control groups. page_sizes: the machine's huge pages."""
     request = resources.cpu_milli_request
     if request is None:
         request = resources.cpu_milli_limit or 0
     made = pb.LinuxContainerResources(
-        cpu_shares=min(max(request * _SHARES_PER_CPU // 1000, _SHARES_MIN), _SHARES_MAX),
+        cpu_shares=shares_of(request),
         oom_score_adj=resources.oom_score_adjust,
         cpuset_cpus=resources.cpuset_cpus,
     )
     if resources.cpu_milli_limit:
-        made.cpu_period = _PERIOD_US
-        made.cpu_quota = max(resources.cpu_milli_limit * _PERIOD_US // 1000, _QUOTA_MIN_US)
+        made.cpu_period = PERIOD_US
+        made.cpu_quota = quota_of(resources.cpu_milli_limit)
     if resources.memory_limit_bytes:
         made.memory_limit_in_bytes = resources.memory_limit_bytes
+    for size in page_sizes:
+        made.hugepage_limits.add(page_size=spelled_size(size), limit=resources.huge_pages.get(size, 0))
     return made
 
 

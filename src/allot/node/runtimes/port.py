@@ -56,6 +56,14 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     propagation: str = "None"
 
 
+class HostDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device node of the machine, or a folder of them, in a container. permissions: letters of `rwm`."""
+
+    host_path: str
+    container_path: str
+    permissions: str = ""
+
+
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a container; None: unlimited."""
 
@@ -64,6 +72,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
     storage_limit_bytes: int | None = None
     cpuset_cpus: str = ""
+    # Bytes by page size in bytes; other sizes are not allowed.
+    huge_pages: Mapping[int, int] = {}
     oom_score_adjust: int = 0
 
 
@@ -157,6 +167,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str = ""
     environment: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
+    devices: tuple[HostDevice, ...] = ()
     # Qualified CDI names, which the runtime resolves and applies.
     cdi_devices: tuple[str, ...] = ()
     resources: Resources = Resources()
@@ -229,6 +240,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation | None = None
     # Whether pods have their own addresses; None as above.
     network: Isolation | None = None
+    # How it names control groups, `cgroupfs` or `systemd`; empty if it does not say.
+    cgroup_driver: str = ""
     # The runtime handlers that support recursive read-only mounts; "" is the default handler.
     recursive_read_only: frozenset[str] = frozenset()
 

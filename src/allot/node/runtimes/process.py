@@ -45,7 +45,7 @@ from allot.node.runtimes.port import (
     Streams,
     User,
 )
-from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks
+from allot.node.runtimes.process_devices import AFTER_END, AFTER_START, BEFORE, Edits, resolve, run_hooks, show_devices
 from allot.node.runtimes.process_launcher import Launcher, small_program
 from allot.node.runtimes.process_limits import Group, LimitsRefused, make_group, remove_group, update_group
 from allot.node.runtimes.process_network import SandboxNetwork
@@ -406,6 +406,8 @@ class ProcessRuntime:
             edits = Edits()
             if spec.cdi_devices:
                 edits = resolve(self._cdi_of(spec.pod), spec.cdi_devices, folder, is_sandboxed=is_sandboxed)
+            shown = show_devices(spec.devices, is_sandboxed=is_sandboxed)
+            edits = msgspec.structs.replace(edits, mounts=(*shown, *edits.mounts))
         except RuntimeFailure:
             _remove(folder)
             raise

@@ -1,4 +1,4 @@
-"""CDI devices for processes: the edits of a device, as far as they apply to a process, and its lifecycle hooks.
+"""Devices for processes: the edits of CDI devices, as far as they apply to a process, their lifecycle hooks, and device nodes.
 
 Device nodes are the machine's own, so they are looked up, not created, and shown under another path if the device requests that. Hooks are
 programs on this machine that receive the container's state as from an OCI runtime.
@@ -16,7 +16,7 @@ import msgspec
 from allot.core.cdi import Hook
 from allot.node.cdi.edits import Merged
 from allot.node.cdi.registry import CdiRegistry, Unresolvable
-from allot.node.runtimes.port import RuntimeFailure
+from allot.node.runtimes.port import HostDevice, RuntimeFailure
 
 BEFORE = ("prestart", "createRuntime", "createContainer", "startContainer")
 AFTER_START, AFTER_END = ("poststart",), ("poststop",)
@@ -74,6 +74,20 @@ def _mounts(merged: Merged, folder: Path) -> list[dict[str, Any]]:
             raise RuntimeFailure("CreateContainerError", text)
         made.append({"host_path": source, "container_path": mount.container_path, "read_only": "ro" in mount.options})
     return made
+
+
+def show_devices(devices: Sequence[HostDevice], *, is_sandboxed: bool) -> list[dict[str, Any]]:
+    """The mounts that show device nodes of the machine; RuntimeFailure if one does not exist. Permissions are those of the nodes: only control
+    groups could restrict them further."""
+    for each in devices:
+        if not Path(each.host_path).exists():
+            text = f"failed to add device {each.container_path}: {each.host_path} does not exist"
+            raise RuntimeFailure("CreateContainerError", text)
+    return [
+        {"host_path": each.host_path, "container_path": each.container_path, "read_only": False}
+        for each in devices
+        if is_sandboxed or each.host_path != each.container_path
+    ]
 
 
 async def run_hooks(hooks: Sequence[Hook], moments: Sequence[str], state: Mapping[str, Any]) -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from allot.core.lifecycle.control_groups import PERIOD_US, quota_of, shares_of, weight_of
 from allot.node.runtimes.port import Resources
 
 _ROOT = Path("/sys/fs/cgroup")
-_PERIOD_US = 100_000
-_SHARES_PER_CPU, _SHARES_MIN, _SHARES_MAX = 1024, 2, 262_144
-_QUOTA_MIN_US = 1000
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,14 +82,11 @@ def _settings(resources: Resources) -> _Settings:
         limit = str(resources.memory_limit_bytes)
         found["memory"] = [("memory.limit_in_bytes", "memory.max", limit, limit), ("", "memory.oom.group", "", "1")]
     if resources.cpu_milli_limit:
-        quota = max(resources.cpu_milli_limit * _PERIOD_US // 1000, _QUOTA_MIN_US)
-        found["cpu"] = [("cpu.cfs_quota_us", "cpu.max", str(quota), f"{quota} {_PERIOD_US}")]
+        quota = quota_of(resources.cpu_milli_limit)
+        found["cpu"] = [("cpu.cfs_quota_us", "cpu.max", str(quota), f"{quota} {PERIOD_US}")]
     if found and resources.cpu_milli_request:
-        shares = resources.cpu_milli_request * _SHARES_PER_CPU // 1000
-        shares = min(max(shares, _SHARES_MIN), _SHARES_MAX)
-        # The kubelet's conversion between the two ranges.
-        weight = 1 + (shares - _SHARES_MIN) * 9999 // (_SHARES_MAX - _SHARES_MIN)
-        found.setdefault("cpu", []).append(("cpu.shares", "cpu.weight", str(shares), str(weight)))
+        shares = shares_of(resources.cpu_milli_request)
+        found.setdefault("cpu", []).append(("cpu.shares", "cpu.weight", str(shares), str(weight_of(shares))))
     return found
 
 

@@ -120,6 +120,17 @@ SPREAD = {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "Maybe"}
         ({}, []),
         ({"restartPolicy": "Sometimes"},
          ['spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"']),
+        ({"hostnameOverride": "a.b"}, []),
+        ({"hostnameOverride": "a", "hostNetwork": True},
+         ["spec.hostnameOverride: Forbidden: may not be specified when hostNetwork is true"]),
+        ({"hostnameOverride": "a", "setHostnameAsFQDN": True},
+         ["spec.hostnameOverride: Forbidden: may not be specified when setHostnameAsFQDN is true"]),
+        ({"hostnameOverride": "a" * 65}, ["spec.hostnameOverride: Too long: may not be more than 64 bytes"]),
+        ({"hostnameOverride": "A"},
+         ['spec.hostnameOverride: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case '
+          "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. "
+          "'example.com', regex used for validation is "
+          "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]),
         ({"dnsPolicy": "None"}, ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
         ({"c_imagePullPolicy": "Often"},
          ['spec.containers[0].imagePullPolicy: Unsupported value: "Often": '
@@ -228,6 +239,21 @@ def test_a_resize_takes_nothing_away_and_needs_a_node_that_can_do_it() -> None:
     mirror = pod(c_resources=one)
     mirror["metadata"] = {**mirror["metadata"], "annotations": {"kubernetes.io/config.mirror": "x"}}
     assert update_errors("", "Pod", mirror, large, "resize") == [": Forbidden: static pods cannot be resized"]
+
+
+def test_a_resize_changes_the_resources_of_the_pod_itself_but_only_cpu_and_memory() -> None:
+    def whole(**requests: str) -> Object:
+        return pod(resources={"requests": requests, "limits": {"cpu": "4"}})
+
+    assert update_errors("", "Pod", whole(cpu="1"), whole(cpu="2"), "resize") == []
+    assert update_errors("", "Pod", whole(cpu="1", memory="1Gi"), whole(cpu="2"), "resize") == [
+        "spec.resources.requests: Forbidden: pod-level resource requests cannot be removed"
+    ]
+    pages = pod(resources={"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}, "limits": {"cpu": "4"}})
+    more = pod(resources={"requests": {"cpu": "1", "hugepages-2Mi": "4Mi"}, "limits": {"cpu": "4"}})
+    assert "spec: Forbidden: only cpu and memory resources are mutable at pod-level" in update_errors(
+        "", "Pod", pages, more, "resize"
+    )
 
 
 def test_ephemeral_containers_stay() -> None:

@@ -116,12 +116,15 @@ def _kubernetes_functions(stored: bool, includes: bool) -> Mapping[str, Function
 
 
 def kubernetes_environment(
-    variables: Mapping[str, CelType], objects: Mapping[str, Mapping[str, CelType]] | None = None
+    variables: Mapping[str, CelType],
+    objects: Mapping[str, Mapping[str, CelType]] | None = None,
+    *,
+    stored: bool = False,
 ) -> Environment:
-    """Kubernetes' environment for new expressions over any variables. objects: fields of object types, by name."""
+    """Kubernetes' environment for expressions over any variables, new or stored ones. objects: fields of object types, by name."""
     return Environment(
         variables=variables,
-        functions=_kubernetes_functions(False, False),
+        functions=_kubernetes_functions(stored, stored),
         macros=KUBERNETES_MACROS,
         types={**STANDARD_TYPES, "optional_type": optional_of(DYN), "net.IP": IP, "net.CIDR": CIDR},
         objects=objects or {},

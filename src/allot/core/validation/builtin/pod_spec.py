@@ -26,11 +26,23 @@ from allot.core.validation.builtin.placement import (
 )
 from allot.core.validation.builtin.values import Object, flag, given, items, members, number, text
 from allot.core.validation.builtin.volumes import check_volumes
-from allot.core.validation.fields import Findings, child, duplicate, forbidden, index, invalid, key
+from allot.core.validation.fields import (
+    Findings,
+    byte_length,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    key,
+    too_long,
+)
 from allot.core.validation.object_meta import NEGATIVE_TEXT
 
 _RESTART_POLICIES = ("Always", "Never", "OnFailure")
 _INT32_MAX = 2**31 - 1
+# sethostname(2) takes no more.
+_HOSTNAME_LENGTH_MAX = 64
 _SIDECAR_ONLY = "may not be set for init containers without restartPolicy=Always"
 _INIT_FORBIDDEN = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
@@ -58,6 +70,7 @@ def check_spec(spec: Object, path: str, *, pod_name: str = "", is_pod: bool = Fa
     constraints = items(spec, "topologySpreadConstraints")
     found += check_spreading(constraints, child(path, "topologySpreadConstraints"))
     found += _check_names(spec, path)
+    found += _check_hostname_override(spec, path)
     found += check_tolerations(items(spec, "tolerations"), child(path, "tolerations"))
     found += check_host_aliases(items(spec, "hostAliases"), child(path, "hostAliases"))
     found += one_of(spec, "preemptionPolicy", ("Never", "PreemptLowerPriority"), path)
@@ -165,6 +178,22 @@ def _check_names(spec: Object, path: str) -> Findings:
         detail = f"must be between 1 and {_INT32_MAX}, inclusive"
         found.append(invalid(child(path, "activeDeadlineSeconds"), deadline, detail))
     return found
+
+
+def _check_hostname_override(spec: Object, path: str) -> Findings:
+    """A pod that chooses its whole host name can neither use the node's nor have one made of its fields."""
+    name = spec.get("hostnameOverride")
+    if not isinstance(name, str):
+        return []
+    where = child(path, "hostnameOverride")
+    found = [
+        forbidden(where, f"may not be specified when {other} is true")
+        for other in ("setHostnameAsFQDN", "hostNetwork")
+        if flag(spec, other)
+    ]
+    if byte_length(name) > _HOSTNAME_LENGTH_MAX:
+        found.append(too_long(where, _HOSTNAME_LENGTH_MAX))
+    return found + told(where, name, formats.dns_subdomain(name))
 
 
 def check_pod_only(spec: Object, path: str) -> Findings:

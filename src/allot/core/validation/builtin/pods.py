@@ -52,7 +52,7 @@ def _linked_addresses(status: Object) -> None:
 
 
 def _resized(spec: Object, before: Object) -> Object:
-    """The old spec with the resources of the new one. Added, removed, renamed or reordered containers stay, to be refused
+    """The old spec with the resources of the new one, of the pod itself and of its containers. Added, removed, renamed or reordered containers stay, to be refused
     (dropNonResizeUpdates in pkg/registry/core/pod, 1.37)."""
     lists = [(name, items(spec, name), items(before, name)) for name in _RESIZED]
     if any(len(new) != len(old) for _, new, old in lists):
@@ -65,6 +65,8 @@ def _resized(spec: Object, before: Object) -> Object:
             container["resources"] = copied(members(changed, "resources"))
             if "resizePolicy" in changed:
                 container["resizePolicy"] = copied(changed["resizePolicy"])
+    if spec.get("resources") is not None:
+        before["resources"] = copied(spec["resources"])
     return before
 
 
@@ -190,6 +192,7 @@ def _check_resize(new: Object, old: Object) -> Findings:
     running = [each for each in items(old, "status", "containerStatuses") if "running" in members(each, "state")]
     if running and "resources" not in running[0]:
         found.append(forbidden("spec", "Pod running on node without support for resize"))
+    found += _check_pod_level(new, old)
     misplaced = [found for name in _RESIZED for found in _check_order(new, old, name)]
     if misplaced:
         return found + misplaced
@@ -204,6 +207,19 @@ def _check_resize(new: Object, old: Object) -> Findings:
                 changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
                 if changed - set(_RESIZABLE):
                     found.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    return found
+
+
+def _check_pod_level(new: Object, old: Object) -> Findings:
+    """The resources of the pod itself: nothing is removed, and only CPU and memory change (validatePodLevelResourcesResize, 1.37)."""
+    found: Findings = []
+    for side in ("requests", "limits"):
+        amounts, old_amounts = members(new, "spec", "resources", side), members(old, "spec", "resources", side)
+        if old_amounts.keys() - amounts.keys():
+            found.append(forbidden(f"spec.resources.{side}", f"pod-level resource {side} cannot be removed"))
+        changed = {n for n in amounts.keys() | old_amounts.keys() if amounts.get(n) != old_amounts.get(n)}
+        if changed - set(_RESIZABLE):
+            found.append(forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
     return found
 
 

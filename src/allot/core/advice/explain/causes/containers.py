@@ -8,15 +8,36 @@ from collections.abc import Sequence
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.messages.facts import Facts, more_memory
+from allot.core.advice.explain.messages.nodes import NODES, SLOW
+from allot.core.advice.explain.messages.programs import PROGRAMS
+from allot.core.advice.explain.messages.table import Meaning, excerpt, meaning_of, shortened
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, named, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
 
-IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
+IMAGE = (
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+)
 CRASHED = "CrashLoopBackOff"
-_NOT_CREATED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
+_NOT_CREATED = (
+    "CreateContainerError",
+    "CreateContainerConfigError",
+    "RunContainerError",
+    "PostStartHookError",
+    "PreStartHookError",
+    "CreatePodSandboxError",
+    "StartError",
+    "ContainerCannotRun",
+)
 OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
@@ -27,6 +48,24 @@ _PULLS = (
         "load image {image} onto node {node}, or set imagePullPolicy: IfNotPresent in the pod",
     ),
     (re.compile(r"InvalidImageName"), "correct the name of image {image}"),
+    (
+        re.compile(r"SignatureValidationFailed|signature"),
+        "sign image {image}, or change the signature policy of node {node} (/etc/containers/policy.json)",
+    ),
+    (
+        re.compile(
+            r"ImageInspectError|digest mismatch|size validation failed|failed to extract|unexpected EOF|short read"
+        ),
+        "remove the damaged image {image} from node {node}, so that it is pulled again: crictl rmi {image}",
+    ),
+    (
+        re.compile(r"server gave HTTP response to HTTPS client"),
+        "serve the registry of {image} by HTTPS, or let the container runtime of node {node} use HTTP for it (hosts.toml)",
+    ),
+    (
+        re.compile(r"unexpected media type text/html"),
+        "correct the name of image {image}: its registry answers with a web page (a proxy, or a login)",
+    ),
     (
         re.compile(r"no (?:matching manifest|match) for platform|no matching manifest for"),
         "use an image for container {container} that is built for the architecture of node {node}",
@@ -52,71 +91,17 @@ _PULLS = (
 )
 _NO_PULL_SECRET = "FailedToRetrieveImagePullSecret"
 _PULL_SECRETS = re.compile(r"image pull secrets? \((?P<names>[^)]+)\)")
-MESSAGE_MAX = 200
 _DISRUPTION = "DisruptionTarget"
-# What nodes report for pods that they cannot start, and what helps.
-_NOT_STARTED = (
-    (
-        re.compile(r"runAsNonRoot and image (?:will run as root|has non-numeric user)"),
-        "set securityContext.runAsUser to a number other than 0 in the pod, or use an image that does not run as root",
-    ),
-    (
-        re.compile(
-            r'no runtime for "(?P<handler>[^"]+)" is configured|RuntimeHandler "(?P<other>[^"]+)" not supported'
-        ),
-        "configure the handler of the pod's RuntimeClass in the container runtime of node {node}, or run the pod on a node that has it",
-    ),
-    (
-        re.compile(r"driver/library version mismatch", re.IGNORECASE),
-        "reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",
-    ),
-    (
-        re.compile(r"nvml error: driver not loaded|libnvidia-ml\.so\S*: cannot open shared object"),
-        "load the NVIDIA driver of node {node}: its kernel module is not loaded",
-    ),
-    (
-        re.compile(r"driver name (?P<driver>\S+) not found in the list of registered CSI drivers"),
-        "check that the pods of CSI driver {driver} run on node {node}: it is not registered with the kubelet there",
-    ),
-    (
-        re.compile(r"CSINode \S+ does not contain driver (?P<driver>\S+)"),
-        "check that the pods of CSI driver {driver} run on node {node}: it is not registered with the kubelet there",
-    ),
-    (
-        re.compile(r"hostPath type check failed: (?P<path>\S+) is not"),
-        "create {path} on node {node}, or correct the hostPath volume of the pod",
-    ),
-)
-_CDI = "unresolvable CDI devices"
 # Exit codes of shells and the kernel.
 _EXITS = {
     126: ("its command cannot be executed", "make the command of container {} executable, or name another one"),
     127: ("its command is not in the image", "correct the command of container {}, or the image"),
+    134: ("it aborted, SIGABRT", ""),
+    137: ("it was killed, SIGKILL, but not for its memory limit", ""),
     139: ("segmentation fault, SIGSEGV", ""),
+    143: ("it was asked to end, SIGTERM", ""),
 }
 _OTHER_CPU = "exec format error"
-# Last messages of programs, and what helps. {} stands for the node.
-_LAST_WORDS = (
-    (re.compile(r"certificate has expired"), "renew the certificate that has expired"),
-    (
-        re.compile(r"Driver/library version mismatch"),
-        "reboot node {}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",
-    ),
-    (
-        re.compile(r"NVML.*(?:library.not.found|could not load|ERROR_LIBRARY_NOT_FOUND)", re.IGNORECASE),
-        "install the NVIDIA driver on node {}, or point the plugin to it (nvidiaDriverRoot)",
-    ),
-    (re.compile(r"is forbidden: User \"(?P<who>[^\"]+)\" cannot (?P<what>[^:]+)"), ""),
-    (re.compile(r"address already in use", re.IGNORECASE), "stop what listens on that port of node {}"),
-    (re.compile(r"no space left on device", re.IGNORECASE), "free disk space on node {}"),
-    (
-        re.compile(
-            r"401\b|\bunauthorized\b|(?:secret|token|password|credentials?) (?:has |have |is |are )?expired",
-            re.IGNORECASE,
-        ),
-        "renew the credentials with which it logs in",
-    ),
-)
 # What programs say of their flags, of which the one that is wrong is to be changed.
 _FLAGS = (
     (
@@ -128,8 +113,8 @@ _FLAGS = (
     (re.compile(r"unrecognized feature gate: (?P<value>\w+)"), "remove {value} from --feature-gates"),
 )
 _NO_SUCH_FILE = re.compile(r"(?:stat|open|read|lstat) (?P<path>/[^\s:]+): no such file or directory")
-_NO_FILE = re.compile(r'exec:? "(?P<command>[^"]+)"[^:]*: (?:executable file not found|no such file|permission denied)')
 _LOW_ON = re.compile(r"low on resource: (?P<resource>[\w.-]+?)\.?(?:\s|$)")
+_WAS_USING = re.compile(r"[Cc]ontainer (?P<name>\S+) was using (?P<used>\w+), request is (?P<request>\w+)")
 _NETWORK = re.compile(r"network for sandbox|NetworkPlugin|cni plugin|network is not ready|networkPlugin", re.IGNORECASE)
 _PLUGIN = re.compile(r'plugin type="(?P<name>[^"]+)"')
 
@@ -140,53 +125,45 @@ def container_trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | N
         waiting = status.state.waiting if status.state is not None else None
         ended_now = status.state.terminated if status.state is not None else None
         if ended_now is not None and ended_now.exit_code:
-            return _crashed(pod, status, ended_now)
+            return _crashed(what_if, pod, status, ended_now)
         if waiting is None:
             continue
         if waiting.reason in IMAGE:
             return _image(what_if, pod, status.name, waiting)
         if waiting.reason == CRASHED:
             last = status.last_state.terminated if status.last_state is not None else None
-            return _crashed(pod, status, last)
+            return _crashed(what_if, pod, status, last)
         if waiting.reason in _NOT_CREATED:
             said = waiting.message or waiting.reason
             text = f"node {pod.spec.node_name} cannot start container {status.name}: {said}"
-            return not_started(what_if, pod, text, said)
+            return not_started(what_if, pod, text, said, status.name)
     return None
 
 
-def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str) -> Diagnosis:
-    """A pod that its node does not start. said: the node's message, with which the text ends."""
+def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str, container: str = "") -> Diagnosis:
+    """A pod that its node does not start. said: the node's message, with which the text ends; container: empty if it is about the pod."""
     broken = broken_reference(what_if, pod, said)
     if broken is not None:
         return Diagnosis(reason=Reason.STARTING, text=f"{text}{broken.hint}", advice=broken.advice)
-    return Diagnosis(reason=Reason.STARTING, text=text, advice=_start_advice(pod, said))
-
-
-def _start_advice(pod: core_v1.Pod, said: str) -> tuple[str, ...]:
-    """Remedies for a node's message about a pod that does not start; empty if unknown."""
-    for pattern, remedy in _NOT_STARTED:
-        found = pattern.search(said)
-        if found is not None:
-            return (remedy.format(node=pod.spec.node_name, **found.groupdict()),)
-    no_file = _NO_FILE.search(said)
-    if no_file is not None:
-        return (
-            f"correct the command of the container: {no_file['command']} is not in its image, or cannot be executed",
-        )
+    facts = Facts(what_if, pod, container or (pod.spec.containers[0].name if len(pod.spec.containers) == 1 else ""))
+    found = meaning_of(NODES, said, facts)
+    if found is not None:
+        return Diagnosis(reason=Reason.STARTING, text=with_meaning(text, found), advice=found.advice)
     if _NETWORK.search(said):
         plugin = _PLUGIN.search(said)
         what = f"plugin {plugin['name']}" if plugin is not None else "the network plugin (CNI)"
-        return (
-            f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods",
-        )
-    if _CDI in said:
-        node = pod.spec.node_name
-        return (
-            "delete the pod, so that its devices are prepared again: a reboot may have removed the driver's CDI files",
-            f"restart the plugin of the driver on node {node}, if it writes its CDI files again when it starts",
-        )
-    return ()
+        fix = f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods"
+        return Diagnosis(reason=Reason.STARTING, text=text, advice=(fix,))
+    # What a container's own start reports may be what its program says.
+    slow = meaning_of((*SLOW, *PROGRAMS) if container else SLOW, said, facts)
+    if slow is not None:
+        return Diagnosis(reason=Reason.STARTING, text=with_meaning(text, slow), advice=slow.advice)
+    return Diagnosis(reason=Reason.STARTING, text=text)
+
+
+def with_meaning(text: str, found: Meaning | None) -> str:
+    """A sentence, and what the message in it means."""
+    return f"{text}: {found.text}" if found is not None and found.text else text
 
 
 # What a kubelet reports for pods that it ended or did not admit, and what helps.
@@ -211,7 +188,7 @@ _ENDS = (
 )
 
 
-def ended(pod: core_v1.Pod) -> str:
+def ended(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     """How a pod ended, phrased to follow its name: who ended it, what its node said, or how a container ended."""
     if pod.status.phase == "Succeeded":
         return "has finished (Succeeded)"
@@ -223,21 +200,45 @@ def ended(pod: core_v1.Pod) -> str:
     if pod.status.reason:
         said = one_line(pod.status.message)
         return f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
+    found = _failed_container(pod)
+    if found is None:
+        return f"has failed{where}"
+    name, last = found
+    limit = memory_limit(pod, name) if last.reason == OOM else ""
+    meaning = last_words(what_if, pod, name, last.message) if last.message else None
+    said = meaning.shown if meaning is not None else shortened(last.message) or last.reason
+    said += f", memory limit {limit}" if limit else ""
+    text = f"has failed{where}: container {name} ended with exit code {last.exit_code} ({said})"
+    return with_meaning(text, meaning)
+
+
+def _failed_container(pod: core_v1.Pod) -> tuple[str, core_v1.ContainerStateTerminated] | None:
+    """The first container of a pod that ended with an error, and how."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         last = status.state.terminated if status.state is not None else None
         if last is not None and last.exit_code:
-            said = one_line(last.message)[:MESSAGE_MAX] or last.reason
-            return f"has failed{where}: container {status.name} ended with exit code {last.exit_code} ({said})"
-    return f"has failed{where}"
+            return status.name, last
+    return None
 
 
-def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
-    """Remedies for a pod that failed through no fault of its program; empty if unknown."""
+def memory_limit(pod: core_v1.Pod, container: str) -> str:
+    """The memory limit of a container; empty if it has none."""
+    limits = next((each.resources.limits for each in _containers(pod) if each.name == container), {})
+    return str(limits["memory"]) if "memory" in limits else ""
+
+
+def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
+    """Remedies for a pod that has failed; empty if unknown."""
     if pod.status.phase != "Failed":
         return ()
     low = _LOW_ON.search(pod.status.message)
     if low is not None:
         what = low["resource"]
+        used = _WAS_USING.search(pod.status.message)
+        if used is not None:
+            return (
+                f"raise the {what} request of container {used['name']} from {used['request']} to at least {used['used']} in the pod, and recreate it",
+            )
         return (f"ask for {what} in the pod's requests, so that it is placed where there is enough, and recreate it",)
     for pattern, remedy in _ENDS:
         found = pattern.search(f"{pod.status.reason}: {pod.status.message}")
@@ -247,7 +248,14 @@ def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
         ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
     ):
         return ("recreate the pod: the scheduler looks for another node",)
-    return ()
+    failed = _failed_container(pod)
+    if failed is None or pod.status.reason:
+        return ()
+    name, last = failed
+    if last.reason == OOM:
+        return (f"{more_memory_advice(what_if, pod, name)}, and recreate it",)
+    meaning = last_words(what_if, pod, name, last.message) if last.message else None
+    return meaning.advice if meaning is not None else ()
 
 
 def unused_claims(pod: core_v1.Pod) -> list[str]:
@@ -295,9 +303,9 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 
-def _remedy_of(pod: core_v1.Pod, container: str, said: str) -> list[str]:
-    """Remedies for a program's last message; empty if unknown."""
-    node = pod.spec.node_name
+def last_words(what_if: WhatIfCluster, pod: core_v1.Pod, container: str, message: str) -> Meaning | None:
+    """What a program's last message means; None if it is unknown."""
+    node, said = pod.spec.node_name, one_line(message)
     # Static pods have a name that ends in their node's, and no controller.
     is_static = pod.metadata.name.endswith(f"-{node}") and not any(
         owner.kind != "Node" for owner in pod.metadata.owner_references
@@ -306,20 +314,28 @@ def _remedy_of(pod: core_v1.Pod, container: str, said: str) -> list[str]:
     for pattern, remedy in _FLAGS:
         found = pattern.search(said)
         if found is not None:
-            return [f"{remedy.format(**found.groupdict())} in {where}"]
-    file = _NO_SUCH_FILE.search(said)
+            return Meaning(excerpt(said, found.start()), "", (f"{remedy.format(**found.groupdict())} in {where}",))
+    file = _NO_SUCH_FILE.search(said) if is_static else None
     if file is not None:
-        return [f"restore {file['path']}{f' on node {node}' if is_static else f', which container {container} needs'}"]
-    for pattern, remedy in _LAST_WORDS:
-        found = pattern.search(said)
-        if found is not None:
-            groups = found.groupdict()
-            return [f"let {groups['who']} {groups['what']} (RBAC)" if groups else remedy.format(node)]
-    return []
+        return Meaning(excerpt(said, file.start()), "", (f"restore {file['path']} on node {node}",))
+    return meaning_of(PROGRAMS, said, Facts(what_if, pod, container))
+
+
+def more_memory_advice(what_if: WhatIfCluster, pod: core_v1.Pod, container: str) -> str:
+    """For a container that was killed for using more memory than it may."""
+    more = more_memory(Facts(what_if, pod, container))
+    return (
+        f"raise the memory limit and request of container {container} in the pod {more}"
+        if more
+        else f"give container {container} a large enough memory request and limit in the pod"
+    )
 
 
 def _crashed(
-    pod: core_v1.Pod, status: core_v1.ContainerStatus, last: core_v1.ContainerStateTerminated | None
+    what_if: WhatIfCluster,
+    pod: core_v1.Pod,
+    status: core_v1.ContainerStatus,
+    last: core_v1.ContainerStateTerminated | None,
 ) -> Diagnosis:
     times = count(status.restart_count, "restart")
     is_init = any(each.name == status.name for each in pod.spec.init_containers)
@@ -329,18 +345,12 @@ def _crashed(
         limit = container.resources.limits.get("memory") if container is not None else None
         than = f"its limit of {limit}" if limit is not None else "the node had"
         text = f"container {status.name} was killed on node {pod.spec.node_name} for using more memory than {than} (OOMKilled, {times})"
-        return Diagnosis(
-            reason=Reason.OUT_OF_MEMORY,
-            text=text,
-            advice=(f"give container {status.name} a large enough memory request and limit",)
-            if limit is None
-            else (
-                f"raise the memory limit of container {status.name}{f' above {limit}' if limit is not None else ''}",
-            ),
-        )
+        fix = more_memory_advice(what_if, pod, status.name)
+        return Diagnosis(reason=Reason.OUT_OF_MEMORY, text=text, advice=(fix,))
     again = f", {times}" if status.restart_count else ""
     how = f"exit code {last.exit_code}{again}" if last is not None else times
-    said = one_line(last.message)[:MESSAGE_MAX] if last is not None else ""
+    meaning = last_words(what_if, pod, status.name, last.message) if last is not None and last.message else None
+    said = meaning.shown if meaning is not None else shortened(last.message) if last is not None else ""
     told = f": {said}" if said else ""
     metadata = pod.metadata
     if status.state is not None and status.state.waiting is not None:
@@ -350,17 +360,23 @@ def _crashed(
         text = f"{what} has ended on node {pod.spec.node_name} ({how}{told})"
         previous = ""
     meant, fix = _EXITS.get(last.exit_code, ("", "")) if last is not None else ("", "")
-    text += f": {meant}" if meant else ""
+    text = with_meaning(text, meaning)
+    text += f": {meant}" if meant and (meaning is None or not meaning.text) else ""
     first = [fix.format(status.name)] if fix else []
     if _OTHER_CPU in said:
         text += ": its image is built for another CPU architecture than the node has"
         first = [
             f"use an image for container {status.name} that is built for the architecture of node {pod.spec.node_name}"
         ]
-    first += _remedy_of(pod, status.name, said)
+    first = [*(meaning.advice if meaning is not None else ()), *first]
     log = f"kubectl logs -n {metadata.namespace} {metadata.name} -c {status.name}{previous}"
     # The message has just been quoted.
-    log = f"fix what container {status.name} reports; its log may say more: {log}" if said else f"see its log: {log}"
+    if said and meaning is not None and meaning.advice:
+        log = f"if that is not it, its log may say more: {log}"
+    else:
+        log = (
+            f"fix what container {status.name} reports; its log may say more: {log}" if said else f"see its log: {log}"
+        )
     unused = unused_claims(pod)
     if not unused:
         return Diagnosis(reason=Reason.CRASH, text=text, advice=(*first, log))

@@ -6,13 +6,18 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.meta import ObjectMeta
+from allot.core.model.resource_v1 import ResourceClaimTemplate
 from allot.core.quantity import Quantity, QuantityError
+from allot.core.workloads.ownership import controller_reference
 
 KUEUE = "Kueue"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -23,6 +28,9 @@ _INSUFFICIENT = re.compile(
 )
 
 
+_UNMAPPED = re.compile(r'DeviceClass "?(?P<class_name>[^"\s]+)"? is not mapped')
+_ABSENT = re.compile(r"references missing(?:/inactive)? (?P<kind>ResourceFlavor|AdmissionCheck)\(s\): (?P<names>[^;]+)")
+_CONFIGURATION = "kueue-manager-config"
 _UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported usage: (?P<what>.+)')
 
 
@@ -108,8 +116,24 @@ def _stopped(what_if: WhatIfCluster, namespace: str, name: str) -> Held | None:
         for condition in queue.status.conditions:
             if condition.type == "Active" and condition.status == "False":
                 said = one_line(condition.message) or condition.reason
+                absent = _ABSENT.search(said)
+                if absent is not None:
+                    return _refers_to_nothing(what_if, what, absent["kind"], absent["names"].strip(" ."))
                 return Held(f"{what} is not active: {said}", f"make {what} active: {said}")
     return None
+
+
+def _refers_to_nothing(what_if: WhatIfCluster, queue: str, kind: str, names: str) -> Held:
+    """A queue that Kueue does not use because something that it names does not exist."""
+    flavors = [each.metadata.name for each in what_if.all(observed_v1.ResourceFlavor)]
+    meant = nearest(names, flavors) if kind == "ResourceFlavor" else None
+    there = f" (did you mean {meant}?)" if meant is not None else ""
+    there = there or (f" (there is {listed(sorted(flavors))})" if kind == "ResourceFlavor" and flavors else "")
+    correct = f"name {meant} instead in {queue}" if meant is not None else f"correct its name in {queue}"
+    return Held(
+        f"{queue} is not active: {kind} {names}, which it names, does not exist{there}",
+        f"{correct}, or create {kind} {names}" if meant is not None else f"create {kind} {names}, or {correct}",
+    )
 
 
 def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None) -> Held | None:
@@ -156,6 +180,9 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
             counted = _counted(what_if, namespace, name, said)
             if counted is not None:
                 return counted
+            unmapped = _UNMAPPED.search(said)
+            if unmapped is not None:
+                return _not_mapped(what_if, namespace, name, unmapped["class_name"])
             unsupported = _UNSUPPORTED.search(said)
             if unsupported is not None:
                 template = f"ResourceClaimTemplate {namespace}/{unsupported['template']}"
@@ -164,6 +191,65 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
                 advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
             return Held(said, advice)
     return None
+
+
+def _not_mapped(what_if: WhatIfCluster, namespace: str, queue: str, class_name: str) -> Held:
+    """A DeviceClass for which Kueue's configuration has no resource name, so that it cannot count its devices."""
+    local = what_if.get(observed_v1.LocalQueue, queue, namespace)
+    asking = [
+        (f'"{request.name}"', f"ResourceClaimTemplate {full_name(template)}")
+        for template in what_if.all(ResourceClaimTemplate)
+        if template.metadata.namespace == namespace
+        for request in template.spec.spec.devices.requests
+        for leaf in (request.exactly, *request.first_available)
+        if leaf is not None and leaf.device_class_name == class_name
+    ]
+    config = next(
+        (full_name(each) for each in what_if.all(observed_v1.ConfigMap) if each.metadata.name == _CONFIGURATION),
+        f"kueue-system/{_CONFIGURATION}",
+    )
+    which = f", which request {asking[0][0]} of {asking[0][1]} asks for," if asking else ""
+    text = f"DeviceClass {class_name}{which} is not in resources.deviceClassMappings of Kueue's configuration (ConfigMap {config})"
+    covered = f" that ClusterQueue {local.spec.cluster_queue} has a quota for" if local is not None else ""
+    advice = f"map DeviceClass {class_name} in resources.deviceClassMappings of ConfigMap {config} to a resource name{covered}, and restart kueue-controller-manager"
+    advice += f"; or drop request {asking[0][0]} from {asking[0][1]}" if asking else ""
+    return Held(text, advice)
+
+
+# --- flavors ---
+
+
+def by_flavor(what_if: WhatIfCluster, pod: core_v1.Pod, found: Diagnosis) -> Diagnosis:
+    """A nodeSelector that Kueue has set from the labels of a ResourceFlavor is to be changed there, not in the pod or its Job."""
+    maker = controller_reference(pod.metadata)
+    owners = {pod.metadata.uid, maker.uid if maker is not None else ""}
+    group = pod.metadata.labels.get(_QUEUED_GROUP_LABEL, "")
+    for workload in what_if.all(observed_v1.KueueWorkload):
+        admission = workload.status.admission
+        ours = owners & {each.uid for each in workload.metadata.owner_references} or workload.metadata.name == group
+        if admission is None or workload.metadata.namespace != pod.metadata.namespace or not ours:
+            continue
+        names = dict.fromkeys(flavor for each in admission.pod_set_assignments for flavor in each.flavors.values())
+        for name in names:
+            flavor = what_if.get(observed_v1.ResourceFlavor, name)
+            if flavor is None or not flavor.spec.node_labels.items() & pod.spec.node_selector.items():
+                continue
+            if not any(f"nodeSelector {key}={value}" in found.text for key, value in flavor.spec.node_labels.items()):
+                continue
+            return _of_flavor(found, name)
+    return found
+
+
+def _of_flavor(found: Diagnosis, flavor: str) -> Diagnosis:
+    where = f"nodeLabels of ResourceFlavor {flavor}"
+    candidates = [
+        replace(each, text=f"{text}, and recreate the workload, so that Kueue admits it again")
+        if (text := each.text.replace("the pod's nodeSelector", where)) != each.text
+        else each
+        for each in found.candidates
+    ]
+    text = found.text.replace("the pod's nodeSelector ", f"the nodeSelector that Kueue sets from {where}, ", 1)
+    return replace(found, text=text, candidates=tuple(candidates))
 
 
 def _without_unsupported(template: str, what: str) -> str:
@@ -207,9 +293,33 @@ def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> He
     left = max(quotas[0].nano - used[0].nano, 0)
     queue, form = f"ClusterQueue {found.metadata.name}", quotas[0].format
     wanted = Quantity.from_nano(left + more.nano, form)
-    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are in use, and it needs {wanted}"
+    users = _users(what_if, found.metadata.name, resource, flavor)
+    by = f" by {listed(users)}" if users else ""
+    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are in use{by}, and it needs {wanted}"
     enough = Quantity.from_nano(max(quotas[0].nano, used[0].nano) + more.nano, form)
-    return Held(text, f"raise nominalQuota of {resource} in {queue} to {enough}, or wait until others of the queue end")
+    ends = f"{users[0]} ends" if len(users) == 1 else "others of the queue end"
+    return Held(text, f"raise nominalQuota of {resource} in {queue} to {enough}, or wait until {ends}")
+
+
+def _users(what_if: WhatIfCluster, queue: str, resource: str, flavor: str) -> list[str]:
+    """What is admitted in a ClusterQueue with some of a resource in a flavor, the largest first: `Job ml/train`."""
+    found = []
+    for workload in what_if.all(observed_v1.KueueWorkload):
+        admission = workload.status.admission
+        finished = any(each.type == "Finished" and each.status == "True" for each in workload.status.conditions)
+        if admission is None or admission.cluster_queue != queue or finished:
+            continue
+        used = sum(
+            each.resource_usage[resource].nano
+            for each in admission.pod_set_assignments
+            if each.flavors.get(resource) == flavor and resource in each.resource_usage
+        )
+        owner = next(iter(workload.metadata.owner_references), None)
+        namespace = workload.metadata.namespace
+        name = f"{owner.kind} {namespace}/{owner.name}" if owner is not None else f"Workload {full_name(workload)}"
+        if used:
+            found.append((-used, name))
+    return [name for _, name in sorted(found)]
 
 
 def _too_much(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, waits_for_domain
-from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.containers import container_trouble, with_meaning
 from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.causes.probes import probe_trouble
 from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.causes.tainted import evicting_taint
@@ -17,10 +19,13 @@ from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import OVERDUE_MIN_S, force_text, is_stranded, overdue
+from allot.core.advice.explain.messages.drivers import DRIVERS
+from allot.core.advice.explain.messages.facts import Facts, held_devices
+from allot.core.advice.explain.messages.table import meaning_of
 from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 
@@ -33,20 +38,18 @@ _PREFIXES = re.compile(
     r"(?:ResourceClaim |claim )?\S+|error preparing devices for claim(?: \S+)?|failed to (?:decode|prepare) (?:config|devices)): "
 )
 _UNKNOWN_FIELD = re.compile(r'unknown field "(?P<path>[^"]+)"')
-# Fields of NVIDIA's opaque configurations, to correct misspellings.
-_CONFIG_FIELDS = (
-    "sharing",
-    "strategy",
-    "timeSlicingConfig",
-    "interval",
-    "mpsConfig",
-    "defaultActiveThreadPercentage",
-    "defaultPinnedDeviceMemoryLimit",
-    "defaultPerDevicePinnedMemoryLimit",
-    "driver",
-    "domainID",
-    "allocationMode",
-)
+# Fields of NVIDIA's opaque configurations, by the field that they are in, to correct misspellings.
+_CONFIG_FIELDS = {
+    "": ("sharing", "driver", "domainID", "allocationMode"),
+    "sharing": ("strategy", "timeSlicingConfig", "mpsConfig"),
+    "timeSlicingConfig": ("interval",),
+    "mpsConfig": (
+        "defaultActiveThreadPercentage",
+        "defaultPinnedDeviceMemoryLimit",
+        "defaultPerDevicePinnedMemoryLimit",
+    ),
+}
+_KILLED = (137, 143)
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 _SAME_NAME = re.compile(r"old ResourceClaim with same name (?P<claim>\S+) and different UID (?P<uid>\S+) still exists")
 _UNPREPARE = re.compile(r"NodeUnprepareResources|unprepar")
@@ -169,11 +172,17 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     )
     if found is None or found.reason is not Reason.CRASH:
         return found
-    killed = probe_trouble(what_if, pod, "Liveness", "Startup")
+    killed = probe_trouble(what_if, pod, "Liveness", "Startup") if _may_be_killed(pod) else None
     if killed is None:
         return found
     # A container that the kubelet kills has only failed its probe.
     return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *found.advice))
+
+
+def _may_be_killed(pod: core_v1.Pod) -> bool:
+    """Whether a container ended as those do that the kubelet kills, or in an unknown way; one that ended by itself said why."""
+    last = [each.last_state.terminated for each in pod.status.container_statuses if each.last_state is not None]
+    return any(each is None or not each.message or each.exit_code in _KILLED for each in last) or not last
 
 
 def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -287,8 +296,46 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)
     text = f"node {node} cannot prepare its devices: {said}"
     drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
+    daemon = _daemon(what_if, pod)
+    if daemon is not None:
+        return replace(daemon, text=f"{text}: {daemon.text}")
+    found = meaning_of(DRIVERS, message, Facts(what_if, pod, plugin=_plugin(what_if, drivers, node)))
+    if found is not None:
+        return Diagnosis(
+            reason=Reason.PREPARE,
+            text=with_meaning(text, found),
+            details=_configurations(what_if, pod),
+            advice=found.advice,
+        )
     advice = (f"see the log of {named('driver', drivers)} on node {node}",) if drivers else ()
     return Diagnosis(reason=Reason.PREPARE, text=text, details=_configurations(what_if, pod), advice=advice)
+
+
+def _plugin(what_if: WhatIfCluster, drivers: Sequence[str], node: str) -> str:
+    """The pod of a driver on a node, or words for it."""
+    pods = [full_name(pod) for driver in drivers for pod in driver_pods.plugins(what_if, driver, node)]
+    return named("pod", pods) if pods else f"the plugin of {named('driver', drivers)} on node {node}"
+
+
+def _daemon(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A daemon that a driver runs for one claim, such as MPS's, and that does not run. It has the UID of the claim in its name."""
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        uid = claim.metadata.uid if claim is not None else ""
+        for other in what_if.all(core_v1.Pod) if uid else ():
+            if uid not in other.metadata.name:
+                continue
+            wrong = container_trouble(what_if, other)
+            if wrong is None:
+                continue
+            maker = deployment_of(what_if, other)
+            whose = f" of Deployment {other.metadata.namespace}/{maker}" if maker else ""
+            place = place_of_claim(what_if, pod, claim) if claim is not None else None
+            fix = f"fix the daemon that the driver runs for the claim, pod {full_name(other)}: {wrong.advice[0]}"
+            without = (f"drop the sharing configuration from {place.spoken}, and recreate the pod",) if place else ()
+            text = f"the driver's daemon for the claim does not run: in pod {full_name(other)}{whose}, {wrong.text}"
+            return Diagnosis(reason=Reason.PREPARE, text=text, advice=(fix, *without))
+    return None
 
 
 def _not_unprepared(what_if: WhatIfCluster, pod: core_v1.Pod, claim: str, uid: str) -> Diagnosis:
@@ -332,8 +379,11 @@ def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diag
 
 def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) -> Diagnosis:
     """A field that a driver does not know in the configuration of a claim."""
-    field = path.rpartition(".")[2]
-    meant = nearest(field, _CONFIG_FIELDS)
+    *parents, field = path.split(".")
+    known = _CONFIG_FIELDS.get(parents[-1] if parents else "", ())
+    everywhere = [each for fields in _CONFIG_FIELDS.values() for each in fields]
+    similar = nearest(field, known)
+    meant = similar or (known[0] if len(known) == 1 else nearest(field, everywhere))
     places = [
         place.spoken
         for namespace, name in what_if.claims.claims_of(pod)
@@ -342,8 +392,10 @@ def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) ->
         and (place := place_of_claim(what_if, pod, claim)) is not None
     ]
     where = f" in the configuration of {listed(places)}" if places else ""
-    hint = f" (did you mean {meant}?)" if meant is not None and meant != field else ""
-    text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{hint}"
+    is_only = similar is None and len(known) == 1 and bool(parents)
+    inside = f"the only field of {parents[-1]} is {meant}" if is_only else f"did you mean {meant}?"
+    hint = f" ({inside})" if meant is not None and meant != field else ""
+    text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{where}{hint}"
     fix = f"write {meant} instead of {field}" if hint else f"correct or remove field {path}"
     advice = (f"{fix}{where}, and recreate the pod",)
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
@@ -382,12 +434,9 @@ def devices_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[UsedDevice, ..
     """The devices that a pod's claims have."""
     return tuple(
         UsedDevice(
-            claim=f"{namespace}/{name}",
-            request=result.request,
-            device=f"{result.driver}/{result.pool}/{result.device}",
+            claim=full_name(held.claim),
+            request=held.result.request,
+            device=f"{held.result.driver}/{held.result.pool}/{held.result.device}",
         )
-        for namespace, name in what_if.claims.claims_of(pod)
-        if (claim := what_if.get(api.ResourceClaim, name, namespace)) is not None
-        and claim.status.allocation is not None
-        for result in claim.status.allocation.devices.results
+        for held in held_devices(what_if, pod)
     )

@@ -20,6 +20,10 @@ _PATH = re.compile(r'"?https?://[^/"\s]+(?P<path>/[^"\s]*)')
 _CONTAINER = re.compile(r"\{(?P<name>[^}]+)\}")
 _UNREADY = re.compile(r"containers with (?:unready|incomplete) status: \[(?P<names>[^]]*)\]")
 _GATE = re.compile(r'condition of pod readiness gate "([^"]+)" (?:does not exist|status is not "True")')
+# A probe that was not answered in time.
+_SLOW = ("deadline exceeded", "Timeout exceeded", "timed out", "timeout")
+# How long a server may take to start, and one that loads a model into devices.
+_STARTING_S, _LOADING_S = 300, 1200
 _KINDS = {"Readiness": "readiness", "Liveness": "liveness", "Startup": "startup"}
 
 
@@ -28,7 +32,8 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "False":
         return None
-    found = probe_trouble(what_if, pod, "Readiness", "Startup")
+    kinds = ("Readiness", "Startup", "Liveness") if _restarts(pod) else ("Readiness", "Startup")
+    found = probe_trouble(what_if, pod, *kinds)
     if found is not None:
         return found
     said = one_line(ready.message or ready.reason or "")
@@ -52,8 +57,46 @@ def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diag
         found = _FAILED.match(one_line(event.message))
         if found is not None and found["kind"] in kinds:
             starting = _starting(what_if, pod, event) if found["kind"] == "Startup" else None
-            return starting or _failed(pod, event, _KINDS[found["kind"]], found["said"])
+            killed = _killed(pod, event, found["kind"], found["said"])
+            return starting or killed or _failed(pod, event, _KINDS[found["kind"]], found["said"])
     return None
+
+
+def _restarts(pod: core_v1.Pod) -> int:
+    return max((each.restart_count for each in pod.status.container_statuses), default=0)
+
+
+def _killed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) -> Diagnosis | None:
+    """A container that the kubelet kills again and again because of a probe, with the times that it allows; None if it does not."""
+    container = _container(pod, event)
+    probe = container.startup_probe if container is not None and kind == "Startup" else None
+    probe = container.liveness_probe if container is not None and kind == "Liveness" else probe
+    status = next((each for each in pod.status.container_statuses if container and each.name == container.name), None)
+    port = _PORT.search(said)
+    declared = [each.container_port for each in container.ports] if container is not None else []
+    if container is None or probe is None or status is None or not status.restart_count:
+        return None
+    if port is not None and declared and int(port["port"]) not in declared:
+        return None
+    allowed = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
+    how = f"{probe.period_seconds} s periodSeconds x {probe.failure_threshold} failureThreshold"
+    how += f" after {probe.initial_delay_seconds} s" if probe.initial_delay_seconds else ""
+    times = "once" if status.restart_count == 1 else f"{status.restart_count} times"
+    slow = any(word in said for word in _SLOW)
+    if kind == "Liveness" and slow:
+        text = f"the kubelet has restarted container {container.name} {times}: it does not answer its liveness probe within {probe.timeout_seconds} s (timeoutSeconds)"
+        fix = f"raise timeoutSeconds of the liveness probe from {probe.timeout_seconds} to {max(5, 5 * probe.timeout_seconds)} in the pod"
+        return Diagnosis(reason=Reason.NOT_READY, text=f"{text}: {said}", advice=(fix,))
+    if kind == "Liveness" and (container.startup_probe is not None or "refused" not in said):
+        return None
+    text = f"its {_KINDS[kind]} probe gives container {container.name} {duration(allowed)} to start ({how}), which is not enough: the kubelet has killed and restarted it {times}"
+    target = max(_LOADING_S if pod.spec.resource_claims else _STARTING_S, 4 * allowed)
+    enough = -(-target // probe.period_seconds)
+    fix = f"raise failureThreshold of the startup probe from {probe.failure_threshold} to {enough} in the pod, which gives it {duration(enough * probe.period_seconds)}"
+    if kind == "Liveness":
+        fix = f"add a startup probe with the same check, periodSeconds: 10 and failureThreshold: {target // 10} to container {container.name} of the pod, which gives it {duration(target)}"
+    log = f"if it still does not start, see its log: kubectl logs -n {pod.metadata.namespace} {pod.metadata.name} -c {container.name} --previous"
+    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(fix, log))
 
 
 def _starting(what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event) -> Diagnosis | None:
@@ -107,7 +150,9 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
     elif "statuscode: 401" in said or "statuscode: 403" in said:
         advice = f"point the {kind} probe to a path that needs no login"
     elif "deadline exceeded" in said or "Timeout exceeded" in said or "timed out" in said:
-        advice = f"raise timeoutSeconds of the {kind} probe, or see why the container is slow: {log}"
+        probe = container.liveness_probe if container is not None and kind == "liveness" else None
+        more = f" from {probe.timeout_seconds} to {max(5, 5 * probe.timeout_seconds)}" if probe is not None else ""
+        advice = f"raise timeoutSeconds of the {kind} probe{more} in the pod, or see why the container is slow: {log}"
     return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
 
 

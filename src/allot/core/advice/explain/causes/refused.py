@@ -7,6 +7,7 @@ import re
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import devices, nodes
+from allot.core.advice.explain.causes.kueue import by_flavor
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
 from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
@@ -30,7 +31,7 @@ def refused(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure) -> tuple
     if failure.status is not None and failure.early:
         return _early(what_if, pod, failure.status), None
     placing = Placing(what_if, pod, failure)
-    diagnosis = _cause(placing)
+    diagnosis = by_flavor(what_if, pod, _cause(placing))
     told = NOT_FOR_DEVICES in diagnosis.text
     more = () if told else _preemption(what_if, pod, failure, placing)
     return replace(diagnosis, details=(*diagnosis.details, *more)), placing

@@ -32,9 +32,10 @@ def in_template(what_if: WhatIfCluster, pod: core_v1.Pod, changes: Iterable[Chan
     if not owner:
         return tuple(changes)
     again = ", and recreate it" if owner.startswith("Job ") else ""
-    return tuple(_of_workload(each, owner, again) for each in changes)
+    return tuple(replace(each, text=of_workload(each.text, owner, again)) for each in changes)
 
 
-def _of_workload(change: Change, owner: str, again: str) -> Change:
-    text = _OF_THE_POD.sub(f"{owner}'s", _IN_THE_POD.sub(rf"\g<word> {owner}", change.text))
-    return replace(change, text=f"{text}{again}") if text != change.text else change
+def of_workload(text: str, owner: str, again: str) -> str:
+    """A change to a workload instead of its pod. again: what else has to be done then."""
+    changed = _OF_THE_POD.sub(f"{owner}'s", _IN_THE_POD.sub(rf"\g<word> {owner}", text))
+    return f"{changed}{again}" if changed != text else text

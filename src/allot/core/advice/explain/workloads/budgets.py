@@ -19,7 +19,7 @@ _KIND = "PodDisruptionBudget"
 def explain_budget(scene: Scene, found: PodDisruptionBudget, *, briefly: bool) -> Explanation:
     """Why a budget allows no disruption, or that it does."""
     status = found.status
-    pods = _members(scene, found)
+    pods = members(scene, found)
     rival = next((each for each in _others(scene, found) if _shares(scene, each, pods)), None)
     if rival is not None:
         text = f"keeps its pods from being evicted: {_KIND} {rival.metadata.name} selects them, too, and an eviction is refused if two do"
@@ -33,17 +33,18 @@ def explain_budget(scene: Scene, found: PodDisruptionBudget, *, briefly: bool) -
         )
     waits = _drains(scene, pods)
     held = held_back(scene, pods, briefly=briefly)
-    rule = f"{status.desired_healthy} of {count(status.expected_pods, 'pod')} must stay ({_rule(found)})"
+    rule = f"{status.desired_healthy} of {count(status.expected_pods, 'pod')} must stay ({rule_of(found)})"
     if held is not None and status.desired_healthy < status.expected_pods:
         healthy = "is healthy" if status.current_healthy == 1 else "are healthy"
         text = f"allows no disruption{waits}: only {status.current_healthy} {healthy}, and {rule}: {held.text}"
         return of_pod(not_as_wanted(_KIND, found, Reason.NO_DISRUPTION, text), held.explanation)
     text = f"never allows a disruption{waits}: {rule}, even if all are healthy"
     explained = not_as_wanted(_KIND, found, Reason.NO_DISRUPTION, text)
-    return replace(explained, changes=tuple(Change(text=each) for each in _looser(found, pods)))
+    return replace(explained, changes=tuple(Change(text=each) for each in looser(found, pods)))
 
 
-def _members(scene: Scene, found: PodDisruptionBudget) -> list[core_v1.Pod]:
+def members(scene: Scene, found: PodDisruptionBudget) -> list[core_v1.Pod]:
+    """The live pods that a budget selects."""
     requirements = selector_of(found.spec.selector)
     here = live_pods(scene.pods_in(found.metadata.namespace))
     return [pod for pod in here if requirements is not None and requirements.matches(pod.metadata.labels)]
@@ -59,10 +60,11 @@ def _others(scene: Scene, found: PodDisruptionBudget) -> list[PodDisruptionBudge
 
 def _shares(scene: Scene, other: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> bool:
     own = {pod.metadata.name for pod in pods}
-    return any(pod.metadata.name in own for pod in _members(scene, other))
+    return any(pod.metadata.name in own for pod in members(scene, other))
 
 
-def _rule(found: PodDisruptionBudget) -> str:
+def rule_of(found: PodDisruptionBudget) -> str:
+    """`minAvailable: 1`."""
     spec = found.spec
     return (
         f"minAvailable: {spec.min_available}"
@@ -88,7 +90,7 @@ def _drains(scene: Scene, pods: Sequence[core_v1.Pod]) -> str:
     )
 
 
-def _looser(found: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> list[str]:
+def looser(found: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> list[str]:
     """A budget that lets one pod go at a time. With a single pod that means a short outage."""
     name = f"{_KIND} {found.metadata.name}"
     more = f"run one more replica of {named('pod', [pod.metadata.name for pod in pods])}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.containers import MESSAGE_MAX, OOM
+from allot.core.advice.explain.causes.containers import OOM, last_words, memory_limit, more_memory_advice, with_meaning
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
+from allot.core.advice.explain.messages.table import shortened
+from allot.core.advice.explain.remedies.templates import of_workload
 from allot.core.advice.explain.report import Explanation, Reason, State
-from allot.core.advice.explain.wording import count, duration, one_line
+from allot.core.advice.explain.wording import count, duration
 from allot.core.advice.explain.workloads.scene import (
     Scene,
     as_wanted,
@@ -31,6 +35,7 @@ from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
+_EXIT_CODE = re.compile(r"exit code (?P<code>\d+)")
 # A running controller is never this late.
 _LATE_S = 60.0
 
@@ -77,7 +82,7 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
     if status.failed:
         limit = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
         text = f"{progress}: it waits before it tries again ({count(status.failed, 'pod')} failed{_last_end(scene, found)}, backoffLimit {limit})"
-        return not_as_wanted(kind, found, Reason.BACK_OFF, text, advice=_logs(scene, found))
+        return not_as_wanted(kind, found, Reason.BACK_OFF, text, advice=_remedies(scene, found) or _logs(scene, found))
     return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is working on it")
 
 
@@ -127,11 +132,22 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
         advice = (
             f"raise activeDeadlineSeconds of Job {found.metadata.name}, or see why it takes so long, and recreate it",
         )
+    if failed.reason == "PodFailurePolicy":
+        code = _EXIT_CODE.search(failed.message)
+        what = f"exit code {code['code']}" if code is not None else "that failure"
+        advice = (
+            f"fix what ends with {what}, or let the Job retry it (action: Count instead of FailJob in podFailurePolicy of Job {found.metadata.name}), and recreate "
+            "the Job",
+        )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
-    logs = (*_more_memory(scene, found), *_logs(scene, found))
     again = "recreate the Job when that is fixed: a failed Job does not restart"
-    advice = (*advice, *logs) if advice else (*logs, again)
+    fixes, logs = _remedies(scene, found), _logs(scene, found)
+    if fixes:
+        fixes = (f"{fixes[0]}, and recreate the Job: a failed Job does not restart", *fixes[1:])
+        advice = (*advice, *fixes)
+    else:
+        advice = (*advice, *logs) if advice else (*logs, again)
     return not_as_wanted("Job", found, Reason.JOB_FAILED, text, details=details, advice=advice)
 
 
@@ -150,37 +166,33 @@ def _last_end(scene: Scene, found: Job) -> str:
         ended = status.state.terminated if status.state is not None else None
         if ended is not None and ended.exit_code:
             why = f", {ended.reason}" if ended.reason and ended.reason != "Error" else ""
-            limit = _memory_limit(pod, status.name) if ended.reason == OOM else ""
+            limit = memory_limit(pod, status.name) if ended.reason == OOM else ""
             why += f" (memory limit {limit})" if limit else ""
-            said = one_line(ended.message)[:MESSAGE_MAX]
+            meaning = last_words(scene.what_if, pod, status.name, ended.message) if ended.message else None
+            said = meaning.shown if meaning is not None else shortened(ended.message)
             told = f": {said}" if said else ""
-            return f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
+            text = f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
+            return with_meaning(text, meaning)
     said = pod.status.message or pod.status.reason
     return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
 
 
-def _memory_limit(pod: core_v1.Pod, container: str) -> str:
-    """The memory limit of a container; empty if it has none."""
-    for each in (*pod.spec.init_containers, *pod.spec.containers):
-        if each.name == container and "memory" in each.resources.limits:
-            return str(each.resources.limits["memory"])
-    return ""
-
-
-def _more_memory(scene: Scene, found: Job) -> tuple[str, ...]:
-    """For a container that was killed for using too much memory."""
+def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
+    """For a container that was killed for using too much memory, or whose last message is known."""
     for pod in _failed_pods(scene, found)[-1:]:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             ended = status.state.terminated if status.state is not None else None
             if ended is not None and ended.reason == OOM:
-                limit = _memory_limit(pod, status.name)
-                what = (
-                    f"raise the memory limit of container {status.name} above {limit}"
-                    if limit
-                    else f"give container {status.name} more memory"
-                )
-                return (f"{what} in Job {found.metadata.name}, and recreate it",)
+                return _in_job(found, [more_memory_advice(scene.what_if, pod, status.name)])
+            if ended is not None and ended.exit_code and ended.message:
+                meaning = last_words(scene.what_if, pod, status.name, ended.message)
+                return _in_job(found, meaning.advice) if meaning is not None else ()
     return ()
+
+
+def _in_job(found: Job, advice: Sequence[str]) -> tuple[str, ...]:
+    """Changes to the Job instead of its pod."""
+    return tuple(of_workload(each, f"Job {found.metadata.name}", "") for each in advice)
 
 
 def _logs(scene: Scene, found: Job) -> tuple[str, ...]:

@@ -12,12 +12,14 @@ from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.drivers import Pool
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, duration, listed, named, one_line
+from allot.core.advice.explain.workloads.budgets import looser, members, rule_of
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted
 from allot.core.advice.what_if import full_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
+from allot.core.model.policy_v1 import PodDisruptionBudget
 
 _NETWORK = re.compile(r"\b(?:cni|network)", re.IGNORECASE)
 # Of pods that give nodes their network.
@@ -53,11 +55,30 @@ def explain_node(scene: Scene, found: core_v1.Node, *, briefly: bool) -> Explana
         text = f"is ready, but driver {failing[0][0]} does not run on it: {failing[0][1].text}"
         return not_as_wanted(kind, found, Reason.NO_DRIVER, text, advice=(failing[0][1].advice,))
     if found.spec.unschedulable:
-        text = "is cordoned: it is ready, but takes no new pods"
-        return not_as_wanted(
-            kind, found, Reason.CORDONED, text, advice=(f"kubectl uncordon {name}, if its maintenance is over",)
-        )
+        return _cordoned(scene, found)
     return as_wanted(kind, found, f"is ready: {count(len(_pods_on(scene, name)), 'pod')}{_devices_text(scene, name)}")
+
+
+def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
+    """A node that takes no new pods, and the budgets that keep it from being drained."""
+    name = found.metadata.name
+    text = "is cordoned: it is ready, but takes no new pods"
+    back = f"kubectl uncordon {name}, if its maintenance is over"
+    blocking = []
+    advice: list[str] = []
+    for budget in scene.what_if.all(PodDisruptionBudget):
+        pods = [pod for pod in members(scene, budget) if pod.spec.node_name == name]
+        if not pods or budget.status.disruptions_allowed > 0:
+            continue
+        blocking.append(
+            f"{named('pod', [full_name(pod) for pod in pods])} may not be evicted (PodDisruptionBudget {full_name(budget)}: {rule_of(budget)}, no disruption "
+            "allowed now)"
+        )
+        advice += looser(budget, members(scene, budget))
+    if blocking:
+        text += f", and cannot be drained: {listed(blocking)}"
+        advice[0] += f", then drain node {name}"
+    return not_as_wanted("Node", found, Reason.CORDONED, text, advice=(*advice[:2], back))
 
 
 def _pods_on(scene: Scene, node: str) -> list[core_v1.Pod]:

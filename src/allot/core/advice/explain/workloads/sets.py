@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.daemons import left_out
 from allot.core.advice.explain.nodes import taint_text
-from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.explain.workloads.scene import (
     HeldBack,
@@ -73,7 +75,24 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
         advice.append(f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, to recreate it")
     reason = Reason.ORDERED if ordered and len(pods) < wanted else held.explanation.reason
     made = not_as_wanted(kind, found, reason, text, advice=advice)
-    return of_pod(made, held.explanation, budgets(scene, pods))
+    explanation = held.explanation
+    if ordered:
+        explanation = replace(explanation, changes=_with_deletion(found, first, explanation.changes))
+    return of_pod(made, explanation, budgets(scene, pods))
+
+
+def _with_deletion(found: StatefulSet, pod: core_v1.Pod, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Changes to the template, which do not reach a pod that never became ready: a StatefulSet does not replace it by itself."""
+    whose = f"StatefulSet {found.metadata.name}"
+    deletion = (
+        f", and delete pod {pod.metadata.name}: the StatefulSet does not replace a pod that is not ready by itself"
+    )
+    return tuple(
+        replace(each, text=f"{each.text}{deletion}")
+        if f" {whose}" in each.text and "delete pod" not in each.text
+        else each
+        for each in changes
+    )
 
 
 def _ordinal(name: str) -> tuple[int, str]:

@@ -77,10 +77,14 @@ def declared_type(schema: Schema, name: str, objects: Objects) -> CelType | None
             return list_of(element) if element is not None else None
         case "object":
             return _object_type(schema, name, objects)
-        case "string":
-            return _STRINGS.get(str(schema.get("format")), STRING)
-        case other:
-            return _SCALARS.get(str(other))
+    return scalar_type(schema)
+
+
+def scalar_type(schema: Schema) -> CelType | None:
+    """The type of values that are neither objects nor lists; None if the schema does not say which."""
+    if schema.get("type") == "string":
+        return _STRINGS.get(str(schema.get("format")), STRING)
+    return _SCALARS.get(str(schema.get("type")))
 
 
 def _object_type(schema: Schema, name: str, objects: Objects) -> CelType | None:
