@@ -28,8 +28,6 @@ from allot.process.clock import SystemClock
 from waiting import WAIT_S
 
 IMAGE = "allot.test/busybox:1"
-# Where agents of this process make the control groups of pods: not among those of a kubelet, or of other tests.
-GROUPS = f"/allot-test-agents-{os.getpid()}"
 _PROGRAMS = ("sh", "cat", "echo", "sleep", "id", "nc", "head", "stty", "test", "true", "tail", "readlink", "tar")
 
 
@@ -208,8 +206,13 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     def clean(self, folder: Path | None = None) -> None:
         """Unmount what may be left, and remove the folder, or one in which that is."""
         unmount_below(self.folder)
-        remove_groups(GROUPS)
+        remove_groups(agents_group())
         shutil.rmtree(folder or self.folder, ignore_errors=True)
+
+
+def agents_group() -> str:
+    """Where agents of this process make the control groups of pods: not among those of a kubelet, or of other tests."""
+    return f"/allot-test-agents-{os.getpid()}"
 
 
 def group_places(path: str) -> tuple[Path, ...]:

@@ -421,12 +421,21 @@ def test_devices_of_a_plugin_are_counted_given_away_and_kept_over_a_killed_agent
         offered("2", "2")
         (cluster.root / "device-plugins/files").mkdir(exist_ok=True)
         (cluster.root / "device-plugins/files/note").write_text("mounted\n")
-        script = "echo $GPU $OWN; cat /opt/gpu/note; echo x > /dev/gpu && echo device; sleep 600"
-        # The plugin's variable is there for the pod's command, and the pod's own comes first.
-        own = {"env": [{"name": "OWN", "value": "own"}], **one}
-        cluster.pod("plugged", {**shell("main", script), "args": ["$(GPU)"], **own})
+        (cluster.root / "device-plugins/files/cdi").write_text("vendor.example/cdi=all")
+        edits = {"env": ["BY_CDI=yes"]}
+        spec = {
+            "cdiVersion": "0.6.0",
+            "kind": "vendor.example/cdi",
+            "devices": [{"name": "all", "containerEdits": edits}],
+        }
+        (cluster.folder / "cdi").mkdir(exist_ok=True)
+        (cluster.folder / "cdi" / "vendor.json").write_text(json.dumps(spec))
+        script = "echo $GPU $GPU_MODE $BY_CDI; cat /opt/gpu/note; echo x > /dev/gpu && echo device; sleep 600"
+        # The pod's own variables come first.
+        own = {"env": [{"name": "GPU_MODE", "value": "own"}], **one}
+        cluster.pod("plugged", {**shell("main", script), **own})
         cluster.phase("plugged", "Running")
-        wait_for("its log", lambda: cluster.run("logs", "plugged") == "d0 own\nmounted\ndevice\n")
+        wait_for("its log", lambda: cluster.run("logs", "plugged") == "d0 own yes\nmounted\ndevice\n")
         assert health("plugged") == '{"health":"Healthy","resourceID":"d0"}'
         pid = cluster.pid("plugged")
         two = {"resources": {"limits": {"vendor.example/gpu": "2"}}}

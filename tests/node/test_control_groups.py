@@ -125,6 +125,9 @@ def test_where_the_machine_does_not_let_us(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text(f"1 0 0:1 / {str(top).replace(' ', chr(92) + '040')} rw - cgroup2 none rw\n")
     with pytest.raises(NoGroups, match="lack the controllers cpu, memory"):
         find_tree(mounts=tmp_path / "mounts")
+    (top / "cgroup.controllers").unlink()
+    with pytest.raises(NoGroups, match=r"cgroup\.controllers: no such file"):
+        find_tree(mounts=tmp_path / "mounts")
     (top / "cgroup.controllers").write_text("cpu memory")
     assert isinstance(find_tree(mounts=tmp_path / "mounts"), NewTree)
     # A file in the way is as good as a tree that is only read.

@@ -229,7 +229,10 @@ def find_tree(page_sizes: tuple[int, ...] = (), mounts: Path = _MOUNTS) -> Tree:
         return OldTree({**old, **{f"cgroup2 {each}": each for each in new}}, page_sizes)
     if not new:
         raise NoGroups("no control groups are mounted with the controllers cpu and memory")
-    tree = NewTree(min(new, key=lambda each: len(str(each))), page_sizes)
+    try:
+        tree = NewTree(min(new, key=lambda each: len(str(each))), page_sizes)
+    except OSError as error:
+        raise NoGroups(f"{error.filename}: {(error.strerror or str(error)).lower()}") from error
     missing = {"cpu", "memory"} - tree.controllers
     if missing:
         raise NoGroups(f"the control groups of version 2 lack the controllers {', '.join(sorted(missing))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -20,6 +21,8 @@ CHANNEL_OPTIONS = (
 _PATH_BYTES_MAX = 107
 
 Answer = TypeVar("Answer", bound=Message)
+# The identity of a socket, to detect a new one at the same path. Inode numbers are reused, hence the time.
+Identity = tuple[int, int, int]
 
 
 class CallFailed(Exception):
@@ -39,6 +42,11 @@ def socket_target(path: str) -> str:
     if not path.startswith("/") or path.startswith("//") or "\0" in path or len(path.encode()) > _PATH_BYTES_MAX:
         raise NotUsable(f"socket {path[:200]!r}: expected an absolute path of at most {_PATH_BYTES_MAX} bytes")
     return f"unix:{quote(path)}"
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """What tells a socket from a later one at its path."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 async def call(

@@ -21,14 +21,13 @@ from allot.core.lifecycle.plugin_devices import Device, Holding
 from allot.core.lifecycle.preparation import ClaimRecord
 from allot.core.model.core_v1 import Container, Pod
 from allot.node.machine import Machine
+from allot.node.socket_services import serving
 from allot.process.clock import Clock
-from allot.process.owner_only import owner_only
 from allot.wire import pod_resources_v1_pb2 as wire
 
 SOCKET = Path("pod-resources") / "kubelet.sock"
 REQUESTS_PER_SECOND = 100.0
 REQUESTS_BURST = 10
-STOP_GRACE_S = 1.0
 # The older version has the same messages, but fewer fields.
 _SERVICES = ("v1.PodResourcesLister", "v1alpha1.PodResourcesLister")
 
@@ -166,17 +165,8 @@ class PodResources:
         """Serve on a socket. Replaces one that an earlier agent left."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        path.unlink(missing_ok=True)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(tuple(map(self._handler, _SERVICES)))
-        with owner_only():
-            server.add_insecure_port(f"unix:{path}")
-        await server.start()
-        try:
+        async with serving(path, map(self._handler, _SERVICES)):
             yield
-        finally:
-            await server.stop(STOP_GRACE_S)
-            path.unlink(missing_ok=True)
 
     def _handler(self, service: str) -> grpc.GenericRpcHandler:
         methods: dict[str, tuple[Callable[[Any], Message | str], type[Message]]] = {

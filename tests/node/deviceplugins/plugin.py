@@ -1,7 +1,7 @@
 """A device plugin of our own, with nothing of the project but the messages: for tests in this process, and as a process.
 
 python plugin.py FOLDER RESOURCE DEVICES: serves devices until killed, and registers with the agent in FOLDER whenever its socket is new. Each
-device adds a variable, a mount of FOLDER/files, /dev/null under another name and an annotation. DEVICES: a file with the devices as JSON
+device adds a variable, a mount of FOLDER/files, /dev/null under another name, an annotation and the CDI devices named in FOLDER/files/cdi. DEVICES: a file with the devices as JSON
 (id to health), followed.
 """
 
@@ -163,11 +163,13 @@ class PluginOnSocket:
         name = self.resource.rpartition("/")[2]
         files = self.folder / "files"
         files.mkdir(exist_ok=True)
+        cdi = files / "cdi"
         return wire.ContainerAllocateResponse(
-            envs={name.upper(): ",".join(sorted(ids))},
+            envs={name.upper(): ",".join(sorted(ids)), f"{name.upper()}_MODE": "plugin"},
             mounts=[wire.Mount(host_path=str(files), container_path=f"/opt/{name}", read_only=True)],
             devices=[wire.DeviceSpec(host_path="/dev/null", container_path=f"/dev/{name}", permissions="rw")],
             annotations={f"{self.resource}-devices": ",".join(sorted(ids))},
+            cdi_devices=[wire.CDIDevice(name=name) for name in (cdi.read_text().split() if cdi.exists() else ())],
         )
 
     def asked(self, method: str) -> list[tuple[str, ...]]:

@@ -118,7 +118,7 @@ async def test_devices_are_offered_given_to_containers_and_told_to_monitors(here
         assert held(agent, made) == ("d0",)
         assert plugin.asked("Allocate") == [("d0",)]
         edits = await agent.edits(made, made.spec.containers[0])
-        assert edits.environment == {"GPU": "d0"}
+        assert edits.environment == {"GPU": "d0", "GPU_MODE": "plugin"}
         assert [(each.host_path, each.container_path, each.read_only) for each in edits.mounts] == [
             (str(here.folder / "files"), "/opt/gpu", True)
         ]

@@ -53,7 +53,7 @@ FOLDER = "device-plugins"
 PLUGIN_TYPE = "DevicePlugin"
 # How long a resource without a plugin keeps its capacity; the kubelet's value.
 GRACE_S = 300.0
-# Far above what a node has: whoever keeps inventing names must not exhaust memory, or the Node object.
+# Far above what a node has: a program that keeps inventing names must not exhaust memory, or the Node object.
 ENDPOINTS_MAX = 256
 _CHANGES_MAX = 1000
 

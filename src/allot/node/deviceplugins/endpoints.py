@@ -14,7 +14,17 @@ from google.protobuf.message import Message
 
 from allot.core.lifecycle.plugin_devices import Device, Edits, Refused, check_edits
 from allot.node.deviceplugins.messages import devices_of, edits_of
-from allot.node.plugin_calls import CHANNEL_OPTIONS, CallFailed, NotUsable, call, failure, parse, socket_target
+from allot.node.plugin_calls import (
+    CHANNEL_OPTIONS,
+    CallFailed,
+    Identity,
+    NotUsable,
+    call,
+    failure,
+    identity_of,
+    parse,
+    socket_target,
+)
 from allot.wire import device_plugin_v1beta1_pb2 as wire
 
 DIAL_TIMEOUT_S = 10.0
@@ -24,8 +34,6 @@ ALLOCATE_TIMEOUT_S = 120.0
 PRE_START_TIMEOUT_S = 30.0
 _SERVICE = "/v1beta1.DevicePlugin"
 
-# The identity of a socket, to tell a new one at the same path. Inode numbers are reused, hence the time.
-Identity = tuple[int, int, int]
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -37,7 +45,7 @@ def socket_identity(path: Path) -> Identity:
         raise Refused(f"failed to dial device plugin: socket {str(path)[:200]!r}: {error.strerror}") from error
     if not stat.S_ISSOCK(status.st_mode):
         raise Refused(f"failed to dial device plugin: {str(path)[:200]!r} is not a socket")
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+    return identity_of(status)
 
 
 class Endpoint:

@@ -16,14 +16,13 @@ from typing import Any
 import grpc
 
 from allot.core.lifecycle.plugin_devices import Refused, check_resource_name, check_version
-from allot.process.owner_only import owner_only
+from allot.node.socket_services import serving
 from allot.wire import device_plugin_v1beta1_pb2 as wire
 
 _log = logging.getLogger("allot.node.deviceplugins")
 
 SOCKET = "kubelet.sock"
 CALLS_MAX = 32
-STOP_GRACE_S = 1.0
 
 
 class RegistrationService:
@@ -40,26 +39,17 @@ class RegistrationService:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve on the socket. Whoever can connect can offer devices, so only the agent's user can."""
+        """Serve on the socket, to the agent's user: a program that can connect can offer devices."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         remove_sockets(self._folder)
-        server = grpc.aio.server(maximum_concurrent_rpcs=CALLS_MAX)
         method: Any = grpc.unary_unary_rpc_method_handler(
             self._register,
             request_deserializer=wire.RegisterRequest.FromString,
             response_serializer=lambda message: message.SerializeToString(),
         )
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": method}),)
-        )
-        with owner_only():
-            server.add_insecure_port(f"unix:{self.path}")
-        await server.start()
-        try:
+        handler = grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": method})
+        async with serving(self.path, (handler,), calls_max=CALLS_MAX):
             yield
-        finally:
-            await server.stop(STOP_GRACE_S)
-            self.path.unlink(missing_ok=True)
 
     async def _register(
         self, asked: wire.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 import grpc
 import msgspec
 
-from allot.node.plugin_calls import CHANNEL_OPTIONS, CallFailed, NotUsable, call, socket_target
+from allot.node.plugin_calls import CHANNEL_OPTIONS, CallFailed, Identity, NotUsable, call, identity_of, socket_target
 from allot.process.clock import Clock
 from allot.wire import plugin_registration_pb2 as wire
 
@@ -32,9 +32,6 @@ PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 122.0
 FOLDER_DEPTH_MAX = 8
 _SERVICE = "/pluginregistration.Registration"
-
-# The identity of a socket, to detect a new one at the same path. Inode numbers are reused, hence the time.
-Identity = tuple[int, int, int]
 
 
 class Handler(Protocol):
@@ -135,7 +132,7 @@ def find_sockets(folder: Path, depth: int = 0) -> dict[str, Identity]:
         except OSError:
             continue  # it has just disappeared
         if stat.S_ISSOCK(status.st_mode):
-            found[entry.path] = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            found[entry.path] = identity_of(status)
     return found
 
 

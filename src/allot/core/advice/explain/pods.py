@@ -48,8 +48,8 @@ _AS_GOOD = "would fit as well"
 def explain_pod(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Explanation:
     """Why a pod waits, runs or ended. briefly: only the cause."""
     if pod.status.phase in FINISHED and not _is_kept(pod):
-        advice = (Change(text=text) for text in ended_advice(pod))
-        over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(pod)}")
+        advice = (Change(text=text) for text in ended_advice(what_if, pod))
+        over = said("Pod", pod, State.ENDED, Reason.ENDED, f"{full_name(pod)} {ended(what_if, pod)}")
         return replace(over, changes=in_template(what_if, pod, advice))
     if not pod.spec.node_name:
         return _pending(what_if, pod, briefly)

@@ -91,7 +91,6 @@ _PULLS = (
 )
 _NO_PULL_SECRET = "FailedToRetrieveImagePullSecret"
 _PULL_SECRETS = re.compile(r"image pull secrets? \((?P<names>[^)]+)\)")
-MESSAGE_MAX = 200
 _DISRUPTION = "DisruptionTarget"
 # Exit codes of shells and the kernel.
 _EXITS = {
@@ -155,11 +154,8 @@ def not_started(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, said: str, 
         what = f"plugin {plugin['name']}" if plugin is not None else "the network plugin (CNI)"
         fix = f"check that the pods of {what} run on node {pod.spec.node_name}: they set up the network of other pods"
         return Diagnosis(reason=Reason.STARTING, text=text, advice=(fix,))
-    slow = (
-        meaning_of(SLOW, said, facts) or meaning_of(PROGRAMS, said, facts)
-        if container
-        else meaning_of(SLOW, said, facts)
-    )
+    # What a container's own start reports may be what its program says.
+    slow = meaning_of((*SLOW, *PROGRAMS) if container else SLOW, said, facts)
     if slow is not None:
         return Diagnosis(reason=Reason.STARTING, text=with_meaning(text, slow), advice=slow.advice)
     return Diagnosis(reason=Reason.STARTING, text=text)
@@ -192,7 +188,7 @@ _ENDS = (
 )
 
 
-def ended(pod: core_v1.Pod) -> str:
+def ended(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     """How a pod ended, phrased to follow its name: who ended it, what its node said, or how a container ended."""
     if pod.status.phase == "Succeeded":
         return "has finished (Succeeded)"
@@ -204,16 +200,35 @@ def ended(pod: core_v1.Pod) -> str:
     if pod.status.reason:
         said = one_line(pod.status.message)
         return f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
+    found = _failed_container(pod)
+    if found is None:
+        return f"has failed{where}"
+    name, last = found
+    limit = memory_limit(pod, name) if last.reason == OOM else ""
+    meaning = last_words(what_if, pod, name, last.message) if last.message else None
+    said = meaning.shown if meaning is not None else shortened(last.message) or last.reason
+    said += f", memory limit {limit}" if limit else ""
+    text = f"has failed{where}: container {name} ended with exit code {last.exit_code} ({said})"
+    return with_meaning(text, meaning)
+
+
+def _failed_container(pod: core_v1.Pod) -> tuple[str, core_v1.ContainerStateTerminated] | None:
+    """The first container of a pod that ended with an error, and how."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         last = status.state.terminated if status.state is not None else None
         if last is not None and last.exit_code:
-            said = one_line(last.message)[:MESSAGE_MAX] or last.reason
-            return f"has failed{where}: container {status.name} ended with exit code {last.exit_code} ({said})"
-    return f"has failed{where}"
+            return status.name, last
+    return None
 
 
-def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
-    """Remedies for a pod that failed through no fault of its program; empty if unknown."""
+def memory_limit(pod: core_v1.Pod, container: str) -> str:
+    """The memory limit of a container; empty if it has none."""
+    limits = next((each.resources.limits for each in _containers(pod) if each.name == container), {})
+    return str(limits["memory"]) if "memory" in limits else ""
+
+
+def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
+    """Remedies for a pod that has failed; empty if unknown."""
     if pod.status.phase != "Failed":
         return ()
     low = _LOW_ON.search(pod.status.message)
@@ -233,7 +248,14 @@ def ended_advice(pod: core_v1.Pod) -> tuple[str, ...]:
         ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
     ):
         return ("recreate the pod: the scheduler looks for another node",)
-    return ()
+    failed = _failed_container(pod)
+    if failed is None or pod.status.reason:
+        return ()
+    name, last = failed
+    if last.reason == OOM:
+        return (f"{more_memory_advice(what_if, pod, name)}, and recreate it",)
+    meaning = last_words(what_if, pod, name, last.message) if last.message else None
+    return meaning.advice if meaning is not None else ()
 
 
 def unused_claims(pod: core_v1.Pod) -> list[str]:

@@ -53,6 +53,23 @@ DRIVERS: tuple[Saying, ...] = (
         ("ask for count: {count} in {place}, and recreate the pod",),
     ),
     Saying(
+        r"(?:more than|at most|up to|maximum of) (?P<count>\d+|one|a single) (?:devices?|chips?|GPUs?|NICs?|requests?|allocations?)|(?P<count1>only one|a single) (?:device|claim|request)",
+        ("the driver prepares {count} of them for a claim, and this one has {number}",),
+        ("ask for fewer devices in {place}, or for each in a claim of its own, and recreate the pod",),
+    ),
+    Saying(
+        r"(?:in use|used|held|busy) by (?:process|pid)|device or resource busy|is busy",
+        ("a process on node {node} still uses {device}", "a process on node {node} still uses the device"),
+        (
+            "end the process that still uses the device on node {node} (nvidia-smi, fuser -v /dev/...): the kubelet then retries by itself",
+        ),
+    ),
+    Saying(
+        r"compute mode|Insufficient Permissions",
+        ("the driver's plugin may not change the mode of the device",),
+        ("run {plugin} as privileged, as the driver's chart does by default",),
+    ),
+    Saying(
         r"(?:unsupported|invalid|not a valid) (?:topology|shape|count|number of|combination)|topology .{0,30}(?:not supported|invalid|unsupported)"
         r"|(?:chips?|devices?) .{0,40}(?:not contiguous|not adjacent|contiguous)",
         ("the driver does not prepare this number or shape of devices: the claim has {number}",),

@@ -51,7 +51,7 @@ class _Unknown(KeyError):
 
 
 class Facts:
-    """What is known of a pod and of a message about it, by the names that texts use in braces. Worked out when a text asks."""
+    """What is known of a pod and of a message about it, by the names that texts use in braces. Found when a text asks."""
 
     def __init__(self, what_if: WhatIfCluster, pod: core_v1.Pod, container: str = "", **known: str) -> None:
         self.what_if = what_if
@@ -261,7 +261,9 @@ def _missing_claims(facts: Facts) -> str:
 
 
 def _without_claims(facts: Facts) -> str:
-    return "" if facts.pod.spec.resource_claims else facts.pod.metadata.name
+    """A pod that asks for no device, but for daemons: drivers reach their devices without a claim."""
+    is_daemon = any(owner.kind == "DaemonSet" for owner in facts.pod.metadata.owner_references)
+    return "" if facts.pod.spec.resource_claims or is_daemon else facts.pod.metadata.name
 
 
 # --- memory ---

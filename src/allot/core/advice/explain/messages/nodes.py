@@ -83,6 +83,26 @@ NODES: tuple[Saying, ...] = (
             "delete the pod, so that it gets an interface that is there, and restart the plugin of driver {driver} on node {node}, so that it publishes the present ones",
         ),
     ),
+    Saying(
+        r"containerd-shim-(?P<handler>[\w-]+?)(?:-v\d+)?: (?:no such file|executable)|shim.*executable file not found",
+        (
+            "the runtime {handler} of its RuntimeClass is not installed on node {node}",
+            "the runtime of its RuntimeClass is not installed on node {node}",
+        ),
+        (
+            "install that runtime on node {node}, or let the scheduling.nodeSelector of the RuntimeClass keep the pod on nodes that have it",
+        ),
+    ),
+    Saying(
+        r"sriov.{0,200}\b(?P<function>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])|SRIOV-CNI failed",
+        (
+            "the virtual function {function} cannot be moved into the pod: it is bound to another driver, or gone",
+            "a virtual function cannot be moved into the pod",
+        ),
+        (
+            "bind the virtual functions of node {node} to their network driver (not vfio-pci) in the SR-IOV configuration, and delete the pod",
+        ),
+    ),
     # --- networks ---
     Saying(
         r"cannot find (?:a )?network-attachment-definition \((?P<network>[^)]+)\)|network-attachment-definitions\S* \"(?P<network1>[^\"]+)\" not found",
@@ -231,7 +251,7 @@ NODES: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"wrong fs type|bad superblock|structure needs cleaning|fsck found errors|can't read superblock",
+        r"'fsck' found errors|wrong fs type|bad superblock|structure needs cleaning|fsck found errors|can't read superblock",
         ("the file system of the volume is damaged, or of another type than the volume says",),
         ("repair the file system of the volume (fsck) where no pod uses it, or correct its fsType",),
     ),

@@ -70,7 +70,7 @@ ACCELERATORS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"no kernel image is available|is not compatible with the current PyTorch|NoBinaryForGpu|invalid device function|unsupported gpu architecture"
+        r"FlashAttention only supports|for GPU arch|only supports? (?:Ampere|Hopper|Volta|Turing)|no kernel image is available|is not compatible with the current PyTorch|NoBinaryForGpu|invalid device function|unsupported gpu architecture"
         r"|no kernel image|SM\d+ (?:is )?not supported|Bfloat16 is only supported on GPUs with compute capability",
         (
             "image {image} is not built for {product}, which is what the pod got",
@@ -105,7 +105,7 @@ ACCELERATORS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"all CUDA-capable devices are busy|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|already in use by (?:a |another )?process"
+        r"CUDA-capable device\S* (?:is/)?are busy|is in use by process|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|already in use by (?:a |another )?process"
         r"|TPU is already in use|libtpu\S* .*(?:in use|lockfile|already)|libtpu_lockfile|/dev/(?:accel|vfio)\S*.*(?:busy|in use)"
         r"|Device or resource busy|exclusive[- ]process",
         (
@@ -188,7 +188,7 @@ PLUGINS: tuple[Saying, ...] = (
         r"checkpoint.*corrupt|corrupt\S* checkpoint|unmarshal+ing checkpoint|checkpoint.*(?:checksum|unexpected end of JSON)",
         ("the file in which it keeps its prepared claims is damaged",),
         (
-            "on node {node}, move checkpoint.json of {plugin_directory} away, and delete pod {self}: it then starts with a new one (drain the pods with its "
+            "move checkpoint.json of {plugin_directory} away there, and delete pod {self}: it then starts with a new one (drain the pods with its "
             "devices first)",
         ),
     ),
@@ -206,7 +206,7 @@ PLUGINS: tuple[Saying, ...] = (
         ("reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",),
     ),
     Saying(
-        r"NVML.*(?:library.not.found|could not load|ERROR_LIBRARY_NOT_FOUND|driver not loaded)|amdgpu.*not loaded|no amdgpu|i915.*not loaded|xe driver",
+        r"Incompatible kernel and userspace|NVML.*(?:library.not.found|could not load|ERROR_LIBRARY_NOT_FOUND|driver not loaded)|amdgpu.*not loaded|no amdgpu|i915.*not loaded|xe driver",
         ("the kernel driver of its devices is not installed on node {node}, or not loaded",),
         ("install the driver on node {node}, or point the plugin to it (nvidiaDriverRoot)",),
     ),
@@ -216,7 +216,7 @@ PLUGINS: tuple[Saying, ...] = (
         ("enable MIG mode on node {node} (nvidia-smi -mig 1) when no pod uses its GPUs, and delete pod {self}",),
     ),
     Saying(
-        r"plugins_registry|registration socket|failed to register|dra\.sock.*(?:in use|denied|no such)",
+        r"plugins_registry|registration socket|dra\.sock.*(?:in use|denied|no such)",
         ("it cannot register with the kubelet of node {node}",),
         (
             "check the host paths of pod {self}: /var/lib/kubelet/plugins and plugins_registry must be those of the kubelet of node {node}",
@@ -226,8 +226,8 @@ PLUGINS: tuple[Saying, ...] = (
 
 # Everything else that containers do.
 PROGRAMS: tuple[Saying, ...] = (
-    *ACCELERATORS,
     *PLUGINS,
+    *ACCELERATORS,
     Saying(r"certificate has expired", (), ("renew the certificate that has expired",)),
     Saying(
         r"unknown authority|CERTIFICATE_VERIFY_FAILED|self[- ]signed certificate|unable to get local issuer",
@@ -295,6 +295,16 @@ PROGRAMS: tuple[Saying, ...] = (
     ),
     # --- names and connections ---
     Saying(
+        r"(?:connecting to|connect to|at address|server on|network address of) [\"'(]*(?P<host>[\w.-]+)[\"']?(?::|, )?\d*.{0,80}(?:Name or service not known|not be resolved|cannot be retrieved)"
+        r"|host not found in upstream \"(?P<host1>[\w.-]+)",
+        ("{no_service}", "the name {host} is not resolved in the pod"),
+        (
+            "use {other_service} as the name of the Service in container {container} of the pod",
+            "create the Service, or correct the name in container {container} of the pod: {no_service}",
+            "check the name {host} in container {container} of the pod, and the Service or headless Service that should give it",
+        ),
+    ),
+    Saying(
         r"lookup (?P<host>[\w.-]+)(?: on [\d.:]+)?:|(?:[Ff]ailed to|[Cc]ould not|couldn't|cannot|unable to) resolve(?: host(?:name)?)?:? ?['\"]?(?P<host1>[\w.-]+)"
         r"|(?:ENOTFOUND|EAI_AGAIN) (?P<host2>[\w.-]+)|translate host name \"(?P<host3>[\w.-]+)\"|UnknownHostException: (?P<host4>[\w.-]+)"
         r"|NameResolutionError.{0,60}host='(?P<host5>[\w.-]+)'|Temporary failure in name resolution|Name or service not known|Name does not resolve"
@@ -312,7 +322,8 @@ PROGRAMS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"(?:dial tcp |connect(?:ing)? to |ECONNREFUSED |host=['\"]?|server at \"|to address )(?P<host>[\w.-]+|\[::1\])['\"]?(?: \([\d.]+\))?(?:, port |:|,? port=|\", port )(?P<port>\d+)"
+        r"(?:Can't connect to \w+ server on|Failed to connect to \w+ at address|failed to connect to) ['\"]?(?P<host4>[\w-][\w.-]*)['\"]?(?::(?P<port4>\d+))?"
+        r"|(?:dial tcp |connect(?:ing)? to |ECONNREFUSED |host=['\"]?|server at \"|to address )(?P<host>[\w.-]+|\[::1\])['\"]?(?: \([\d.]+\))?(?:, port |:|,? port=|\", port )(?P<port>\d+)"
         r".{0,200}(?:refused|timed? ?out|timeout|no route|unreachable|ECONNREFUSED|Max retries)|ECONNREFUSED (?P<host1>[\w.-]+):(?P<port1>\d+)"
         r"|\('(?P<host2>[\w.-]+)', (?P<port2>\d+)\).{0,80}(?:refused|timed out)",
         (
@@ -323,6 +334,7 @@ PROGRAMS: tuple[Saying, ...] = (
         (
             "{serve}",
             "use {other_service} as the name of the Service in container {container} of the pod",
+            "create the Service, or correct the name in container {container} of the pod: {no_service}",
             "check the container of the pod that should listen on port {locally}, and start it first (a sidecar among initContainers)",
             "check that {host}:{port} answers, and that NetworkPolicies let the pod reach it",
         ),
@@ -350,7 +362,58 @@ PROGRAMS: tuple[Saying, ...] = (
             "let container {container} of the pod listen on another port than the other containers of pod {own_network}",
         ),
     ),
+    Saying(
+        r"is not a valid model identifier|is not a local folder",
+        (
+            "the model that it names is neither a directory of the container nor known to the model hub, or needs a token",
+        ),
+        (
+            "correct the name of the model in container {container} of the pod, mount the volume that has it, or give it HF_TOKEN from a Secret if the model is private",
+        ),
+    ),
+    Saying(
+        r"does not recognize this architecture|model type `?(?P<model>[\w.-]+)`?.*not (?:recogni|support)|Model architectures .*not supported",
+        ("image {image} is too old for the model",),
+        ("use a newer image for container {container} of the pod, whose framework knows the model",),
+    ),
+    Saying(
+        r"Permission denied \(publickey|Could not read from remote repository|Host key verification failed",
+        ("it has no SSH key that the Git server accepts",),
+        ("give container {container} of the pod an SSH key from a Secret, which the Git server knows",),
+    ),
+    Saying(
+        r"KUBERNETES_SERVICE_HOST|in-cluster config",
+        (
+            "it has no access to the API server: its ServiceAccount token is not mounted, or it does not run as a pod does",
+        ),
+        ("set automountServiceAccountToken: true in the pod and its ServiceAccount",),
+    ),
+    Saying(
+        r"could not find the requested resource \((?:get|list|post|watch) (?P<resource>[\w.]+)\)|could not find the requested resource",
+        (
+            "the API server does not serve {resource} in the version that it asks for",
+            "the API server does not serve what it asks for",
+        ),
+        (
+            "use a version of image {image} that fits the cluster's version, or enable the API on the API server (--runtime-config)",
+        ),
+    ),
     # --- memory, files, limits ---
+    Saying(
+        r"Unable to access jarfile (?P<path>\S+)|exec:? (?P<path1>/[\w./-]+): no such file|\bsh: (?:line )?(?:\d+: )?(?P<path2>[\w./-]+): (?:command )?not found|Cannot find module '(?P<path3>/[^']+)'",
+        ("{path} is not in image {image}, or what interprets it (the first line of a script) is not",),
+        (
+            "correct the command of container {container} of the pod, or image {image}: {path} cannot be run; a volume that is mounted over its directory hides it",
+        ),
+    ),
+    Saying(
+        r"RayOutOfMemoryError|oom_kill|oom-kill|memory on (?:the )?node .*(?:is used|exceed)",
+        ("its memory limit of {limit} is used up", "it does not get enough memory"),
+        (
+            "raise the memory limit of container {container} of the pod {more_memory}",
+            "give container {container} of the pod a larger memory limit",
+        ),
+    ),
     Saying(
         r"java\.lang\.OutOfMemoryError|heap out of memory|GC overhead limit",
         ("the heap of the program is too small",),
@@ -409,7 +472,7 @@ PROGRAMS: tuple[Saying, ...] = (
         ("the volume or disk with {path} is full",),
         ("free space at {path}, or enlarge its volume (on the node's own disk: of node {node})",),
     ),
-    Saying(r"no space left on device|disk quota exceeded", (), ("free disk space on node {node}",)),
+    Saying(r"no space left on device|disk quota exceeded|ENOSPC", (), ("free disk space on node {node}",)),
     Saying(
         r"too many open files|EMFILE|inotify",
         ("a limit on open files is reached",),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.containers import OOM, last_words, more_memory_advice, with_meaning
+from allot.core.advice.explain.causes.containers import OOM, last_words, memory_limit, more_memory_advice, with_meaning
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.messages.table import shortened
 from allot.core.advice.explain.remedies.templates import of_workload
@@ -166,7 +166,7 @@ def _last_end(scene: Scene, found: Job) -> str:
         ended = status.state.terminated if status.state is not None else None
         if ended is not None and ended.exit_code:
             why = f", {ended.reason}" if ended.reason and ended.reason != "Error" else ""
-            limit = _memory_limit(pod, status.name) if ended.reason == OOM else ""
+            limit = memory_limit(pod, status.name) if ended.reason == OOM else ""
             why += f" (memory limit {limit})" if limit else ""
             meaning = last_words(scene.what_if, pod, status.name, ended.message) if ended.message else None
             said = meaning.shown if meaning is not None else shortened(ended.message)
@@ -175,14 +175,6 @@ def _last_end(scene: Scene, found: Job) -> str:
             return with_meaning(text, meaning)
     said = pod.status.message or pod.status.reason
     return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
-
-
-def _memory_limit(pod: core_v1.Pod, container: str) -> str:
-    """The memory limit of a container; empty if it has none."""
-    for each in (*pod.spec.init_containers, *pod.spec.containers):
-        if each.name == container and "memory" in each.resources.limits:
-            return str(each.resources.limits["memory"])
-    return ""
 
 
 def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
