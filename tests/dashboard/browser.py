@@ -115,6 +115,10 @@ class Browser:
             self.send("Target.disposeBrowserContext", {"browserContextId": context})
 
 
+# Chromium aborts what it is loading when another test adds a network interface to the machine.
+_NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+
+
 class Page:
     """A page. faults: what it complained of; requests: where it sent some."""
 
@@ -123,6 +127,7 @@ class Page:
         self._session = session
         self.faults: list[str] = []
         self.requests: list[str] = []
+        self._is_cut = False
 
     def send(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         """A command to the page."""
@@ -133,6 +138,8 @@ class Page:
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.faults.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Log.entryAdded" and _NETWORK_CHANGED in parameters["entry"]["text"]:
+            self._is_cut = True
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.faults.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
@@ -165,6 +172,14 @@ class Page:
                 f"{what or expression}: not within {WAIT_S:g} s; the page says: {self.text()[:2000]}\nfaults: {self.faults}"
             )
             self._browser.listen(0.05)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """As a person would do if parts of the page itself are missing. What the page asks for later, it asks for again."""
+        if self._is_cut:
+            self._is_cut = False
+            if not self.evaluate("document.documentElement.dataset.ready"):
+                self.send("Page.reload")
 
     def text(self) -> str:
         """What can be read on the page."""

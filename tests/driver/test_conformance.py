@@ -44,7 +44,8 @@ def test_a_module_that_is_no_driver_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+# It starts the driver three dozen times.
+@pytest.mark.timeout(600)
 def test_the_example_passes_every_check() -> None:
     command = [sys.executable, "-m", "allot", "driver", "test", str(DICE), "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

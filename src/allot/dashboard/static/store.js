@@ -8,15 +8,23 @@ export class Refused extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 
+/** A browser aborts requests when the machine's network changes, as it does when a container starts there. These only read: they are repeated.
+ * @param {string} url */
+async function fetched(url) {
+  for (const pause of [200, 1000, 0]) {
+    try {
+      return await fetch(url, { headers: { Accept: "application/json" } });
+    } catch {
+      if (pause) await new Promise((done) => setTimeout(done, pause));
+    }
+  }
+  throw new Refused(0, "the dashboard does not answer: it may have ended");
+}
+
 /** @param {string} path @param {Record<string, any>} [params] */
 export async function get(path, params) {
   const query = new URLSearchParams(Object.entries({ at: moment.at, ...params }).filter(([, value]) => value !== undefined && value !== "")).toString();
-  let response;
-  try {
-    response = await fetch(`api/${path}${query ? `?${query}` : ""}`, { headers: { Accept: "application/json" } });
-  } catch {
-    throw new Refused(0, "the dashboard does not answer: it may have ended");
-  }
+  const response = await fetched(`api/${path}${query ? `?${query}` : ""}`);
   const value = await response.json().catch(() => ({ error: response.statusText }));
   if (!response.ok) throw new Refused(response.status, value.error || response.statusText);
   return value;
