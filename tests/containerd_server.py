@@ -28,8 +28,6 @@ from allot.process.clock import SystemClock
 from waiting import WAIT_S
 
 IMAGE = "allot.test/busybox:1"
-# Where agents of this process make the control groups of pods: not among those of a kubelet, or of other tests.
-GROUPS = f"/allot-test-agents-{os.getpid()}"
 _PROGRAMS = ("sh", "cat", "echo", "sleep", "id", "nc", "head", "stty", "test", "true", "tail", "readlink", "tar")
 
 
@@ -67,6 +65,8 @@ class ContainerdServer:
         self.folder = folder
         self._snapshotter = snapshotter
         self.socket = folder / "containerd.sock"
+        # Where its agent makes the control groups of pods: not among those of a kubelet, or of other tests.
+        self.groups = f"/allot-test-agent-{os.getpid()}-{id(self):x}"
         self.cdi = folder / "cdi"
         self._process: subprocess.Popen[bytes] | None = None
         for name in ("cdi", "net.d"):
@@ -208,7 +208,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     def clean(self, folder: Path | None = None) -> None:
         """Unmount what may be left, and remove the folder, or one in which that is."""
         unmount_below(self.folder)
-        remove_groups(GROUPS)
+        remove_groups(self.groups)
         shutil.rmtree(folder or self.folder, ignore_errors=True)
 
 
