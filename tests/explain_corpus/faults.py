@@ -1308,3 +1308,88 @@ def _node_without_the_label_of_its_rack(scene: Scene) -> Expected:
     return Expected(
         reason=Reason.GANG, names=("example.com/rack", f"node {last}", "no label"), remedy=f"label node {last} with"
     )
+
+
+# --- who is at fault, one step further ---
+
+
+def _owned(object_: JSON, kind: str, name: str, api_version: str = "apps/v1") -> None:
+    """A pod that a workload makes."""
+    metadata = object_["metadata"]
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid_of(kind, metadata["namespace"], name)}
+    metadata["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]
+
+
+@fault()
+def _held_by_pods_that_only_a_sidecar_keeps(scene: Scene) -> Expected:
+    for name in scene.fill(restartPolicy="Never"):
+        busy = scene.get("Pod", name)
+        busy["spec"]["containers"].append({"name": "proxy", "image": "proxy:1", "resources": {}})
+        states = {"main": {"terminated": {"exitCode": 0}}, "proxy": {"running": {}}}
+        busy["status"]["containerStatuses"] = [
+            {"name": each, "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+            for each, state in states.items()
+        ]
+    return Expected(reason=Reason.IN_USE, names=("busy", "main has ended", "proxy"), remedy="stop container proxy")
+
+
+@fault()
+def _the_rest_is_tainted_by_its_driver(scene: Scene) -> Expected:
+    scene.free_everything()
+    scene.edit(lambda exactly: exactly.update(count=1))
+    key = f"{DRIVER}/xid"
+    for slice_ in scene.slices:
+        devices = slice_["spec"]["devices"]
+        devices[0]["taints"] = [{"key": key, "value": "79", "effect": "NoSchedule", "timeAdded": CREATED}]
+        others = [each["name"] for each in devices[1:]]
+        where = slice_["spec"]["nodeName"]
+        scene.add(*(_held(scene, f"busy-{where}", where, *others) if others else ()))
+    return Expected(reason=Reason.TAINT, names=(f"{key}=79",), remedy="repair or reset device gpu-0")
+
+
+@fault()
+def _class_excludes_a_state_of_one_node(scene: Scene) -> Expected:
+    scene.free_everything()
+    _second_node(scene)
+    last = scene.nodes[-1]
+    for slice_ in scene.slices:
+        for each in slice_["spec"]["devices"]:
+            each["attributes"]["rdma"] = {"bool": slice_["spec"]["nodeName"] != last}
+    selector = scene.get("DeviceClass", scene.class_name)["spec"]["selectors"][0]["cel"]
+    selector["expression"] = f"device.driver == '{DRIVER}' && {ATTRIBUTES}.rdma"
+    for where in scene.nodes[:-1]:
+        devices = [f"gpu-{number}" for number in range(scene.each)]
+        scene.add(*_held(scene, f"busy-{where}", where, *devices))
+    return Expected(reason=Reason.IN_USE, names=("busy", f"node {last}", "rdma false"), remedy=f"node {last} have rdma")
+
+
+@fault()
+def _host_port_of_its_own_replicas(scene: Scene) -> Expected:
+    port = {"containerPort": 8000, "hostPort": 8000, "protocol": "TCP"}
+    waiting = scene.pod
+    waiting["spec"]["containers"][0]["ports"] = [dict(port)]
+    _owned(waiting, "ReplicaSet", "serve")
+    for where in scene.nodes:
+        other = pod(f"serve-{where}", scene.namespace, on=where)
+        other["spec"]["containers"][0]["ports"] = [dict(port)]
+        _owned(other, "ReplicaSet", "serve")
+        scene.add(other)
+    return Expected(reason=Reason.PORTS, names=("8000", "serve-"), remedy="drop hostPort 8000 of container main")
+
+
+@fault(TEMPLATE)
+def _daemon_asks_for_all_without_admin_access(scene: Scene) -> Expected:
+    scene.free_everything()
+    _owned(scene.pod, "DaemonSet", "exporter")
+    for where in scene.nodes:
+        scene.add(*_held(scene, f"busy-{where}", where, "gpu-0"))
+    scene.edit(lambda exactly: (exactly.update(allocationMode="All"), exactly.pop("count")))
+    return Expected(reason=Reason.IN_USE, names=("all devices", "adminAccess", "busy"), remedy="set adminAccess: true")
+
+
+@fault()
+def _cpu_used_up_by_a_pod_that_fits_elsewhere(scene: Scene) -> Expected:
+    scene.add(node("cpu-only"))
+    for where in scene.nodes:
+        scene.add(pod(f"etl-{where}", "team-b", requests={"cpu": "31"}, on=where))
+    return Expected(reason=Reason.RESOURCES, names=("cpu", "etl"), remedy="etl-.* also fits on node")

@@ -38,3 +38,13 @@ def lacking_labels(placement: Placement, node: core_v1.Node) -> list[str]:
         elif each.operator == "Exists" and each.key not in labels:
             found.append(each.key)
     return found
+
+
+def taken_in(placement: Placement, node: core_v1.Node, name: str) -> str:
+    """What makes a DaemonSet run on a node that it skips. name: as `DaemonSet drivers/plugin`."""
+    labels = lacking_labels(placement, node)
+    if labels:
+        return f"label node {node.metadata.name} with {', '.join(labels)}"
+    if placement.has_untolerated(node):
+        return f"tolerate {named('taint', map(taint_text, placement.untolerated(node)))} in {name}"
+    return f"let {name} run on node {node.metadata.name}"

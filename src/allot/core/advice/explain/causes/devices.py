@@ -736,11 +736,12 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
         rest = f"; {'; '.join(_numbered(wanted, tally) for tally in others[:_SENTENCES_MAX])}" if others else ""
         return f"{_overdrawn(placing, over)}{rest}{_rest_held_by(placing, others) if others else ''}"
     held = _rest_held_by(placing, tallies) + (_whole(placing, wanted) if obstacle is Obstacle.CAPACITY else "")
-    if obstacle is Obstacle.COUNTER and len(tallies) == 1:
-        return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
     parts = _parts_in_use(placing, tallies) if obstacle is Obstacle.COUNTER else ""
     if parts:
-        return f"parts of {subject} {verb if verb == 'are' else 'are'} in use: {parts}"
+        free = f" (it needs {_counter_text(first)})" if len(tallies) == 1 and first.count == 1 else ""
+        return f"{subject} {verb} partly in use: {parts}{free}"
+    if obstacle is Obstacle.COUNTER and len(tallies) == 1:
+        return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
     phrases[0] += _other_name(placing, wanted, first)
     more = sum(tally.count for tally in tallies[_SENTENCES_MAX:])
@@ -1062,8 +1063,8 @@ def _too_few_for_all(placing: Placing, node: str, reasons: Sequence[RequestReaso
     return f"its {len(reasons)} requests need {needed} devices of {classes} on one node, and {most}"
 
 
-def _different(placing: Placing, node: str, attribute: str) -> int:
-    """How many devices must have different values of an attribute."""
+def _related(placing: Placing, node: str, attribute: str) -> int:
+    """How many devices must have the same value of an attribute, or different ones."""
     asked = placing.decisive(node)
     numbers = [
         sum(
@@ -1074,7 +1075,7 @@ def _different(placing: Placing, node: str, attribute: str) -> int:
         )
         for wanted in asked
         for constraint in wanted.claim.spec.devices.constraints
-        if constraint.distinct_attribute == attribute
+        if attribute in (constraint.distinct_attribute, constraint.match_attribute)
     ]
     return max(numbers, default=0)
 
@@ -1090,8 +1091,11 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
             for reason, each in zip(reasons, found, strict=True)
             if each is not None
         ]
-        number = _different(placing, node, attribute) if rule != "the same" else 0
+        # Of one request alone, how many is the question, too.
+        number = _related(placing, node, attribute) if rule != "the same" or len(found) == 1 else 0
         where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute)}{_on_others(placing, node)}"
+        if rule == "the same":
+            return f"no node has {f'{number} ' if number else ''}free devices with the same {attribute}: {where}"
         return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: {where}"
     lacking = [(reason.request, each["attribute"]) for reason in reasons if (each := _LACKING.match(reason.together))]
     if lacking:

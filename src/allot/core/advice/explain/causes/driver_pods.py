@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
-from allot.core.advice.explain.daemons import lacking_labels, left_out
+from allot.core.advice.explain.daemons import lacking_labels, left_out, taken_in
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -81,11 +81,11 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
         reasons = [next(iter(left_out(placement, node)), "") for node in nodes]
         if nodes and all(reasons):
             labels = lacking_labels(placement, nodes[0])
-            fix = (
-                f"label the nodes that have the hardware with {', '.join(labels)}"
-                if labels
-                else f"let {name} run on the nodes that have the hardware"
-            )
+            fix = f"let {name} run on the nodes that have the hardware"
+            if labels:
+                fix = f"label the nodes that have the hardware with {', '.join(labels)}"
+            elif placement.has_untolerated(nodes[0]):
+                fix = taken_in(placement, nodes[0], name)
             return FailingPod("", f"{name} skips every node: each {reasons[0]}", fix)
     return None
 
@@ -153,9 +153,7 @@ def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | N
         assert info is not None
         for why in left_out(placement, info.node):
             name = f"DaemonSet {full_name(set_)}"
-            labels = lacking_labels(placement, info.node)
-            advice = f"label node {node} with {', '.join(labels)}" if labels else f"let {name} run on node {node}"
-            return FailingPod(node, f"{name} skips the node: it {why}", advice)
+            return FailingPod(node, f"{name} skips the node: it {why}", taken_in(placement, info.node, name))
     return None
 
 

@@ -111,7 +111,8 @@ def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) ->
 def device_taint(
     what_if: WhatIfCluster, pod: core_v1.Pod, place: ClaimPlace | None, wanted: Wanted, *, hurry: bool = False
 ) -> Iterator[Candidate]:
-    """A taint tolerated, or removed. hurry: pods that matter less could leave, which takes less time than a repair."""
+    """A taint tolerated, or removed. hurry: pods that matter less could leave, which takes less time than
+    a repair."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
         text = f"delete DeviceTaintRule {name}"
@@ -119,7 +120,7 @@ def device_taint(
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
         # It can be made again at any time; the pod that someone else would have to lose cannot.
         yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
-    yield from _repaired(what_if, wanted, Rank.OTHERS + 2 if hurry else Rank.NODE)
+    yield from _repaired(what_if, wanted, Rank.OTHERS + 2 if hurry else Rank.NODE + 2)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
         return

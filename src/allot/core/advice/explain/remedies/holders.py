@@ -211,7 +211,8 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
     unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None or bool(done)
-    rank = Rank.NODE if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
+    # No one needs these: they go before the pod asks for less.
+    rank = Rank.FEWER - 1 if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
 
 
