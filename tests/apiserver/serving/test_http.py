@@ -170,6 +170,10 @@ CHECKS = (
     "poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers",
     "poststarthook/start-system-namespaces-controller", "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes", "poststarthook/bootstrap-controller",
+    "poststarthook/start-cluster-authentication-info-controller", "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
 )  # fmt: skip
 
 

@@ -47,8 +47,13 @@ class Documents:
 
     async def read_resources(self) -> None:
         """Ask for its resources; Unreadable if it does not tell them."""
-        self.resources = None
-        self.resources = await self._ask_aggregated() or await self._ask_classic()
+        try:
+            found = await self._ask_aggregated()
+            # Until it is known, the last answer stays: a group must not be stale every minute.
+            self.resources = await self._ask_classic() if found is None else found
+        except Unreadable:
+            self.resources = None
+            raise
 
     async def read_openapi(self) -> None:
         """Ask for its OpenAPI documents. What cannot be read stays as it was: it is for explanations, not for requests."""

@@ -214,22 +214,25 @@ class ExtensionServers:
 
     async def _read(self, server: ExtensionServer, _: ApiServer) -> None:
         documents = self._documents[server.name]
-        pause = _PAUSE_FIRST_S
+        failures = 0
         while True:
             server.outdated.clear()
             before = msgspec.json.encode((documents.resources, documents.openapi_v3_hash, documents.openapi_v2.paths))
             try:
                 await documents.read_resources()
                 await documents.read_openapi()
-                pause = _REREAD_S
+                failures = 0
             except Unreadable as error:
                 _log.info("APIService %s: %s", server.name, error)
-                pause = min(pause * 2, _REREAD_S) if server.is_available else _REREAD_S
+                failures += 1
             if before != msgspec.json.encode(
                 (documents.resources, documents.openapi_v3_hash, documents.openapi_v2.paths)
             ):
                 self.generation += 1
-            await _first_of(server.outdated, pause)
+            # A server that is not available is asked when it is again.
+            is_soon = failures and server.is_available
+            pause = _PAUSE_FIRST_S * 2.0 ** min(failures, 10) if is_soon else _REREAD_S
+            await _first_of(server.outdated, min(pause, _REREAD_S))
 
     async def _keep_local(self, api: ApiServer) -> None:
         """What this server serves is available, whatever others write."""

@@ -111,7 +111,8 @@ class NonResourceEndpoints:
         except (Unavailable, StatusError) as error:
             return EndpointAnswer(body=f"{error}\n".encode(), status=error.code, media_type=_TEXT, headers=_UNSNIFFED)
         told = {name: value for name in ("ETag", "Vary") if (value := headers.get(name.lower()))}
-        return EndpointAnswer(body=body, status=status, media_type=headers.get("content-type"), headers=told)
+        media_type = headers.get("content-type")
+        return EndpointAnswer(body=body, status=status, media_type=media_type, headers=told | _UNSNIFFED)
 
     async def _find(self, segments: tuple[str, ...], parameters: Pairs, accept: str) -> EndpointAnswer | None:
         """The answer for a path, or None if the path does not exist."""
