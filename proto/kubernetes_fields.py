@@ -78,6 +78,7 @@ def main() -> None:
         *root.glob("api/*/*"),
         *root.glob("apimachinery/pkg/**"),
         root / "apiextensions-apiserver/pkg/apis/apiextensions/v1",
+        root / "kube-aggregator/pkg/apis/apiregistration/v1",
     ]
     table: dict[str, dict[str, list[str]]] = {}
     for folder in sorted(folders):

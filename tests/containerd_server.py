@@ -65,6 +65,8 @@ class ContainerdServer:
         self.folder = folder
         self._snapshotter = snapshotter
         self.socket = folder / "containerd.sock"
+        # Where its agent makes the control groups of pods: not among those of a kubelet, or of other tests.
+        self.groups = f"/allot-test-agent-{os.getpid()}-{id(self):x}"
         self.cdi = folder / "cdi"
         self._process: subprocess.Popen[bytes] | None = None
         for name in ("cdi", "net.d"):
@@ -206,13 +208,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
     def clean(self, folder: Path | None = None) -> None:
         """Unmount what may be left, and remove the folder, or one in which that is."""
         unmount_below(self.folder)
-        remove_groups(agents_group())
+        remove_groups(self.groups)
         shutil.rmtree(folder or self.folder, ignore_errors=True)
-
-
-def agents_group() -> str:
-    """Where agents of this process make the control groups of pods: not among those of a kubelet, or of other tests."""
-    return f"/allot-test-agents-{os.getpid()}"
 
 
 def group_places(path: str) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from allot import __version__
-from containerd_server import IMAGE, ContainerdServer, agents_group, why_not
+from containerd_server import IMAGE, ContainerdServer, why_not
 from e2e.kubectl import MISSING, Kubectl, find_kubectls
 from waiting import WAIT_S
 
@@ -163,9 +163,9 @@ class World:
 
     def start_agent(self) -> Process:
         node = ["node", *self._arguments, "--name", "n1", "--root-dir", str(self.folder / "node"), "--port", "0"]
-        socket = str(self.containerd.socket)
+        socket, groups = str(self.containerd.socket), self.containerd.groups
         agent = self._start(
-            "node", *node, "--runtime", "cri", "--container-runtime-endpoint", socket, "--cgroup-root", agents_group()
+            "node", *node, "--runtime", "cri", "--container-runtime-endpoint", socket, "--cgroup-root", groups
         )
         agent.wait_for("the agent", lambda: agent.says("serving https"))
         return agent

@@ -83,6 +83,8 @@ class Cluster:
         self.kubeconfig = folder / "kubeconfig"
         self.node_kubeconfig = folder / "node-kubeconfig"
         self.root = folder / "node"
+        # Where a node with a container runtime has the control groups of pods.
+        self.groups = ""
         # A port of its own that stays the same when the control plane is killed and started again.
         port = free_port()
         folders = ("--data-dir", str(folder / "data"), "--kubeconfig", str(self.kubeconfig))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from containerd_server import IMAGE, ContainerdServer, agents_group, group_places, unmount_below, why_not
+from containerd_server import IMAGE, ContainerdServer, group_places, unmount_below, why_not
 from e2e.kubectl import MISSING
 from network.test_nftables import why_not as no_rules
 from node.cluster import Cluster, pod_of
@@ -155,9 +155,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         server.start()
         server.import_image()
         options = ("--runtime", "cri", "--container-runtime-endpoint", f"unix://{server.socket}")
-        options += ("--cgroup-root", agents_group(), "--pod-max-pids", "500")
+        options += ("--cgroup-root", server.groups, "--pod-max-pids", "500")
         names = ("--cluster-dns", "10.96.0.10", "--serve-dns", DNS, "--allowed-unsafe-sysctls", "kernel.msg*")
         with Cluster(folder, node_options=(*options, *names)) as made:
+            made.groups = server.groups
             # All at once and first: by the time that their tests come, they have ended.
             made.apply(*POD_NEEDS, *POD_SCENES)
             yield made
@@ -403,7 +404,7 @@ def _of_pod(cluster: Cluster, name: str, old: str, new: str) -> str:
     """The first word of a file of a pod's own control group, of version 1 or 2."""
     uid = cluster.get("pod", name, "{.metadata.uid}")
     for qos_class in ("", "/burstable", "/besteffort"):
-        for place in group_places(f"{agents_group()}/kubepods{qos_class}/pod{uid}"):
+        for place in group_places(f"{cluster.groups}/kubepods{qos_class}/pod{uid}"):
             for file in (place / old, place / new):
                 if file.exists():
                     return file.read_text().split()[0]
@@ -431,7 +432,7 @@ def test_a_pod_has_a_control_group_that_is_resized_with_it_and_nothing_is_left_o
     assert _memory(cluster, "whole") == str(96 * 2**20)
     assert _quota(cluster, "whole") == 30_000
     uid = cluster.get("pod", "whole", "{.metadata.uid}")
-    path = f"{agents_group()}/kubepods/burstable/pod{uid}"
+    path = f"{cluster.groups}/kubepods/burstable/pod{uid}"
     cluster.node.stop(signal.SIGKILL)
     with subprocess.Popen(("sleep", "1000")) as left:
         for place in group_places(path):

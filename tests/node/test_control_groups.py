@@ -243,6 +243,7 @@ async def test_version_2_in_the_kernel_kills_all_at_once(tmp_path: Path, sleeper
     mount.mkdir()
     if subprocess.run(("mount", "-t", "cgroup2", "none", mount), capture_output=True, check=False).returncode != 0:
         pytest.skip("needs a mount of control groups of version 2")
+    passed = (mount / "cgroup.subtree_control").read_text().split()
     try:
         root = f"allot-test-{os.getpid()}"
         try:
@@ -258,6 +259,9 @@ async def test_version_2_in_the_kernel_kills_all_at_once(tmp_path: Path, sleeper
         assert not inside.parent.exists()
         remove_root(NewTree(mount), root)
     finally:
+        # What the root passes on is for the whole machine.
+        for each in {*(mount / "cgroup.subtree_control").read_text().split()} - {*passed}:
+            (mount / "cgroup.subtree_control").write_text(f"-{each}")
         subprocess.run(("umount", mount), check=True)
 
 

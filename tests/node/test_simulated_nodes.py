@@ -7,10 +7,12 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from allot.apiserver.assembly import Settings
 from allot.controlplane.components import start_controllers, start_scheduler
@@ -29,7 +31,7 @@ from allot.node.simulated_nodes import SimulatedNodes, SimulatedOptions, Simulat
 from allot.store.memory import MemoryStore
 from allot.wire import pod_resources_v1_pb2 as wire
 from node.dra.test_pod_resources import ask
-from waiting import WAIT_S
+from waiting import WAIT_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +49,9 @@ def short_path() -> Iterator[Path]:
 class Fleet:
     """Three nodes with two GPUs each."""
 
-    def __init__(self, plane: ControlPlane, nodes: SimulatedNodes, root: Path) -> None:
+    def __init__(self, plane: ControlPlane, nodes: SimulatedNodes, root: Path, registry: CollectorRegistry) -> None:
         self.nodes = nodes
+        self.registry = registry
         self.root = root
         self.client = plane.client()
         self.pods = self.client.resource("", "v1", "pods", namespaced=True)
@@ -131,6 +134,11 @@ class Fleet:
                         return str(event["message"])
                 await asyncio.sleep(0.05)
 
+    async def ended(self, code: str) -> bool:
+        """Whether exactly one container is counted that ended so."""
+        labels = {"container_type": "container", "exit_code": code, "reason": "Error"}
+        return self.registry.get_sample_value("kubelet_terminated_containers_total", labels) == 1
+
     def log(self, name: str, container: str) -> str:
         """The first log of a container."""
         return next((self.root / "nodes/log/pods").glob(f"default_{name}_*/{container}/0.log")).read_text()
@@ -153,6 +161,7 @@ async def fleet(root: Path, *sets: SimulatedSet, awake_max: int = 100) -> AsyncI
         start_scheduler(plane)
         usual = alike("sim-0", "sim-1", "sim-2", profile="h100x2", root=root)
         options = SimulatedOptions(sets=sets or (usual,), address="127.0.0.1", root=root / "nodes", awake_max=awake_max)
+        registry = CollectorRegistry()
         programs = ProcessRuntime(
             root / "runtime",
             plane.clock,
@@ -167,11 +176,12 @@ async def fleet(root: Path, *sets: SimulatedSet, awake_max: int = 100) -> AsyncI
             plane.ids,
             options,
             programs,
+            metrics=registry,
         )
         plane.start("nodes", nodes.run)
         async with asyncio.timeout(WAIT_S):
             await nodes.are_ready.wait()
-        yield Fleet(plane, nodes, root)
+        yield Fleet(plane, nodes, root, registry)
 
 
 async def test_nodes_are_registered_with_leases_and_the_slices_of_their_profile(tmp_path: Path) -> None:
@@ -219,6 +229,9 @@ async def test_pods_run_as_programs_placeholders_and_as_annotations_say(tmp_path
         status = await made.phase("begun", "Running")
         assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
         assert "annotation allot.dev/run-seconds" in await made.told("wrong", "Failed")
+
+        for code in ("4", "3"):
+            await until(partial(made.ended, code))
 
         await made.gone("placeholder")
 

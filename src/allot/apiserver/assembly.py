@@ -25,6 +25,7 @@ from allot.apiserver.admission.policies import ValidatingPolicies
 from allot.apiserver.admission.queue_use import QueueUse
 from allot.apiserver.admission.webhook_calls import WebhookCalls
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from allot.apiserver.aggregation.aggregation import Aggregation
 from allot.apiserver.aside import Aside
 from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
 from allot.apiserver.customresources.cleanup import delete_all_objects
@@ -44,7 +45,7 @@ from allot.apiserver.metricsapis.answers import MetricsApis, Selecting, selectin
 from allot.apiserver.metricsapis.schemas import DOCUMENTED
 from allot.apiserver.metricsapis.scraping import Board, Scraper
 from allot.apiserver.nonresource.endpoints import NonResourceEndpoints
-from allot.apiserver.nonresource.health import Check, StartHooks, check_log
+from allot.apiserver.nonresource.health import AGGREGATION_HOOKS, Check, StartHooks, check_log
 from allot.apiserver.nonresource.openapi import OpenApi
 from allot.apiserver.proxies.dialing import Dialler
 from allot.apiserver.registry import Registry, Served
@@ -147,6 +148,9 @@ async def running(
                     for host in (settings.host, *settings.names):
                         parts.dialler.keep_from(host, port)
                     await bootstrap(parts.server, settings.host, port, parts.state.hooks)
+                    await parts.aggregation.begin(parts.server)
+                    followers += [tasks.create_task(each) for each in parts.aggregation.followers(parts.server)]
+                    parts.state.hooks.finish(*AGGREGATION_HOOKS)
                     url = f"https://{_shown_host(settings.host)}:{port}"
                     yield Running(parts.server, parts.access, url, port, parts.endpoints, parts.dialler)
             finally:
@@ -177,6 +181,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpServer
     dialler: Dialler
     scraper: Scraper
+    aggregation: Aggregation
     audit: AuditLog | None
 
     def followers(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -221,6 +226,8 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
     attendance = Attendance(clock)
     board = Board(settings.metric_resolution_s)
     metrics_apis = MetricsApis(board, clock.seconds, _selecting(lookup, registry))
+    metrics = Metrics()
+    aggregation = Aggregation(lookup, registry, dialler, access.certificates, metrics, clock)
     context = ServerContext(
         store=FollowedStore(store, access.authorizer),
         registry=registry,
@@ -233,20 +240,21 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         reviews=Reviews(access, lookup),
         unstored=metrics_apis,
         components=ComponentStatuses(attendance.runs, _store_statuses(settings, store)),
+        extensions=aggregation.extensions,
     )
     server = ApiServer(context)
-    metrics = Metrics()
-    state = _State(server, access, guard, attendance, settings.store_name)
+    state = _State(server, access, guard, attendance, aggregation, settings.store_name)
     audit = AuditLog(settings.audit_log, clock) if settings.audit_log is not None else None
     endpoints = NonResourceEndpoints(
         access.authorizer,
         registry,
-        OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED),
+        OpenApi(registry, builtin_schemas(with_classic=GATE in settings.gates), DOCUMENTED, aggregation.extensions),
         metrics,
         state.checks(),
         access.tokens,
         state.ready_checks(),
         metrics_apis,
+        aggregation.extensions,
     )
     conversions = Conversions(calls, ids)
     return _Parts(
@@ -256,9 +264,20 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         custom=CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions),
         conversions=conversions,
         endpoints=endpoints,
-        http=HttpServer(server, access, endpoints, metrics, dialler, audit, settings.limits, settings.seats),
+        http=HttpServer(
+            server,
+            access,
+            endpoints,
+            metrics,
+            dialler,
+            aggregation.extensions,
+            audit,
+            settings.limits,
+            settings.seats,
+        ),
         dialler=dialler,
         scraper=Scraper(context, dialler, board),
+        aggregation=aggregation,
         audit=audit,
     )
 
@@ -334,11 +353,19 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 
 
 class _State:
-    """What follows the store: permissions, devices held by claims, running components, and namespaces that need standard objects."""
+    """What follows the store: permissions, devices held by claims, running components, other API servers, and namespaces that need
+    standard objects."""
 
     def __init__(
-        self, server: ApiServer, access: Access, guard: AllocationGuard, attendance: Attendance, store_name: str
+        self,
+        server: ApiServer,
+        access: Access,
+        guard: AllocationGuard,
+        attendance: Attendance,
+        aggregation: Aggregation,
+        store_name: str,
     ) -> None:
+        self._aggregation = aggregation
         self._server = server
         self._access = access
         self._guard = guard
@@ -385,6 +412,7 @@ class _State:
         )
         await self._guard.load()
         await self._attendance.load(context.store)
+        await self._aggregation.load(context.store)
 
     async def feed(self) -> None:
         """Follow changes of what access decisions depend on."""
@@ -398,6 +426,7 @@ class _State:
                     self._access.authorizer.apply_change(change)
                     self._guard.apply_change(change)
                     self._attendance.apply_change(change)
+                    self._aggregation.apply_change(change)
                 self._revision = change.revision
         except Compacted:
             await self.load()

@@ -22,6 +22,8 @@ from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
 from allot.core.access.reconciling import is_protected, reconciled
 from allot.core.lifecycle.accounts import account_object, root_ca_object
+from allot.core.lifecycle.api_services import GROUP as REGISTRATION
+from allot.core.lifecycle.api_services import Priority, local_api_service
 from allot.store.port import KeyNotFound, RevisionConflict
 
 Object = dict[str, Any]
@@ -35,7 +37,7 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 SERVICE_ADDRESS = "10.96.0.1"
 SERVICE_RANGE = "10.96.0.0/12"
 _RBAC = "rbac.authorization.k8s.io"
-_REGISTRATION = "apiregistration.k8s.io"
+_METRICS_PRIORITY = Priority(100, 100)
 _PRIORITIES = {
     "system-node-critical": (
         2000001000,
@@ -71,7 +73,7 @@ async def _create(server: ApiServer, group: str, version: str, plural: str, obje
             raise
 
 
-def _request(verb: str, group: str, version: str, plural: str, object_: Object) -> ApiRequest:
+def _request(verb: str, group: str, version: str, plural: str, object_: Object, subresource: str = "") -> ApiRequest:
     metadata = object_["metadata"]
     return ApiRequest(
         user=SYSTEM,
@@ -81,9 +83,23 @@ def _request(verb: str, group: str, version: str, plural: str, object_: Object) 
         resource=plural,
         namespace=metadata.get("namespace", ""),
         name="" if verb == "create" else metadata["name"],
+        subresource=subresource,
         body=object_ if verb != "delete" else {"preconditions": {"uid": metadata["uid"]}},
         user_agent=_AGENT,
     )
+
+
+async def try_to_write(
+    server: ApiServer, verb: str, group: str, plural: str, object_: Object, subresource: str = ""
+) -> bool:
+    """Create, update or delete an object of version v1 as the server itself; returns False if another writer was faster."""
+    try:
+        await server.handle(_request(verb, group, "v1", plural, object_, subresource))
+    except StatusError as error:
+        if error.code not in (404, 409):
+            raise
+        return False
+    return True
 
 
 async def _ensure_policy(server: ApiServer, plural: str, expected: Object) -> None:
@@ -131,7 +147,9 @@ async def bootstrap(server: ApiServer, address: str, port: int, hooks: StartHook
         tasks.create_task(ensure(server, "networking.k8s.io", "v1", "servicecidrs", cidr))
         for group, versions in METRICS_VERSIONS.items():
             for version in versions:
-                tasks.create_task(ensure(server, _REGISTRATION, "v1", "apiservices", _own_api(group, version)))
+                # Not managed: an adapter of one's own may take its place.
+                own = local_api_service(group, version, priority=_METRICS_PRIORITY)
+                tasks.create_task(ensure(server, REGISTRATION, "v1", "apiservices", own))
     hooks.finish("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
     await _own_service(server, address, port)
     hooks.finish("bootstrap-controller")
@@ -215,19 +233,6 @@ async def furnish_namespace(server: ApiServer, name: str, authority: str) -> Non
         # The namespace is being deleted, or is already gone.
         if error.code not in (403, 404):
             raise
-
-
-def _own_api(group: str, version: str) -> Object:
-    """A group that this server serves itself; in other clusters it may be another server's."""
-    service = _object(f"{_REGISTRATION}/v1", "APIService", f"{version}.{group}")
-    service["spec"] = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
-    local = {
-        "type": "Available",
-        "status": "True",
-        "reason": "Local",
-        "message": "Local APIServices are always available",
-    }
-    return {**service, "status": {"conditions": [local]}}
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:

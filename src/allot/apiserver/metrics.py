@@ -63,6 +63,27 @@ class Metrics:
             lambda: self._long,
         )
 
+        self._unavailable: dict[Labels, float] = {}
+        self._api_services = Gauge(
+            self.registry,
+            "aggregator_unavailable_apiservice",
+            "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+            ("name",),
+            lambda: self._unavailable,
+        )
+        self._lost = Counter(
+            self.registry,
+            "aggregator_unavailable_apiservice",
+            "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+            ("name", "reason"),
+        )
+        self._terminated = Counter(
+            self.registry,
+            "apiserver_request_terminations",
+            "Number of requests which apiserver terminated in self-defense.",
+            (*labels, "component"),
+        )
+
         # Separate from the others, as upstream, so that they can be scraped more often.
         health = CollectorRegistry()
         self._checked = Counter(
@@ -90,6 +111,22 @@ class Metrics:
         """A long-running request began (1) or ended (-1)."""
         self._long[labels] = self._long.get(labels, 0) + change
 
+    def api_service_available(self, name: str, *, is_available: bool) -> None:
+        """Whether an APIService is available now."""
+        self._unavailable[(name,)] = float(not is_available)
+
+    def api_service_lost(self, name: str, reason: str) -> None:
+        """An APIService is no longer available."""
+        self._lost.add(name, reason)
+
+    def forget_api_service(self, name: str) -> None:
+        """An APIService was deleted."""
+        self._unavailable.pop((name,), None)
+
+    def terminated(self, labels: Labels, code: int) -> None:
+        """A request could not be passed on to an extension API server."""
+        self._terminated.add(*labels, str(code), "aggregator")
+
     def checked(self, name: str, type_: str, *, is_healthy: bool) -> None:
         """A check of an endpoint (type_: healthz, livez, readyz) ran."""
         self._checked.add(name, "success" if is_healthy else "error", type_)
@@ -97,7 +134,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything except health checks, in Prometheus' format."""
-        return _text(self._requests, self._latency, self._running)
+        return _text(self._requests, self._latency, self._running, self._api_services, self._lost, self._terminated)
 
     def health_text(self) -> bytes:
         """Health checks, from which service levels are measured."""

@@ -13,6 +13,7 @@ import msgspec
 
 from allot.apiserver.printing.cells import Printer
 from allot.apiserver.resources import Resource, Strategy
+from allot.core.lifecycle.api_services import group_priority
 from allot.core.schema import Schema
 from allot.store.port import Entry
 
@@ -22,30 +23,6 @@ T = TypeVar("T")
 # Objects as stored -> the same in the version of a row.
 Convert = Callable[[Sequence[Object]], list[Object]]
 
-# Groups in the order of upstream's discovery: by priority.
-_GROUP_ORDER = (
-    "",
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "resource.k8s.io",
-)
 # Built-in groups whose keys are below their name, like those of custom resources.
 _GROUPS_WITH_FOLDER = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 _STAGES = {"": 0, "beta": 1, "alpha": 2}
@@ -227,17 +204,13 @@ class Registry:
         versions: dict[str, set[str]] = {}
         for group, version, _ in self._rows:
             versions.setdefault(group, set()).add(version)
-        names = sorted(versions, key=lambda group: (group not in _GROUP_ORDER, _position(group), group))
+        names = sorted(versions, key=lambda group: (group != "", -group_priority(group), group))
         return {group: tuple(sorted(versions[group], key=version_order)) for group in names}
 
     def rows_of(self, group: str, version: str) -> list[Served]:
         """The rows of a group and version by name."""
         rows = [row for key, row in self._rows.items() if key[0] == group and key[1] == version]
         return sorted(rows, key=lambda row: row.resource.plural)
-
-
-def _position(group: str) -> int:
-    return _GROUP_ORDER.index(group) if group in _GROUP_ORDER else 0
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, overload
 
 import msgspec
 
+from allot.apiserver.aggregation.extension_server import ExtensionWatch
 from allot.apiserver.errors import (
     bad_request,
     method_not_allowed,
@@ -28,7 +29,7 @@ from allot.store.port import StoreUnavailable
 Object = dict[str, Any]
 # Verbs that need a name; a watch may have one.
 _NAMING = ("get", "update", "patch", "delete")
-Answer = ApiObject | ApiList | watch.ObjectWatch
+Answer = ApiObject | ApiList | watch.ObjectWatch | ExtensionWatch
 
 
 class Wire(Protocol):
@@ -39,6 +40,9 @@ class Wire(Protocol):
 
     async def connect(self, request: ApiRequest) -> ApiConnection:
         """Connect the client to the node that answers it (log, exec, proxy)."""
+
+    async def forward(self, request: ApiRequest) -> ApiConnection:
+        """Pass the client's request on to the extension API server that answers it."""
 
 
 class ApiServer:
@@ -57,6 +61,10 @@ class ApiServer:
         """The answer to a request; StatusError for every other outcome. wire: where the body of the request comes from,
         if it is not in the request."""
         self.context.authorizer.check(request.attributes())
+        extensions = self.context.extensions
+        extension = extensions.find(request.group, request.version) if extensions is not None else None
+        if extension is not None:
+            return await (wire.forward(request) if wire is not None else extension.answer(request))
         unstored = self.context.unstored
         is_unstored = unstored is not None and unstored.handles(request.group)
         if wire is not None:

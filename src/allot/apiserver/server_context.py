@@ -8,6 +8,7 @@ import msgspec
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.admission.chain import AdmissionChain
+from allot.apiserver.aggregation.extension_server import ExtensionServer
 from allot.apiserver.aside import Aside
 from allot.apiserver.registry import Registry, Served
 from allot.apiserver.request import ApiList, ApiObject, ApiRequest
@@ -47,6 +48,13 @@ class Components(Protocol):
         """GET of all."""
 
 
+class ExtensionServers(Protocol):
+    """The servers behind APIServices."""
+
+    def find(self, group: str, version: str) -> ExtensionServer | None:
+        """The server of a group and version; None if they are this server's."""
+
+
 class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     """Given to every handler."""
 
@@ -61,3 +69,4 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     reviews: Reviews | None = None
     unstored: UnstoredApis | None = None
     components: Components | None = None
+    extensions: ExtensionServers | None = None

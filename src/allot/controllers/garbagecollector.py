@@ -45,7 +45,8 @@ _SETTLE_S = 0.5
 _FIRST_SYNC_S = 30.0
 # An unknown owner may only be late: watches of different resources are not synchronized.
 _LATE_S = 1.0
-_DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+# What changes discovery: kinds of this server, and of others behind it.
+_DEFINITIONS = (("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices"))
 _NEEDED = frozenset(("delete", "list", "watch"))
 
 
@@ -130,7 +131,9 @@ class GarbageCollector:
         kinds, watched = _served(discovery)
         # Kinds that are no longer served stay known: their objects are gone, and their dependents must be deleted too.
         self.graph.kinds = {**self.graph.kinds, **kinds}
-        for resource in [one for one in self._monitors if one not in watched]:
+        # What another server does not tell at the moment is not gone.
+        missing = set(discovery.missing)
+        for resource in [one for one in self._monitors if one not in watched and one.api_version not in missing]:
             self._drop(self._monitors.pop(resource))
         for resource in watched:
             if resource not in self._monitors:
@@ -139,7 +142,7 @@ class GarbageCollector:
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _Monitor:
         name = (resource.group, resource.version, resource.plural)
-        is_definition = (resource.group, resource.plural) == _DEFINITIONS
+        is_definition = (resource.group, resource.plural) in _DEFINITIONS
         shared = self._services.informers.shared(*name)
         if shared is not None and not is_definition:
             track = partial(_tracked, resource)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
 from allot.client.events import EventRecorder, Reference
@@ -40,6 +41,7 @@ from allot.node.reports import Reports
 from allot.node.runtimes.port import Container, Runtime, RuntimeStatus, Sandbox
 from allot.node.service_proxy import ServiceProxy
 from allot.node.service_variables import ApiVariables, ServiceVariables
+from allot.node.terminations import Terminations
 from allot.node.volumes import Volumes
 from allot.node.workers import PodWorkers
 from allot.process.clock import Clock
@@ -52,6 +54,7 @@ Object = dict[str, Any]
 _RELIST_S = 10.0
 # The kubelet's value.
 _MEASURE_S = 10.0
+_AMOUNTS_S = 1.0
 _CLASSES_S = 60.0
 _RECONCILE_PAUSES_S = (1.0, 4.0, 10.0)
 
@@ -149,6 +152,7 @@ class NodeAgent:
         proxy: ServiceProxy | None = None,
         names: ClusterNames | None = None,
         plugins: DevicePlugins | None = None,
+        metrics: CollectorRegistry | None = None,
     ) -> None:
         """network: where pods have addresses, if the agent manages that; otherwise proxy routes their traffic to Services, and names resolves the
         cluster's names."""
@@ -178,6 +182,7 @@ class NodeAgent:
         self._groups: PodGroups | None = None
         self._objects = objects
         self._reports = Reports(client, self._events)
+        self._terminations = Terminations(metrics if metrics is not None else CollectorRegistry())
         self._pods = informers.dynamic("", "v1", "pods", namespaced=True, field_selector=f"spec.nodeName={node.name}")
         self._admission = Admission(client, informers.typed(Node, field_selector=f"metadata.name={node.name}"))
         self._workers = PodWorkers(clock)
@@ -262,6 +267,7 @@ class NodeAgent:
             volumes=self._volumes,
             specs=ContainerSpecs(self._objects, names, status.recursive_read_only),
             reports=self._reports,
+            terminations=self._terminations,
             actions=Actions(self._runtime, self._network),
             log_folder=self._options.log_folder,
             host_ips=(self._options.node.address,),
@@ -328,9 +334,11 @@ class NodeAgent:
             self.wake(uid)
 
     async def _follow_amounts(self, plugins: DevicePlugins) -> None:
-        """The scheduler learns of devices at once, not at the next regular report."""
+        """The scheduler learns of devices at once, not at the next regular report. A plugin that keeps changing its mind is reported once a
+        second."""
         async for _ in plugins.changes():
             await self._registration.refresh(await self._runtime.status())
+            await self._clock.sleep(_AMOUNTS_S)
 
     async def _relist(self) -> None:
         """Runtimes may miss an event; an occasional check costs little."""

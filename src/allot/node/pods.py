@@ -59,6 +59,7 @@ from allot.node.resizes import Resizes
 from allot.node.runtimes import port
 from allot.node.runtimes.port import Runtime, RuntimeFailure
 from allot.node.service_variables import ServiceVariables
+from allot.node.terminations import Terminations
 from allot.node.volumes import MountFailure, Volumes
 from allot.process.beneath import checked_name, read_file, remove_tree
 from allot.process.clock import Clock
@@ -104,6 +105,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     volumes: Volumes
     specs: ContainerSpecs
     reports: Reports
+    terminations: Terminations
     actions: Actions
     log_folder: Path
     host_ips: tuple[str, ...]
@@ -862,7 +864,9 @@ class PodWorker:
             if self._is_gone or self.pod.status.phase in _TERMINAL:
                 return True
             status = self._status(seen)
-            if is_same(status, self._written):
+            # Before the write: its event may arrive before its answer.
+            before = self._written
+            if is_same(status, before):
                 return True
             try:
                 written = await self._on.reports.write_status(self.pod, status)
@@ -872,6 +876,7 @@ class PodWorker:
                 return False
             if written is None:
                 return False
+            self._on.terminations.note(before, status)
             self._take(written)
             return True
 

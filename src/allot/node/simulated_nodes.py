@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
 from allot.client.errors import AlreadyExists, ApiError, NotFound
@@ -57,6 +58,7 @@ from allot.node.service_variables import ApiVariables, ServiceVariables
 from allot.node.simulated_devices import AWAKE_MAX, SOCKETS_BELOW, Drivers, SimulatedDevices, has_claims
 from allot.node.simulated_slices import SimulatedSlices
 from allot.node.simulated_usage import SimulatedUsage
+from allot.node.terminations import Terminations
 from allot.node.volumes import Volumes, host_path
 from allot.node.workers import PodWorkers
 from allot.process.beneath import checked_name
@@ -195,9 +197,11 @@ class SimulatedNodes:
         programs: Runtime,
         gates: FeatureGates = DEFAULT_GATES,
         network: PodNetwork | None = None,
+        metrics: CollectorRegistry | None = None,
     ) -> None:
         self._clock = clock
         self._options = options
+        self._terminations = Terminations(metrics if metrics is not None else CollectorRegistry())
         self.port = 0
         self._events = EventRecorder(
             client, clock, ids, controller="kubelet", instance="simulated-nodes", tells_notes_apart=True
@@ -313,6 +317,7 @@ class SimulatedNodes:
             volumes=self._volumes,
             specs=ContainerSpecs(objects),
             reports=Reports(client, self._events),
+            terminations=self._terminations,
             actions=_Actions(self.runtime, network),
             log_folder=self._options.root / "log" / "pods",
             host_ips=(self._options.address,),

@@ -159,7 +159,8 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path) -> None:
     certificates.client("admin", ADMIN)
     assert mode(directory) == 0o700
     files = sorted(file.name for file in directory.iterdir())
-    assert files == ["admin.crt", "admin.key", "ca.crt", "ca.key", "server.crt", "server.key"]
+    names = ("admin", "ca", "front-proxy-ca", "server")
+    assert files == [f"{name}.{ending}" for name in names for ending in ("crt", "key")]
     assert {mode(file) for file in directory.iterdir()} == {0o600}
 
 
@@ -213,7 +214,8 @@ async def test_a_running_server_renews_its_certificate_by_itself(tmp_path: Path)
                 await asyncio.sleep(0)
                 clock.advance(10 * DAY)
         running.cancel()
-    assert context.cert_store_stats()["x509_ca"] == 1
+    # The authorities of clients and of front proxies.
+    assert context.cert_store_stats()["x509_ca"] == 2
     assert (clock.seconds() - ManualClock().seconds()) / DAY < 366
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-import socket
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from allot.network.client import PodNetwork, dial_address
 from apiserver.live import LiveServer
+from apiserver.pod_routes import RouteToPods
 from apiserver.webhook_server import Webhook
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -145,20 +143,6 @@ async def test_what_a_webhook_patches_is_read_as_what_a_client_sends(server: Liv
     assert "cannot unmarshal number into Go struct field ConfigMap.data of type string" in failed.json["message"]
 
 
-class _WayToPods(PodNetwork):
-    """A network in which every pod is the webhook."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(Path("/nowhere"))
-        self._port = port
-        self.dialled: list[tuple[str, int]] = []
-
-    async def dial(self, address: str, port: int, protocol: str = "TCP") -> socket.socket:
-        assert protocol == "TCP"
-        self.dialled.append((address, port))
-        return await dial_address(None, "127.0.0.1", self._port)
-
-
 async def test_a_webhook_in_a_pod_is_reached_through_the_pods_network(server: LiveServer, webhook: Webhook) -> None:
     service = {"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 8443}]}}
     assert (await server.post("/api/v1/namespaces/default/services", service)).status == 201
@@ -173,7 +157,7 @@ async def test_a_webhook_in_a_pod_is_reached_through_the_pods_network(server: Li
     where = {"service": {"namespace": "default", "name": "hook", "port": 8443}, "caBundle": webhook.bundle}
     made = webhook.configuration("ValidatingWebhookConfiguration", clientConfig=where)
     assert (await server.post(f"{GROUP}/validatingwebhookconfigurations", made)).status == 201
-    server.live.dialler.pod_network = way = _WayToPods(webhook.port)
+    server.live.dialler.pod_network = way = RouteToPods(webhook.port)
     assert (await server.post(MAPS, config_map())).status == 201
     assert (len(webhook.asked), way.dialled) == (1, [("10.128.0.5", 9443)])
 

@@ -243,3 +243,8 @@ def test_an_image_is_not_run_as_root_or_as_nobody_knows_whom_where_that_is_forbi
         messages.check_non_root(spec, (0, ""))
     with pytest.raises(RuntimeFailure, match=r"image has non-numeric user \(worker\), cannot verify user is non-root"):
         messages.check_non_root(spec, (None, "worker"))
+
+
+def test_each_size_of_huge_pages_has_a_limit_and_without_one_none_are_allowed() -> None:
+    found = messages.container_resources(Resources(huge_pages={2**21: 4 * 2**20}), (2**21, 2**30))
+    assert [(each.page_size, each.limit) for each in found.hugepage_limits] == [("2MB", 4 * 2**20), ("1GB", 0)]

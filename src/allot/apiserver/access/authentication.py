@@ -1,6 +1,7 @@
-"""Authentication: the user behind a client certificate or a bearer token.
+"""Authentication: the user behind a client certificate or a bearer token, or whom a front proxy names.
 
-Credentials are tried in Kubernetes' order, and the first valid one decides: certificate, bearer token, token of a WebSocket.
+Credentials are tried in Kubernetes' order, and the first valid one decides: front proxy, certificate, bearer token, token of a
+WebSocket. Headers of a front proxy count only with a certificate of its own authority, which signs nothing else.
 A request with invalid credentials is always refused; one without credentials is from system:anonymous. Does not know what a
 user may do.
 """
@@ -17,12 +18,18 @@ from pathlib import Path
 
 import msgspec
 
-from allot.apiserver.access.certificates import KUBELET_CLIENT, CertificateAuthority, InvalidCertificate
+from allot.apiserver.access.certificates import (
+    FRONT_PROXY,
+    KUBELET_CLIENT,
+    CertificateAuthority,
+    InvalidCertificate,
+)
 from allot.apiserver.access.secret_files import SecretFileError, read_given_secret
 from allot.apiserver.access.service_account_tokens import Authenticated, InvalidToken, ServiceAccountTokens
 from allot.apiserver.access.token_key import TOKEN_LENGTH_MAX
 from allot.apiserver.errors import unauthorized
 from allot.core.access.attributes import ANONYMOUS, User, authenticated_groups
+from allot.core.access.front_proxy import remote_user
 from allot.process.clock import Clock
 
 # Browsers cannot set headers on a WebSocket, so the token travels as one of the protocols.
@@ -30,11 +37,13 @@ WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """The credentials of a request. websocket_protocols: what a WebSocket offers in Sec-WebSocket-Protocol."""
+    """The credentials of a request. websocket_protocols: what a WebSocket offers in Sec-WebSocket-Protocol; headers: all of them,
+    for those of a front proxy."""
 
     certificate: bytes | None = None
     authorization: str = ""
     websocket_protocols: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Authenticator:
@@ -46,8 +55,11 @@ class Authenticator:
         clock: Clock,
         service_accounts: ServiceAccountTokens | None = None,
         static_tokens: Mapping[str, User] | None = None,
+        front_proxies: CertificateAuthority | None = None,
     ) -> None:
+        """front_proxies: signs the certificates of front proxies."""
         self._authority = authority
+        self._front_proxies = front_proxies
         self._clock = clock
         self._service_accounts = service_accounts
         # Looked up by digest, so that lookup time reveals nothing about the tokens.
@@ -68,9 +80,22 @@ class Authenticator:
             raise InvalidCertificate("the certificate is for kubelets alone")
         return user
 
+    def _by_front_proxy(self, credentials: Credentials) -> User | None:
+        """The user that a front proxy names, None if it is not one or names no one."""
+        if credentials.certificate is None or self._front_proxies is None:
+            return None
+        try:
+            proxy = self._front_proxies.authenticate(credentials.certificate, self._clock.seconds())
+        except InvalidCertificate:
+            return None
+        return remote_user(credentials.headers) if proxy is not None and proxy.name == FRONT_PROXY.name else None
+
     async def authenticate(self, credentials: Credentials) -> User:
         """The user, system:anonymous without credentials; 401 if none of the given credentials is valid."""
         failed: Exception | None = None
+        named = self._by_front_proxy(credentials)
+        if named is not None:
+            return named
         try:
             if credentials.certificate is not None:
                 user = self._certified(credentials.certificate)

@@ -3,6 +3,9 @@
 Keys are ECDSA P-256. The authority is valid for ten years, certificates for one; a certificate is replaced when less than a month is
 left or when the names it is for have changed. All files are readable by their owner only.
 
+A second authority signs only the certificate of the front proxy: with it this server asks extension API servers in the name of
+users. It is separate, so that no client certificate can ever be mistaken for that of the proxy.
+
 Also verifies client certificates and returns their user. Does not know what such a user may do.
 """
 
@@ -71,6 +74,9 @@ ADMIN = Identity("kubernetes-admin", (MASTERS_GROUP,))
 SCHEDULER = Identity("system:kube-scheduler")
 # The server itself, as a client of kubelets. It may use their API (system:kubelet-api-admin) but not the server's.
 KUBELET_CLIENT = Identity("kube-apiserver-kubelet-client")
+# The server itself, as a client of extension API servers.
+FRONT_PROXY = Identity("front-proxy-client")
+_AUTHORITY, _FRONT_PROXY_AUTHORITY = "ca", "front-proxy-ca"
 
 
 def node_identity(node: str) -> Identity:
@@ -97,11 +103,11 @@ class CertificateAuthority:
         self._verified: dict[bytes, _Verified] = {}
 
     @classmethod
-    def create(cls, now: datetime) -> CertificateAuthority:
+    def create(cls, now: datetime, name: str = "allot-ca") -> CertificateAuthority:
         """A new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "allot-ca")])
-        builder = _builder(name, name, key.public_key(), now, AUTHORITY_DAYS)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         return cls(builder.sign(key, hashes.SHA256()), key)
@@ -196,7 +202,7 @@ class CertificateAuthority:
 
 
 class Certificates:
-    """The certificate files below a directory: `ca`, `server` and one pair per client, as `.crt` and `.key`."""
+    """The certificate files below a directory: two authorities, `server` and one pair per client, as `.crt` and `.key`."""
 
     def __init__(self, directory: Path, clock: Clock, names: Sequence[str] = ()) -> None:
         """names: host names and addresses of this server besides the usual ones."""
@@ -204,7 +210,9 @@ class Certificates:
         self._clock = clock
         self._names = tuple(dict.fromkeys((*SERVICE_NAMES, *SERVICE_ADDRESSES, *filter(None, names))))
         make_private_directory(directory)
-        self.authority = self._open_authority()
+        self.authority = self._open_authority(_AUTHORITY, "allot-ca")
+        # Signs the front proxy's certificate and nothing else.
+        self.front_proxy_authority = self._open_authority(_FRONT_PROXY_AUTHORITY, _FRONT_PROXY_AUTHORITY)
         self._contexts: list[ssl.SSLContext] = []
         self.renew()
 
@@ -216,16 +224,17 @@ class Certificates:
         """The authority's certificate, for clients."""
         return self.directory / "ca.crt"
 
-    def _open_authority(self) -> CertificateAuthority:
-        pair = self._read("ca")
+    def _open_authority(self, file_name: str, name: str) -> CertificateAuthority:
+        pair = self._read(file_name)
         if pair is None:
-            authority = CertificateAuthority.create(self._now())
-            self._write("ca", authority.pair)
+            authority = CertificateAuthority.create(self._now(), name)
+            self._write(file_name, authority.pair)
             return authority
         try:
             return CertificateAuthority.load(pair)
         except (ValueError, TypeError) as error:
-            raise SecretFileError(f"certificate authority {self.directory / 'ca.crt'} with ca.key: {error}") from error
+            path = self.directory / f"{file_name}.crt"
+            raise SecretFileError(f"certificate authority {path} with {file_name}.key: {error}") from error
 
     def renew(self) -> bool:
         """Recreate the server's certificate if it is missing, expires soon or is for other names; returns whether that was needed.
@@ -233,7 +242,11 @@ class Certificates:
         Call it periodically: contexts from `server_context` use the new certificate for new connections.
         """
         pair = self._read("server")
-        if pair is not None and self._is_good(pair) and _names_of(pair) == {str(_general_name(n)) for n in self._names}:
+        if (
+            pair is not None
+            and self._is_good(pair, self.authority)
+            and _names_of(pair) == {str(_general_name(n)) for n in self._names}
+        ):
             return False
         self._write("server", self.authority.issue_server(self._names, self._now()))
         for context in self._contexts:
@@ -248,9 +261,17 @@ class Certificates:
 
     def client(self, file_name: str, identity: Identity) -> KeyPair:
         """The stored certificate of a client, recreated if it is missing, expires soon or has another subject."""
+        return self._client(file_name, identity, self.authority)
+
+    def front_proxy(self) -> tuple[KeyPair, Path]:
+        """The certificate with which extension API servers are asked, and its path without the ending."""
+        pair = self._client(FRONT_PROXY.name, FRONT_PROXY, self.front_proxy_authority)
+        return pair, self.directory / FRONT_PROXY.name
+
+    def _client(self, file_name: str, identity: Identity, authority: CertificateAuthority) -> KeyPair:
         pair = self._read(file_name)
-        if pair is None or not self._is_good(pair) or _identity_of(pair) != identity:
-            pair = self.authority.issue_client(identity, self._now())
+        if pair is None or not self._is_good(pair, authority) or _identity_of(pair) != identity:
+            pair = authority.issue_client(identity, self._now())
             self._write(file_name, pair)
         return pair
 
@@ -260,18 +281,19 @@ class Certificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
-        context.load_verify_locations(cadata=self.authority.pem.decode())
+        accepted = self.authority.pem + self.front_proxy_authority.pem
+        context.load_verify_locations(cadata=accepted.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
         context.verify_flags |= _NO_CHECK_TIME
         context.set_alpn_protocols(["http/1.1"])
         self._contexts.append(context)
         return context
 
-    def _is_good(self, pair: KeyPair) -> bool:
+    def _is_good(self, pair: KeyPair, authority: CertificateAuthority) -> bool:
         """Whether a pair is ours and lasts long enough. An unreadable one is replaced: we can always issue another."""
         try:
             certificate, _ = _parse(pair)
-            certificate.verify_directly_issued_by(self.authority.certificate)
+            certificate.verify_directly_issued_by(authority.certificate)
         except (ValueError, TypeError, InvalidSignature):
             return False
         return certificate.not_valid_after_utc - self._now() > timedelta(days=RENEWAL_DAYS)
@@ -279,9 +301,9 @@ class Certificates:
     def _read(self, name: str) -> KeyPair | None:
         certificate = read_secret(self.directory / f"{name}.crt")
         key = read_secret(self.directory / f"{name}.key")
-        if name == "ca" and (certificate is None) != (key is None):
+        if name in (_AUTHORITY, _FRONT_PROXY_AUTHORITY) and (certificate is None) != (key is None):
             raise SecretFileError(
-                f"certificate authority in {self.directory}: only one of ca.crt and ca.key exists; "
+                f"certificate authority in {self.directory}: only one of {name}.crt and {name}.key exists; "
                 "restore the other, or remove both to start with a new authority (clients need new kubeconfigs then)"
             )
         return None if certificate is None or key is None else KeyPair(certificate, key)

@@ -58,5 +58,5 @@ def open_access(
     key = TokenKey.open(directory, others) if signing_key_file is None else TokenKey.read(signing_key_file, others)
     tokens = ServiceAccountTokens(key, lookup, clock, ids)
     static = read_static_tokens(token_file) if token_file is not None else None
-    authenticator = Authenticator(certificates.authority, clock, tokens, static)
+    authenticator = Authenticator(certificates.authority, clock, tokens, static, certificates.front_proxy_authority)
     return Access(certificates, tokens, authenticator, Authorizer(gates))

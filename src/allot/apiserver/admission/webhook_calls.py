@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import os
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -20,6 +18,7 @@ import msgspec
 
 from allot.apiserver.admission.attributes import Lookup, Object
 from allot.apiserver.admission.objects import field, sequence, text
+from allot.apiserver.proxies.failures import in_go_words
 from allot.core.access.addresses import parse_address
 from allot.core.json_objects import mapping
 from allot.http1.answers import read_body, read_head
@@ -89,7 +88,7 @@ class WebhookCalls:
         except TimeoutError:
             why = "context deadline exceeded"
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead) as error:
-            why = _told(error, place)
+            why = in_go_words(error, place.host, place.port)
         raise CallFailed(f'failed to call webhook: Post "{place.shown}": {why}')
 
     async def _place(self, configuration: Mapping[str, Any], query: str) -> Place:
@@ -159,20 +158,6 @@ def _place_of(url: str, query: str) -> Place:
     # The rest of a path stays as it is; it must not end the line.
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     return Place(host, port, f"{path}?{query}", parts._replace(query=query).geturl(), host)
-
-
-def _told(error: Exception, place: Place) -> str:
-    """What went wrong, in Go's words where they are known."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"tls: failed to verify certificate: x509: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"tls: {error.reason or error}"
-    if isinstance(error, socket.gaierror):
-        return f"dial tcp: lookup {place.host}: {error.strerror}"
-    if isinstance(error, OSError):
-        why = os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
-        return f"dial tcp {place.host}:{place.port}: connect: {why}"
-    return "EOF" if isinstance(error, asyncio.IncompleteReadError) else f"malformed HTTP response: {error}"
 
 
 async def _endpoint(lookup: Lookup, namespace: str, name: str, port: Any, service: Object) -> tuple[str, int]:

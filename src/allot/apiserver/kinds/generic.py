@@ -127,7 +127,7 @@ _CHANGE_SPEC = ("", "ephemeralcontainers", "resize", "scale")
 # Groups whose finalizers need no domain upstream: they check metadata only by apimachinery's rules (1.37).
 _FREE_FINALIZERS = ("admissionregistration.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "node.k8s.io")
 # A new object may have a status: nodes register with it, and namespaces and volumes have their own rules.
-_BRING_STATUS = ("Node", "CustomResourceDefinition", "APIService")
+_BRING_STATUS = ("Node", "CustomResourceDefinition")
 
 
 def errors_of(found: Findings) -> tuple[FieldError, ...]:

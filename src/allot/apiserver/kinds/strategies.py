@@ -12,6 +12,7 @@ from typing import Any
 
 from allot.apiserver.access import escalation
 from allot.apiserver.customresources.definition_strategy import DefinitionStrategy
+from allot.apiserver.kinds.api_services import ApiServiceStrategy
 from allot.apiserver.kinds.claims import ClaimStrategy, ClaimTemplateStrategy
 from allot.apiserver.kinds.generic import GenericStrategy
 from allot.apiserver.kinds.jobs import JobStrategy
@@ -48,6 +49,8 @@ def strategy_for(
             return SigningRequestStrategy(resource, clock)
         case ("apiextensions.k8s.io", "CustomResourceDefinition"):
             return DefinitionStrategy(resource)
+        case ("apiregistration.k8s.io", "APIService"):
+            return ApiServiceStrategy(resource, clock)
         case ("rbac.authorization.k8s.io", _):
             return GenericStrategy(resource, write_check=escalation.check_write)
     return GenericStrategy(resource, registration.RULES.get((resource.group, resource.kind)), gates=gates)

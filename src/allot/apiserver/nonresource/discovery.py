@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Protocol
 
-from allot.apiserver.registry import Registry, Served
+from allot.apiserver.registry import Registry, Served, version_order
 from allot.apiserver.resources import Resource, Subresource
+from allot.core.lifecycle.api_services import Priority, builtin_priority, group_priority
 
 Object = dict[str, Any]
 
 V2 = "v2"
 V2BETA1 = "v2beta1"
+# Of groups whose objects are made on demand, and of versions of custom resources.
+_UNSTORED_PRIORITY = _VERSION_PRIORITY = 100
 
 
 class UnstoredGroups(Protocol):
@@ -26,22 +29,68 @@ class UnstoredGroups(Protocol):
         """The resources of a version, in the classic form; None if there is no such version."""
 
 
+class ExtensionGroups(Protocol):
+    """Groups and versions that other servers serve."""
+
+    @property
+    def generation(self) -> int:
+        """Changes with everything else here."""
+
+    def priorities(self) -> Mapping[tuple[str, str], Priority]:
+        """All groups and versions, and their places."""
+
+    def discovered(self, group: str, version: str) -> Object:
+        """A version in the aggregated form."""
+
+
 class Discovery:
     """Answers built from the registry's rows, cached until they change."""
 
-    def __init__(self, registry: Registry, address: str = "", unstored: UnstoredGroups | None = None) -> None:
-        """unstored: additional groups, whose resources may change at any time."""
+    def __init__(
+        self,
+        registry: Registry,
+        address: str = "",
+        unstored: UnstoredGroups | None = None,
+        extensions: ExtensionGroups | None = None,
+    ) -> None:
+        """unstored: additional groups, whose resources may change at any time. extensions: those of other servers."""
         self._registry = registry
         self._address = address
         self._unstored = unstored
-        self._generation = -1
+        self._extensions = extensions
+        self._generation = (-1, -1)
         self._kept: dict[tuple[str, ...], Object] = {}
 
     def _answer(self, key: tuple[str, ...]) -> Object | None:
-        if self._generation != self._registry.generation:
-            self._generation = self._registry.generation
+        generation = (self._registry.generation, 0 if self._extensions is None else self._extensions.generation)
+        if self._generation != generation:
+            self._generation = generation
             self._kept.clear()
         return self._kept.get(key)
+
+    def _groups(self) -> Mapping[str, tuple[str, ...]]:
+        """All groups by their place, each with its versions, the preferred one first."""
+        own = {**self._registry.groups(), **self._others()}
+        foreign = {} if self._extensions is None else self._extensions.priorities()
+        if not foreign:
+            return own
+        places = {group: _UNSTORED_PRIORITY if group in self._others() else group_priority(group) for group in own}
+        versions = {
+            group: {each: builtin_priority(group, each) or Priority(0, _VERSION_PRIORITY) for each in several}
+            for group, several in own.items()
+        }
+        for (group, version), priority in foreign.items():
+            places[group] = max(places.get(group, 0), priority.group)
+            versions.setdefault(group, {})[version] = priority
+        mixed = {group for group, _ in foreign}
+        return {
+            group: tuple(
+                sorted(versions[group], key=lambda each: (-versions[group][each].version, version_order(each)))
+            )
+            if group in mixed
+            else own[group]
+            for group in sorted(places, key=lambda group: (group != "", -places[group], group))
+        }
 
     def _keep(self, key: tuple[str, ...], answer: Object) -> Object:
         self._kept[key] = answer
@@ -51,7 +100,7 @@ class Discovery:
         """/api"""
         return {
             "kind": "APIVersions",
-            "versions": list(self._registry.groups().get("", ())),
+            "versions": list(self._groups().get("", ())),
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": self._address}],
         }
 
@@ -60,13 +109,12 @@ class Discovery:
         found = self._answer(("groups",))
         if found is not None:
             return found
-        groups = [_group(name, versions) for name, versions in self._registry.groups().items() if name]
-        groups += [_group(name, versions) for name, versions in self._others().items()]
+        groups = [_group(name, versions) for name, versions in self._groups().items() if name]
         return self._keep(("groups",), {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 
     def group(self, name: str) -> Object | None:
         """/apis/<group>"""
-        versions = self._registry.groups().get(name) or self._others().get(name) if name else None
+        versions = self._groups().get(name) if name else None
         return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
 
     def resources(self, group: str, version: str) -> Object | None:
@@ -97,7 +145,14 @@ class Discovery:
         """/api (legacy) and /apis in one document. version: v2, or v2beta1 for older clients."""
         key = ("aggregated", version, str(legacy))
         found = self._answer(key) or self._aggregate(key, version, legacy=legacy)
-        return found if legacy else {**found, "items": [*found["items"], *self._aggregated_others()]}
+        if legacy:
+            return found
+        # Metrics appear as subresources of the resource that they measure, and come and go.
+        items = [
+            {**item, "versions": self._unstored_versions(item["metadata"]["name"]) or item["versions"]}
+            for item in found["items"]
+        ]
+        return {**found, "items": items}
 
     def _aggregate(self, key: tuple[str, ...], version: str, *, legacy: bool) -> Object:
         items = [
@@ -105,7 +160,7 @@ class Discovery:
                 "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
                 "versions": [self._version(name, each) for each in versions],
             }
-            for name, versions in self._registry.groups().items()
+            for name, versions in self._groups().items()
             if (name == "") == legacy
         ]
         answer = {
@@ -119,31 +174,33 @@ class Discovery:
     def _others(self) -> Mapping[str, tuple[str, ...]]:
         return self._unstored.versions() if self._unstored is not None else {}
 
-    def _aggregated_others(self) -> list[Object]:
-        """Resources that come and go: metrics appear as subresources of the resource that they measure."""
-        assert self._unstored is not None or not self._others()
+    def _unstored_versions(self, group: str) -> list[Object]:
+        if self._unstored is None or group not in self._others() or self._is_extension(group):
+            return []
         return [
             {
-                "metadata": {"name": group, "creationTimestamp": None},
-                "versions": [
-                    {
-                        "version": each,
-                        "resources": _aggregated_listed(group, each, self._unstored.resources(group, each) or []),
-                        "freshness": "Current",
-                    }
-                    for each in versions
-                ],
+                "version": each,
+                "resources": aggregated_resources(group, each, self._unstored.resources(group, each) or []),
+                "freshness": "Current",
             }
-            for group, versions in self._others().items()
-            if self._unstored is not None
+            for each in self._others()[group]
         ]
 
+    def _is_extension(self, group: str) -> bool:
+        return self._extensions is not None and any(each == group for each, _ in self._extensions.priorities())
+
     def _version(self, group: str, version: str) -> Object:
+        if self._extensions is not None and (group, version) in self._extensions.priorities():
+            return self._extensions.discovered(group, version)
         rows = self._registry.rows_of(group, version)
+        if not rows and self._unstored is not None:
+            listed = aggregated_resources(group, version, self._unstored.resources(group, version) or [])
+            return {"version": version, "resources": listed, "freshness": "Current"}
         return {"version": version, "resources": [_aggregated(row) for row in rows], "freshness": "Current"}
 
 
-def _aggregated_listed(group: str, version: str, listed: list[Object]) -> list[Object]:
+def aggregated_resources(group: str, version: str, listed: list[Object]) -> list[Object]:
+    """Resources in the aggregated form, from the classic one."""
     found: dict[str, Object] = {}
     for one in listed:
         plural, _, part = one["name"].partition("/")

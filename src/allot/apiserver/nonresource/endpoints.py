@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from allot.apiserver.access.authorizer import Authorizer
 from allot.apiserver.access.service_account_tokens import ServiceAccountTokens
-from allot.apiserver.errors import method_not_allowed, path_not_found
+from allot.apiserver.aggregation.extension_server import Unavailable
+from allot.apiserver.aggregation.extensions import ExtensionServers
+from allot.apiserver.errors import StatusError, method_not_allowed, path_not_found
 from allot.apiserver.metrics import CONTENT_TYPE, Metrics
 from allot.apiserver.nonresource.discovery import V2, V2BETA1, Discovery, UnstoredGroups
 from allot.apiserver.nonresource.health import Check, report
@@ -37,6 +40,9 @@ VERSION = {
 }
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = ("livez", "readyz", "healthz")
+_UNSNIFFED = {"X-Content-Type-Options": "nosniff"}
+# How long clients wait for another server's documents; kubectl asks every server for its resources.
+_DISCOVERY_S, _OPENAPI_S = 5.0, 60.0
 
 
 class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +68,13 @@ class NonResourceEndpoints:
         tokens: ServiceAccountTokens,
         ready_checks: tuple[Check, ...] = (),
         unstored: UnstoredGroups | None = None,
+        extensions: ExtensionServers | None = None,
     ) -> None:
-        """ready_checks: additional ones for /readyz only. unstored: groups besides the registry's."""
+        """ready_checks: additional ones for /readyz only. unstored: groups besides the registry's. extensions: other servers."""
         self._authorizer = authorizer
         self._registry = registry
-        self._discovery = Discovery(registry, unstored=unstored)
+        self._extensions = extensions
+        self._discovery = Discovery(registry, unstored=unstored, extensions=extensions)
         self._openapi = openapi
         self._metrics = metrics
         self._checks = dict.fromkeys(_HEALTH, checks) | {"readyz": checks + ready_checks}
@@ -77,10 +85,33 @@ class NonResourceEndpoints:
         self._authorizer.check(request.attributes())
         if request.verb not in ("get", "head"):
             raise method_not_allowed()
-        site = await self._find(request.segments, request.parameters, request.accept)
+        site = await self._extension_document(request)
+        if site is None:
+            site = await self._find(request.segments, request.parameters, request.accept)
         if site is None:
             raise path_not_found()
         return site
+
+    async def _extension_document(self, request: PathRequest) -> EndpointAnswer | None:
+        """What another server tells about a version that it serves; None if none does."""
+        match request.segments:
+            case ("apis", group, version) | ("openapi", "v3", "apis", group, version):
+                pass
+            case ("api", version) | ("openapi", "v3", "api", version):
+                group = ""
+            case _:
+                return None
+        server = self._extensions.find(group, version) if self._extensions is not None else None
+        if server is None:
+            return None
+        seconds = _OPENAPI_S if request.segments[0] == "openapi" else _DISCOVERY_S
+        path = "/" + "/".join(quote(each) for each in request.segments)
+        try:
+            status, headers, body = await server.document(path, request.user, request.accept, seconds)
+        except (Unavailable, StatusError) as error:
+            return EndpointAnswer(body=f"{error}\n".encode(), status=error.code, media_type=_TEXT, headers=_UNSNIFFED)
+        told = {name: value for name in ("ETag", "Vary") if (value := headers.get(name.lower()))}
+        return EndpointAnswer(body=body, status=status, media_type=headers.get("content-type"), headers=told)
 
     async def _find(self, segments: tuple[str, ...], parameters: Pairs, accept: str) -> EndpointAnswer | None:
         """The answer for a path, or None if the path does not exist."""
@@ -158,7 +189,7 @@ class NonResourceEndpoints:
         told = await report(
             path, checks, excluded, lambda name, is_healthy: self._metrics.checked(name, path, is_healthy=is_healthy)
         )
-        headers = {"X-Content-Type-Options": "nosniff"}
+        headers = _UNSNIFFED
         is_short = told.is_healthy and (only or all(name != "verbose" for name, _ in parameters))
         body = b"ok" if is_short else told.text.encode()
         return EndpointAnswer(body=body, status=200 if told.is_healthy else 500, media_type=_TEXT, headers=headers)
@@ -166,9 +197,8 @@ class NonResourceEndpoints:
     def _paths(self) -> list[str]:
         paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2"]
         paths += ["/.well-known/openid-configuration", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]
-        for group, versions in self._registry.groups().items():
-            if group:
-                paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+        for each in self._discovery.groups()["groups"]:
+            paths += [f"/apis/{each['name']}", *(f"/apis/{version['groupVersion']}" for version in each["versions"])]
         return sorted(paths)
 
 

@@ -16,6 +16,16 @@ from allot.core.quoting import quoted
 Check = tuple[str, Callable[[], Awaitable[str | None]]]
 
 _PREFIX = "poststarthook/"
+# What API aggregation does first: registrations and trust are written, and other servers followed.
+AGGREGATION_HOOKS = (
+    "start-cluster-authentication-info-controller",
+    "start-kube-aggregator-informers",
+    "apiservice-registration-controller",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+)
 _HOOKS = (
     # Rules, claims and leases are read and followed.
     "generic-apiserver-start-informers",
@@ -27,6 +37,7 @@ _HOOKS = (
     "scheduling/bootstrap-system-priority-classes",
     # The Service of the server itself.
     "bootstrap-controller",
+    *AGGREGATION_HOOKS,
 )
 
 

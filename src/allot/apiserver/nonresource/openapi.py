@@ -7,7 +7,7 @@ group and version, version 2 one for all, as JSON and in protobuf.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from allot.apiserver.registry import Registry
 from allot.apiserver.resources import Resource
 from allot.core.customresources.published import schema_v2
 from allot.core.schema import Schemas
+from allot.core.schema.merging import OwnPart, renamed
 from allot.wire import openapi_v2
 
 Object = dict[str, Any]
@@ -45,24 +46,48 @@ class Row(Protocol):
         """Its schema; None for built-in kinds, whose schemas are known."""
 
 
+class ExtensionDocuments(Protocol):
+    """What other servers tell about their groups."""
+
+    @property
+    def generation(self) -> int:
+        """Changes with everything else here."""
+
+    def openapi_v3(self) -> Iterable[tuple[str, str]]:
+        """Paths of documents in version 3, and hashes that change with them."""
+
+    def openapi_v2(self) -> Sequence[OwnPart]:
+        """Parts of the document in version 2."""
+
+
 class OpenApi:
     """Documents built from the registry's rows, cached until they change."""
 
-    def __init__(self, registry: Registry, schemas: Schemas, unstored: Sequence[Row] = ()) -> None:
-        """unstored: rows besides the registry's."""
+    def __init__(
+        self,
+        registry: Registry,
+        schemas: Schemas,
+        unstored: Sequence[Row] = (),
+        extensions: ExtensionDocuments | None = None,
+    ) -> None:
+        """unstored: rows besides the registry's. extensions: documents of other servers."""
         self._registry = registry
         self._unstored = unstored
+        self._extensions = extensions
         self._schemas = schemas
-        self._generation = -1
+        self._generation = (-1, -1)
         # By path, or by the form of version 2.
         self._documents: dict[str, tuple[str, bytes]] = {}
         # Definitions and paths of built-in kinds in version 2.
         self._builtin_json: tuple[bytes, ...] | None = None
         self._builtin_protobuf: tuple[bytes, bytes] | None = None
 
+    def _newest(self) -> tuple[int, int]:
+        return self._registry.generation, 0 if self._extensions is None else self._extensions.generation
+
     def _refresh(self) -> None:
-        if self._generation != self._registry.generation:
-            self._generation = self._registry.generation
+        if self._generation != self._newest():
+            self._generation = self._newest()
             self._documents.clear()
 
     def index(self) -> Object:
@@ -74,6 +99,8 @@ class OpenApi:
         for group, version in served:
             path = f"apis/{group}/{version}" if group else f"api/{version}"
             digest = self._digest(group, version)
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+        for path, digest in () if self._extensions is None else self._extensions.openapi_v3():
             paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
         return {"paths": paths}
 
@@ -174,12 +201,23 @@ class OpenApi:
             for row in (*self._registry, *self._unstored):
                 if self._is_custom(row):
                     paths |= operations.paths(row.resource, self._define_custom(row, definitions), 2, custom=True)
+            self._add_extensions(definitions, paths)
             body = encode(definitions, paths)
             found = f'"{hashlib.sha256(body).hexdigest().upper()}"', body
             # Built outside the event loop; rows may have changed meanwhile.
-            if generation == self._registry.generation:
+            if generation == self._newest():
                 self._documents[form] = found
         return found
+
+    def _add_extensions(self, definitions: Object, paths: Object) -> None:
+        parts = () if self._extensions is None else self._extensions.openapi_v2()
+        if not any(part.paths for part in parts):
+            return
+        known, known_paths = self._builtin()
+        for part in parts:
+            added = renamed(part, {**known, **definitions})
+            definitions |= added.definitions
+            paths |= {path: each for path, each in added.paths.items() if path not in known_paths}
 
     def _is_custom(self, row: Row) -> bool:
         resource = row.resource

@@ -1,5 +1,5 @@
-"""Connections to addresses from objects: to kubelets, with the server's own client certificate, and to
-pods, Services and other ports of nodes, without credentials.
+"""Connections to addresses from objects: to kubelets, with the server's own client certificate, to extension API servers, with
+that of the front proxy, and to pods, Services and other ports of nodes, without credentials.
 
 A user who can write an address into an object must not be able to make the server connect to this machine, its links, or itself. So
 addresses are checked here, right before they are dialled, and the checked address is the one that is dialled: names are
@@ -20,6 +20,7 @@ import msgspec
 from allot.apiserver.access.certificates import KUBELET_CLIENT, Certificates, KeyPair
 from allot.apiserver.access.secret_files import SecretFileError
 from allot.apiserver.errors import StatusError, bad_request
+from allot.apiserver.proxies.failures import in_go_words
 from allot.core.access.addresses import parse_address, refusal
 from allot.core.network.ranges import is_of_pod
 from allot.core.validation.addresses import Address
@@ -31,11 +32,19 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _KUBELET_CLIENT_FILE = "apiserver-kubelet-client"
 
 
+class Secured(msgspec.Struct, frozen=True):
+    """How an extension API server is asked: with which trust and certificate, and by which name it must be known."""
+
+    context: ssl.SSLContext
+    name: str
+
+
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes.
 
     kubelet: only kubelets see the server's certificate. prefix: the path that leads there through the
-    server, for proxied requests.
+    server, for proxied requests. secured, headers: for extension API servers, with who asks. lasts: a watch, which ends when
+    the server stops.
     """
 
     host: str
@@ -44,14 +53,28 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: bool = False
     tls: bool = False
     prefix: str = ""
+    secured: Secured | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    lasts: bool = False
 
     @property
     def place(self) -> str:
         """host:port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def refused(self, why: str) -> StatusError:
+        """400 for an address that is not dialled; if no client has named it, 503."""
+        text = f"address not allowed: {why}"
+        return bad_request(text) if self.secured is None else self.unreachable(text)
+
     def unreachable(self, why: object) -> StatusError:
         """503 that says what went wrong."""
+        if self.secured is not None:
+            # Upstream's words, without any of its own.
+            why = in_go_words(why, self.host, self.port) if isinstance(why, Exception) else why
+            return StatusError(503, "ServiceUnavailable", str(why))
+        if isinstance(why, Exception):
+            why = str(why) or type(why).__name__
         began = "error trying to reach service" if self.prefix else "error dialing backend"
         return StatusError(503, "ServiceUnavailable", f"{began}: {self.place}: {why}")
 
@@ -98,7 +121,7 @@ class Dialler:
                         continue
                 return await self._open(last, to)
         except (OSError, TimeoutError) as error:
-            raise to.unreachable(str(error) or type(error).__name__) from error
+            raise to.unreachable(error) from error
 
     async def _open(self, address: Address, to: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         context = self._context(to)
@@ -108,10 +131,12 @@ class Dialler:
         self, to: Upstream, context: ssl.SSLContext | None, made: socket.socket
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Streams on a connection, which is closed with them."""
-        name = to.host if context is not None else None
+        name = None if context is None else to.host if to.secured is None else to.secured.name
         return await asyncio.open_connection(sock=made, ssl=context, server_hostname=name, limit=HEAD_BYTES_MAX)
 
     def _context(self, to: Upstream) -> ssl.SSLContext | None:
+        if to.secured is not None:
+            return to.secured.context
         if not to.tls:
             return None
         return self._context_for_kubelets() if to.kubelet else self._plain_context
@@ -121,10 +146,10 @@ class Dialler:
         literal = parse_address(to.host)
         if literal is not None:
             found = [literal]
-        elif to.kubelet and _NAME.fullmatch(to.host):
+        elif (to.kubelet or to.secured is not None) and _NAME.fullmatch(to.host):
             found = await _resolve(to.host)
         else:
-            raise bad_request(f"address not allowed: {to.host[:253]!r} is not an address")
+            raise to.refused(f"{to.host[:253]!r} is not an address")
         for address in found:
             await self._judge(address, to)
         return found
@@ -136,12 +161,12 @@ class Dialler:
                 why = ""
             elif to.kubelet:
                 why += "; start the server with --loopback-kubelets if its nodes are on this machine"
-            else:
+            elif to.secured is None:
                 why += "; use kubectl port-forward, which goes through the node"
         if not why and await self._is_own(address, to.port):
             why = f"{to.place} is the control plane's own"
         if why:
-            raise bad_request(f"address not allowed: {why}")
+            raise to.refused(why)
 
     async def _is_own(self, address: Address, port: int) -> bool:
         hosts = sorted(host for host, own in self._own if own == port)

@@ -76,6 +76,13 @@ _ANSWERED = (
     "Retry-After",
     "Vary",
 )
+# What an extension API server tells clients besides.
+_ANSWERED_BY_API = (
+    *_ANSWERED,
+    "Warning",
+    "X-Kubernetes-Pf-Flowschema-Uid",
+    "X-Kubernetes-Pf-Prioritylevel-Uid",
+)
 _UPGRADED = (
     "Sec-WebSocket-Accept",
     "Sec-WebSocket-Protocol",
@@ -99,6 +106,8 @@ async def _asked(
 ) -> AsyncIterator[_Answer]:
     """Send the request. A failure is 503 if the client has no answer yet; otherwise it ends the client's connection and the block."""
     reader, writer = await dialler.connect(to)
+    # Without it, a watch whose client has left would stay until something happens.
+    leaving = asyncio.ensure_future(_end_with(connection, writer, to))
     try:
         writer.write(_request(head, to, upgrade, body, connection.remote))
         async with asyncio.timeout(CONNECT_S):
@@ -108,10 +117,19 @@ async def _asked(
         yield _Answer(status, received, reader, writer)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead, ConnectionError) as error:
         if not connection.answered:
-            raise to.unreachable(f"the answer is not HTTP or not whole: {error}") from error
+            told = error if to.secured is not None else f"the answer is not HTTP or not whole: {error}"
+            raise to.unreachable(told) from error
         connection.abort()
     finally:
+        leaving.cancel()
         writer.close()
+
+
+async def _end_with(connection: Connection, writer: asyncio.StreamWriter, to: Upstream) -> None:
+    """End a connection to a target when the client has left. When the server stops, requests may finish, but watches end."""
+    await connection.ending.wait()
+    if connection.lost or to.lasts:
+        writer.transport.abort()
 
 
 async def pass_through(
@@ -130,14 +148,20 @@ async def pass_through(
             await _upgraded(connection, upgrade, answer)
         elif status < 200 or (upgrade and status < 400):
             raise to.unreachable(f"invalid upgrade response: status code {status}")
-        elif 300 <= status < 400 and not to.prefix:
-            raise to.unreachable("the backend attempted to redirect this request, which is not permitted")
+        elif 300 <= status < 400 and not to.prefix and (to.secured is None or answer.received.get("location")):
+            raise _redirected(to)
         elif to.kubelet and not upgrade and status in _REFUSED and to.path.startswith("/containerLogs/"):
             raise await _refused(answer)
         else:
             await _streamed(connection, head, to, answer, headers)
         return status
     return _BROKEN_OFF
+
+
+def _redirected(to: Upstream) -> StatusError:
+    """Nobody is sent elsewhere with what was allowed here."""
+    text = "the backend attempted to redirect this request, which is not permitted"
+    return to.unreachable(text) if to.secured is None else StatusError(502, "", text)
 
 
 async def _refused(answer: _Answer) -> StatusError:
@@ -215,9 +239,9 @@ def _request(head: Head, to: Upstream, upgrade: str, body: bytes, client: str) -
     lines += [
         f"{name}: {value}" for name, value in head.headers.items if name in (_ASKED if upgrade else _ASKED_PLAINLY)
     ]
-    protocols = without_websocket_token(head.get("sec-websocket-protocol")) if upgrade else ""
-    if protocols := without_websocket_token(head.get("sec-websocket-protocol")):
+    if upgrade and (protocols := without_websocket_token(head.get("sec-websocket-protocol"))):
         lines.append(f"Sec-WebSocket-Protocol: {protocols}")
+    lines += [f"{name}: {value}" for name, value in to.headers]
     if client:
         lines.append(f"X-Forwarded-For: {client}")
     if to.prefix:
@@ -272,7 +296,8 @@ async def _streamed(
         "Content-Type": received.get("content-type") or "text/plain",
         "X-Content-Type-Options": "nosniff",
     }
-    sent |= {name: value for name in _ANSWERED if (value := received.get(name.lower()))}
+    told = _ANSWERED if to.secured is None else _ANSWERED_BY_API
+    sent |= {name: value for name in told if (value := received.get(name.lower()))}
     body, encoding = read_body(answer.reader, received), received.get("content-encoding")
     if to.prefix and status != 206 and can_be_rewritten(received.get("content-type"), encoding):
         sent.pop("Content-Encoding", None)

@@ -10,6 +10,7 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -17,6 +18,8 @@ from allot.apiserver.access.audit import AuditLog, AuditRecord
 from allot.apiserver.access.authentication import Credentials, without_websocket_token
 from allot.apiserver.access.impersonation import impersonated
 from allot.apiserver.access.setup import Access
+from allot.apiserver.aggregation.extension_server import ExtensionServer, ExtensionWatch, Unavailable
+from allot.apiserver.aggregation.extensions import ExtensionServers
 from allot.apiserver.errors import (
     StatusError,
     bad_request,
@@ -47,7 +50,7 @@ from allot.apiserver.request import (
 )
 from allot.apiserver.server import ApiServer
 from allot.apiserver.serving.negotiation import Format, negotiate, wants_pretty
-from allot.apiserver.serving.paths import Target, resolve
+from allot.apiserver.serving.paths import Target, resolve, split
 from allot.apiserver.serving.responses import Encoder
 from allot.apiserver.serving.seats import SeatLimits, Seats
 from allot.core.access.attributes import MASTERS_GROUP
@@ -65,6 +68,7 @@ _GZIP_LEVEL = 1
 # How often an idle WebSocket watch is pinged.
 _PING_EVERY_S = 30.0
 _NO_CACHE = "no-cache, private"
+_TEXT = "text/plain; charset=utf-8"
 _WARNING_LENGTH_MAX = 4096
 # Only counted: the client is gone.
 _CLIENT_LEFT = 499
@@ -102,6 +106,7 @@ class HttpServer:
         endpoints: NonResourceEndpoints,
         metrics: Metrics,
         dialler: Dialler,
+        extensions: ExtensionServers,
         audit: AuditLog | None = None,
         limits: Limits | None = None,
         seats: SeatLimits | None = None,
@@ -115,6 +120,7 @@ class HttpServer:
         self._seats = Seats(seats or SeatLimits())
         self._rows = Rows()
         self._dialler = dialler
+        self._extensions = extensions
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
@@ -217,7 +223,7 @@ class _Exchange:
             self._sender, user = user, attributes.user
         self._asked = request = self._request(user, found, segments, query)
         self._pretty = wants_pretty(query.get("pretty"), head.get("user-agent"))
-        with self._seat(user, found, segments):
+        with self._seat(user, found, segments), self._extension_seat(user, found):
             if isinstance(request, PathRequest):
                 _check_time_limit(query)
                 return await self._endpoint_answer(await self._http._endpoints.handle(request), request.accept)
@@ -231,9 +237,26 @@ class _Exchange:
         size = BODY_BYTES_MAX if head.chunked else min(head.length, BODY_BYTES_MAX)
         if found is None:
             return self._http._seats.seat(user.name, mutating=head.method not in _BODILESS, body_bytes=size)
-        if found.verb == "watch" or found.subresource in CONNECTING:
+        if self._lasts(found) or self._extension(found) is not None:
             return self._http._seats.body(user.name, size)
         return self._http._seats.seat(user.name, mutating=found.verb not in _READING, body_bytes=size)
+
+    def _extension_seat(self, user: User, found: Target | None) -> AbstractContextManager[None]:
+        """The request's share of an extension API server, if one answers it: it waits for that server, not for this one."""
+        extension = self._extension(found)
+        if found is None or extension is None or self._lasts(found) or MASTERS_GROUP in user.groups:
+            return nullcontext()
+        return extension.seats.seat(user.name, mutating=found.verb not in _READING, body_bytes=0)
+
+    def _extension(self, found: Target | None) -> ExtensionServer | None:
+        return None if found is None else self._http._extensions.find(found.group, found.version)
+
+    def _lasts(self, found: Target) -> bool:
+        """Whether a request takes as long as its client likes."""
+        return found.verb == "watch" or found.subresource in CONNECTING or self._is_upgrade_of_extension(found)
+
+    def _is_upgrade_of_extension(self, found: Target) -> bool:
+        return bool(self._head.upgrade) and self._extension(found) is not None
 
     def _request(
         self, user: User, found: Target | None, segments: tuple[str, ...], query: Mapping[str, str]
@@ -267,6 +290,7 @@ class _Exchange:
             certificate=self._connection.certificate,
             authorization=head.get("authorization"),
             websocket_protocols=head.get("sec-websocket-protocol") if head.upgrade == "websocket" else "",
+            headers=head.headers.items,
         )
         return await self._http._access.authenticator.authenticate(credentials)
 
@@ -329,11 +353,39 @@ class _Exchange:
         body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
         return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
 
+    async def forward(self, request: ApiRequest) -> ApiConnection:
+        """Pass the request on to the extension API server of its group and version. Failures are told as text: clients take a
+        Status for the server's own."""
+        try:
+            return ApiConnection(await self._forward(request))
+        except (Unavailable, StatusError) as error:
+            if self._connection.answered:
+                raise
+            self._http._metrics.terminated(self._labels(), error.code)
+            self._headers["X-Content-Type-Options"] = "nosniff"
+            return ApiConnection(await self._bytes(f"{error}\n".encode(), error.code, _TEXT))
+
+    async def _forward(self, request: ApiRequest) -> int:
+        head, extension = self._head, self._extension(self._target)
+        assert extension is not None, "it was found before"
+        # From what was authorized, not from what was sent: both servers must mean the same path.
+        path = "/" + "/".join(quote(segment, safe=":@!$&'()*+,;=~") for segment in split(head.path))
+        if head.path.endswith("/"):
+            path += "/"
+        if pairs := parse_query(head.query):
+            path += f"?{urlencode(pairs, errors='surrogateescape')}"
+        to = await extension.upstream(path, request.user, (("Audit-Id", self._headers["Audit-Id"]),))
+        to = msgspec.structs.replace(to, lasts=request.verb == "watch")
+        upgrade = wanted_protocol(head, to)
+        body = await self._connection.body(BODY_BYTES_MAX) if head.has_body else b""
+        return await pass_through(self._connection, head, to, self._http._dialler, upgrade, body, self._headers)
+
     # --- answers ---
 
     async def _object(self, request: ApiRequest) -> int:
         context, query = self._server.context, request.query
-        if request.subresource in CONNECTING:
+        assert self._target is not None, "objects have a path"
+        if request.subresource in CONNECTING or (self._lasts(self._target) and self._extension(self._target)):
             # Lasts as long as the client likes.
             answer = await self._server.handle(request, self)
         else:
@@ -342,6 +394,7 @@ class _Exchange:
                 answer = await self._server.handle(request, self)
         if isinstance(answer, ApiConnection):
             return answer.status
+        assert not isinstance(answer, ExtensionWatch), "watches of extension API servers are passed on"
         include = query.get("includeObject", "") or "Metadata"
         encoder = Encoder(
             self._format, context.clock, rows=self._http._rows, include_object=include, pretty=self._pretty
@@ -472,6 +525,8 @@ class _Exchange:
             verb = _OTHER_VERB
         if found is None:
             return verb, "", "", "", "", ""
+        if self._extension(found) is not None:
+            return verb, found.group, found.version, "", "", ""
         served = self._server.context.registry.find(found.group, found.version, found.resource)
         if served is None:
             return verb, "", "", "", "", ""

@@ -560,6 +560,7 @@ async def _work(options: NodeArguments, gates: FeatureGates, component: Componen
         _service_proxy(options, root, address, component, informers),
         _cluster_names(options, informers),
         plugins,
+        component.registry,
     )
     talk(f"node {options.name}: {address}, runtime {options.runtime}, {root}")
     pod_resources = PodResources(
@@ -618,6 +619,7 @@ async def _work_simulated(options: NodeArguments, gates: FeatureGates, component
         _process_runtime(options, root, address, component, cdi_of, network),
         gates,
         network,
+        metrics=component.registry,
     )
     talk(f"{count} simulated node{'s' if count > 1 else ''}: {address}, {root}")
     name = next((name for each in sets for name in each.names), options.name)

@@ -97,12 +97,12 @@ def _ports(spec: JSON, slices: Iterable[JSON]) -> Iterator[ServicePort]:
             port=each["port"],
             node_port=each.get("nodePort") or 0,
             app_protocol=each.get("appProtocol") or "",
-            endpoints=_endpoints(slices, name) if protocol in _PROTOCOLS else (),
+            endpoints=endpoints_of(slices, name) if protocol in _PROTOCOLS else (),
         )
 
 
-def _endpoints(slices: Iterable[JSON], name: str) -> tuple[Endpoint, ...]:
-    """In an order that does not depend on that of the slices."""
+def endpoints_of(slices: Iterable[JSON], name: str) -> tuple[Endpoint, ...]:
+    """Who answers at a named port, in an order that does not depend on that of the slices."""
     ready, serving = [], []
     for slice_, endpoint in _all(slices):
         port = next((each.get("port") for each in slice_.get("ports") or () if (each.get("name") or "") == name), None)

@@ -14,11 +14,13 @@ import msgspec
 
 META = "apimachinery.pkg.apis.meta.v1"
 EXTENSIONS = "apiextensions_apiserver.pkg.apis.apiextensions"
+REGISTRATIONS = "kube_aggregator.pkg.apis.apiregistration"
 _DELETE_OPTIONS = "DeleteOptions"
 # Groups, and the folders of Kubernetes' sources with their messages.
 _GROUPS = {
     "": "core",
     "apiextensions.k8s.io": EXTENSIONS,
+    "apiregistration.k8s.io": REGISTRATIONS,
     "flowcontrol.apiserver.k8s.io": "flowcontrol",
     "internal.apiserver.k8s.io": "apiserverinternal",
     "rbac.authorization.k8s.io": "rbac",

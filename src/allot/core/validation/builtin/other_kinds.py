@@ -1,4 +1,4 @@
-"""Kinds with defaults but few rules: CSI, admission registration, runtime classes, API services, migrations.
+"""Kinds with defaults but few rules: CSI, admission registration, runtime classes, migrations.
 
 Only their schema is checked; upstream checks more.
 """
@@ -54,7 +54,7 @@ VOLUME_ATTACHMENT = Rules(initial_status=lambda _: {"attached": False}, check_up
 VOLUME_ATTRIBUTES_CLASS = Rules(check_update=_fixed("driverName", "parameters"))
 CSI_NODE = Rules(defaults=lambda o: fill(present(o, "spec"), drivers=None))
 
-# --- certificates, node, apiregistration ---
+# --- certificates, node ---
 
 
 def _runtime_class_defaults(class_: Object) -> None:
@@ -154,5 +154,4 @@ POD_CERTIFICATE_REQUEST = Rules(
     check_update=_fixed("spec"),
 )
 RUNTIME_CLASS = Rules(defaults=_runtime_class_defaults, check=_check_runtime_class, check_update=_fixed("handler"))
-API_SERVICE = Rules(defaults=lambda o: fill(o, spec={}, status={}))
 CUSTOM_RESOURCE_DEFINITION = Rules(generation_of=("spec",))

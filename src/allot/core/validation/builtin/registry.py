@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from allot.core.validation.builtin import (
+    api_services,
     batch,
     certificates,
     core_kinds,
@@ -76,7 +77,7 @@ _RULES: Mapping[tuple[str, str], Rules] = {
     ("certificates.k8s.io", "PodCertificateRequest"): other_kinds.POD_CERTIFICATE_REQUEST,
     ("storagemigration.k8s.io", "StorageVersionMigration"): other_kinds.STORAGE_VERSION_MIGRATION,
     ("node.k8s.io", "RuntimeClass"): other_kinds.RUNTIME_CLASS,
-    ("apiregistration.k8s.io", "APIService"): other_kinds.API_SERVICE,
+    ("apiregistration.k8s.io", "APIService"): api_services.API_SERVICE,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): other_kinds.CUSTOM_RESOURCE_DEFINITION,
 }
 

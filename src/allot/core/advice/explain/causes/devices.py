@@ -156,7 +156,7 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
     text = f'none of the {len(parts)} alternatives of request "{request}" fits ({"; ".join(parts)})'
     # An alternative without devices is not a mistake as long as another alternative has some.
     served = any(cause.reason in _ON_DEVICES.values() for cause in causes)
-    # The others say how much less would do: to ask for less than that comes after whoever could leave.
+    # The others say how much less would do: to ask for less than that comes after holders that could leave.
     candidates = tuple(
         replace(candidate, rank=max(candidate.rank, Rank.DROP))
         if candidate.rank == Rank.FEWER or (served and cause.reason not in _ON_DEVICES.values())

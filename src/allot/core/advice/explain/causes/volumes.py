@@ -197,7 +197,7 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         what_if.cluster.volumes.exclusive(what_if.cluster.profiles.of(pod)) if other_users(what_if, pod) else ()
     ):
         yield (
-            f"use a PersistentVolumeClaim with accessModes: [ReadWriteMany] instead of {full} in the pod: create it anew, as access "
+            f"use a PersistentVolumeClaim with accessModes: [ReadWriteMany] instead of {full} in the pod: recreate it, as access "
             "modes are immutable; or give each pod its own"
         )
     names = [

@@ -188,7 +188,7 @@ PLUGINS: tuple[Saying, ...] = (
         r"checkpoint.*corrupt|corrupt\S* checkpoint|unmarshal+ing checkpoint|checkpoint.*(?:checksum|unexpected end of JSON)",
         ("the file in which it keeps its prepared claims is damaged",),
         (
-            "on node {node}, move checkpoint.json of {plugin_directory} away, and delete pod {self}: it then starts with a new one (drain the pods with its "
+            "move checkpoint.json of {plugin_directory} away there, and delete pod {self}: it then starts with a new one (drain the pods with its "
             "devices first)",
         ),
     ),
