@@ -154,11 +154,12 @@ KINDS: tuple[SnapshotKind, ...] = (
     _kueue("ResourceFlavor", observed_v1.ResourceFlavor, namespaced=False),
 )
 
-# Only if a dump has them: listing Secrets or the leases of all nodes just for a hint would be too much.
+# Only if a dump has them: listing Secrets, or the leases and attached volumes of all nodes, just for a hint would be too much.
 DUMPED_KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "configmaps", observed_v1.ConfigMap),
     _plain("", "secrets", observed_v1.Secret),
     _plain("coordination.k8s.io", "leases", observed_v1.Lease),
+    _plain("storage.k8s.io", "volumeattachments", storage_v1.VolumeAttachment, namespaced=False),
     _plain("k8s.cni.cncf.io", "network-attachment-definitions", observed_v1.NetworkAttachmentDefinition),
 )
 

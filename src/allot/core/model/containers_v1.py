@@ -209,7 +209,7 @@ class RunnableContainer(Container, frozen=True, kw_only=True):
     resize_policy: tuple[ContainerResizePolicy, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
-    readiness_probe: Probe | None = None
+    readiness_probe: Probe | None = None  # type: ignore[assignment]
     startup_probe: Probe | None = None
     lifecycle: Lifecycle | None = None
     termination_message_path: str = ""

@@ -172,6 +172,26 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
     failure_threshold: Int32 = 3
 
 
+class ProbeTarget(PartialStruct, frozen=True, kw_only=True):
+    """Which port a probe connects to."""
+
+    port: IntOrString = 0
+
+
+class ReadinessProbe(PartialStruct, frozen=True, kw_only=True):
+    """What tells whether a container is ready."""
+
+    http_get: ProbeTarget | None = None
+    tcp_socket: ProbeTarget | None = None
+    grpc: ProbeTarget | None = None
+
+    @property
+    def port(self) -> IntOrString | None:
+        """The port that it connects to; None if it runs a command."""
+        target = self.http_get or self.tcp_socket or self.grpc
+        return target.port if target is not None else None
+
+
 class RestartExitCodes(APIStruct, frozen=True, kw_only=True):
     """Exit codes that a rule applies to: In or NotIn."""
 
@@ -196,11 +216,14 @@ class Container(PartialStruct, frozen=True, kw_only=True):
 
     name: str = ""
     image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     startup_probe: ProbeTimes | None = None
+    readiness_probe: ReadinessProbe | None = None
     liveness_probe: ProbeTimes | None = None
 
     @property

@@ -31,6 +31,27 @@ class StorageClass(PartialStruct, frozen=True, kw_only=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
+class VolumeAttachmentSource(PartialStruct, frozen=True, kw_only=True):
+    """The volume that is attached."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(PartialStruct, frozen=True, kw_only=True):
+    """What is attached where, and by which driver."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(PartialStruct, frozen=True, kw_only=True):
+    """A volume that a driver attaches to a node, or keeps attached."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
 class VolumeNodeResources(APIStruct, frozen=True, kw_only=True):
     """How many volumes of a driver a node can attach."""
 

@@ -165,7 +165,7 @@ def test_devices_that_are_free_but_not_together_are_told_with_the_values_that_cl
     found = explained(node("n"), pool("n", gpus(2)), device_class(), templated("train", spec))
     assert found.reason is Reason.CONSTRAINT
     assert (
-        "no node has free devices with the same gpu.nvidia.com/root: on node n, those for request gpu have root-0, root-1"
+        "no node has 2 free devices with the same gpu.nvidia.com/root: on node n, those for request gpu have root-0, root-1"
         in found.cause
     )
     assert found.changes[0].text.startswith("drop constraint matchAttribute gpu.nvidia.com/root from")

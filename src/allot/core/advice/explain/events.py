@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+from msgspec.structs import replace
+
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
+
+# What `kubectl describe` writes in front of a message, and some collectors of events keep.
+_PLACE = re.compile(r"^(?P<path>spec\.(?:init|ephemeral)?containers\{[^}]*\}): ", re.IGNORECASE)
 
 
 def events_of(what_if: WhatIfCluster, pod: core_v1.Pod, *reasons: str) -> list[observed_v1.Event]:
@@ -17,4 +24,14 @@ def events_of(what_if: WhatIfCluster, pod: core_v1.Pod, *reasons: str) -> list[o
         and (event.involved_object.namespace or event.metadata.namespace) == pod.metadata.namespace
         and event.involved_object.uid in ("", pod.metadata.uid)
     ]
-    return sorted(found, key=lambda event: event.seen_at, reverse=True)
+    return sorted(map(_without_place, found), key=lambda event: event.seen_at, reverse=True)
+
+
+def _without_place(event: observed_v1.Event) -> observed_v1.Event:
+    """An event whose message does not begin with the container that it is about."""
+    place = _PLACE.match(event.message)
+    if place is None:
+        return event
+    about = event.involved_object
+    where = about if about.field_path else replace(about, field_path=place["path"])
+    return replace(event, message=event.message[place.end() :], involved_object=where)

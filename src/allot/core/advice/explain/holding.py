@@ -8,14 +8,18 @@ import msgspec
 
 from allot.core.advice.explain.wording import count, joined, named
 from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.lifecycle.claim_owners import group_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.meta import OwnerReference
-from allot.core.model.scheduling_v1 import PREEMPT_NEVER
+from allot.core.model.scheduling_v1 import PREEMPT_NEVER, PodGroup
 
 FINISHED = ("Succeeded", "Failed")
 _PODS = "pods"
+_GROUPS = "podgroups"
+# Kubernetes then ends the node's pods by force, and detaches their volumes.
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 _SHOWN_MAX = 2
 # What kube-scheduler says for any pod that wants devices.
 NOT_FOR_DEVICES = "its scheduler does not preempt for devices"
@@ -42,6 +46,10 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...] = ()
     # Users that the snapshot does not contain: of other kinds, or of namespaces without pods in it.
     unseen: tuple[str, ...] = ()
+    # Nodes of terminating pods whose kubelet has not reported for long: it cannot end them.
+    silent: tuple[str, ...] = ()
+    # Groups whose pods have all ended: they keep their claims until they are deleted.
+    groups: tuple[PodGroup, ...] = ()
     # Kinds of users other than pods, as `sessions.example.com`: Kubernetes never ends their reservations.
     kinds: tuple[str, ...] = ()
 
@@ -58,7 +66,7 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_idle(self) -> bool:
         """Whether no pod needs the devices."""
-        return not self.running and not self.ending and not self.stranded and not self.unseen
+        return not self.running and not self.ending and not self.stranded and not self.unseen and not self.groups
 
     @property
     def done(self) -> tuple[core_v1.Pod, ...]:
@@ -81,12 +89,14 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
         if self.running:
             return named("pod", map(full_name, self.running))
         if self.ending:
-            return joined([_ending_text(pod) for pod in self.ending[:_SHOWN_MAX]])
+            return joined([_ending_text(pod, self.silent) for pod in self.ending[:_SHOWN_MAX]])
         if self.stranded:
             return f"{named('pod', map(full_name, self.stranded))} of {_lost_nodes(self.stranded, 'which no longer')}"
         claim = f"claim {full_name(self.claim)}{' (being deleted)' if self.is_going else ''}"
         if self.unseen:
             return f"{claim} for {joined(self.unseen[:_SHOWN_MAX])}"
+        if self.groups:
+            return f"{claim} of {groups_text(self.groups)}"
         if self.finished:
             verb = "has" if len(self.finished) == 1 else "have"
             return f"{named('pod', map(full_name, self.finished))}, which {verb} finished"
@@ -120,8 +130,22 @@ def done_text(pods: Sequence[core_v1.Pod]) -> str:
     return f"{over}, and only {joined(list(running))} still {'runs' if len(running) == 1 else 'run'}"
 
 
-def _ending_text(pod: core_v1.Pod) -> str:
+def groups_text(groups: Sequence[PodGroup]) -> str:
+    """`PodGroup a/b (its pods have ended, and it keeps its claim until it is deleted)`."""
+    one = len(groups) == 1
+    its, keeps = (
+        ("its", "it keeps its claim until it is") if one else ("their", "they keep their claims until they are")
+    )
+    return f"{named('PodGroup', map(full_name, groups))} ({its} pods have ended, and {keeps} deleted)"
+
+
+def _ending_text(pod: core_v1.Pod, silent: Sequence[str]) -> str:
     metadata = pod.metadata
+    if pod.spec.node_name in silent:
+        return (
+            f"pod {full_name(pod)} (terminating since {metadata.deletion_timestamp} on node {pod.spec.node_name}, which is unreachable, so "
+            "nothing ends it)"
+        )
     kept = f" (kept by {named('finalizer', metadata.finalizers)})" if metadata.finalizers else ""
     return f"pod {full_name(pod)}, which has been terminating since {metadata.deletion_timestamp}{kept}"
 
@@ -129,8 +153,12 @@ def _ending_text(pod: core_v1.Pod) -> str:
 def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
     """Who holds the devices of a claim."""
     namespace = claim.metadata.namespace
-    running, ending, stranded, finished, gone, unseen, kinds = [], [], [], [], [], [], []
+    running, ending, stranded, finished, gone, unseen, kinds, groups = [], [], [], [], [], [], [], []
     for user in claim.status.reserved_for:
+        group = _ended_group(what_if, user, namespace)
+        if group is not None:
+            groups.append(group)
+            continue
         if user.resource != _PODS:
             kinds.append(f"{user.resource}.{user.api_group}" if user.api_group else user.resource)
             unseen.append(f"{user.resource.removesuffix('s')} {namespace}/{user.name}")
@@ -158,6 +186,39 @@ def possessor(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Possessor:
         gone=tuple(gone),
         unseen=tuple(unseen),
         kinds=tuple(kinds),
+        silent=tuple(sorted({pod.spec.node_name for pod in ending if is_silent(what_if, pod)})),
+        groups=tuple(groups),
+    )
+
+
+def _ended_group(what_if: WhatIfCluster, user: api.ResourceClaimConsumerReference, namespace: str) -> PodGroup | None:
+    """The PodGroup that a claim is reserved for, if all its pods have ended."""
+    group = what_if.get(PodGroup, user.name, namespace) if user.resource == _GROUPS else None
+    if group is None or user.uid not in ("", group.metadata.uid):
+        return None
+    pods = [
+        pod
+        for pod in what_if.all(core_v1.Pod)
+        if pod.metadata.namespace == namespace and group_name(pod) == group.metadata.name
+    ]
+    return group if pods and all(pod.status.phase in FINISHED for pod in pods) else None
+
+
+def is_silent(what_if: WhatIfCluster, pod: core_v1.Pod) -> bool:
+    """Whether the kubelet of a pod's node, which is still there, has stopped reporting."""
+    info = what_if.cluster.nodes.get(pod.spec.node_name)
+    return info is not None and any(
+        each.type == "Ready" and each.status == "Unknown" for each in info.node.status.conditions
+    )
+
+
+def recover_text(pods: Sequence[core_v1.Pod]) -> str:
+    """What to do about terminating pods whose nodes are unreachable."""
+    nodes = sorted({pod.spec.node_name for pod in pods})
+    it, them = ("it is", "it") if len(nodes) == 1 else ("they are", "them")
+    return (
+        f"bring {named('node', nodes)} back; or, if {it} off for good, taint {them} {OUT_OF_SERVICE}, or force the deletion of "
+        f"{named('pod', map(full_name, pods))} (kubectl delete --force)"
     )
 
 

@@ -341,6 +341,9 @@ def _lowered(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
                 continue
             below = [text for each, text in there if each < wanted]  # type: ignore[operator]
             above = [text for each, text in there if not each < wanted]  # type: ignore[operator]
+            if wrapper == "quantity" and below and not Quantity.parse(below[-1]).nano:
+                # Every device has 0 or more: the driver could not read it.
+                continue
             if found.relation in (">=", ">") and below:
                 yield _relaxed(parsed, found, below[-1], ">=", wrapper)
             elif found.relation in ("<=", "<") and above:

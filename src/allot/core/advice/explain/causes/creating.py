@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.selecting import without_endpoints
@@ -50,10 +51,33 @@ class Bound(NamedTuple):
 
 
 def bounds_of(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> Bound | None:
-    """The LimitRange behind a refusal, with its values; None if the refusal is another one, or the LimitRange is not known."""
-    found = _BOUND.search(said)
-    if found is None:
+    """The LimitRange behind a refusal, with all values that it names; None if the refusal is another one, or the LimitRange is not known."""
+    parts = [_bound(what_if, metadata, found) for found in _BOUND.finditer(said)]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
         return None
+    again = ", and create it again" if kind == "Job" else ""
+    own = f"{_once([part.ask for part in known])} in the template of {kind} {metadata.name}{again}"
+    return Bound(_once([part.text for part in known]), (own, _once([part.change for part in known])))
+
+
+def _once(texts: Sequence[tuple[str, str]]) -> str:
+    """Sentences in two halves, the first half of each only where it changes: `lower the limits of a to 1 cpu and 2Gi memory`."""
+    found: dict[str, list[str]] = {}
+    for head, tail in texts:
+        found.setdefault(head, []).append(tail)
+    return "; ".join(f"{head} {joined(tails)}" for head, tails in found.items())
+
+
+class _Broken(NamedTuple):
+    """One bound of a LimitRange that a pod does not keep to, as the two halves of sentences."""
+
+    text: tuple[str, str]
+    ask: tuple[str, str]
+    change: tuple[str, str]
+
+
+def _bound(what_if: WhatIfCluster, metadata: ObjectMeta, found: re.Match[str]) -> _Broken | None:
     which, resource, per = found["which"], found["resource"], found["per"]
     member = "max" if which == "maximum" else "min"
     wanted = Quantity.parse(found["bound"])
@@ -68,15 +92,14 @@ def bounds_of(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str
         name = f"LimitRange {range_.metadata.namespace}/{range_.metadata.name}"
         least, most = ("at most", "lower") if member == "max" else ("at least", "raise")
         one = f"one {per.lower()}"
-        asks = f", and its {found['what']} is {found['asked']}" if found["what"] else f", and {one} sets none"
-        text = f"{name} allows {one} {least} {found['bound']} {resource}{asks}"
-        other = f"{'raise' if member == 'max' else 'lower'} {member}.{resource} of {name}"
-        return Bound(
-            text,
+        asks = f"its {found['what']} is {found['asked']}" if found["what"] else "it sets none"
+        what = f"{resource} {found['what'] or 'request'}"
+        return _Broken(
+            (f"{name} allows {one}", f"{least} {found['bound']} {resource} ({asks})"),
+            (most, f"the {what} of the {per.lower()} to {least} {found['bound']}"),
             (
-                f"{most} the {resource} {found['what'] or 'request'} of the {per.lower()} to {least} {found['bound']} in the template of "
-                f"{kind} {metadata.name}{', and create it again' if kind == 'Job' else ''}",
-                f"{other} to {found['asked']}" if found["asked"] else other,
+                "raise" if member == "max" else "lower",
+                f"{member}.{resource} of {name}{' to ' + found['asked'] if found['asked'] else ''}",
             ),
         )
     return None

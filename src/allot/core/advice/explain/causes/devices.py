@@ -359,7 +359,9 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
     else:
         text = f"{what} the selectors of {placing.request_name(wanted)}: {seen}"
     details = (seen,) if problem else ()
-    candidates += states.changed(placing.what_if, states.excluded(placing, wanted))
+    excluded = states.excluded(placing, wanted)
+    text += states.unread_text(excluded)
+    candidates += states.changed(placing.what_if, excluded)
     return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
 
@@ -559,7 +561,8 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     if obstacle is not Obstacle.TAINT and found.count(Obstacle.TAINT):
         candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
     unpublished, repairs = _unpublished(placing, wanted)
-    text += unpublished
+    # What a repair gives no one has to give up.
+    text = f"{unpublished}; {text}" if unpublished else text
     candidates += repairs
     excluded = states.excluded(placing, wanted)
     candidates += states.changed(what_if, excluded)
@@ -718,7 +721,7 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
         return "", []
     first, like = bare[0], _largest(placing, wanted)
     nodes_text = named("node", [each.node for each in bare])
-    text = f"; {nodes_text} {'publishes' if len(bare) == 1 else 'publish'} none: {first.text}"
+    text = f"{nodes_text} {'publishes' if len(bare) == 1 else 'publish'} no devices of class {wanted.class_name} ({first.text})"
     if like is None:
         return text, []
     patches = nodes.slices_like(placing.what_if, like, first.node)

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
+from allot.core.advice.explain.causes.starting import init_container
 from allot.core.advice.explain.daemons import lacking_labels, left_out, taken_in
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
@@ -50,6 +52,9 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
         if node and pod.spec.node_name != node:
             continue
         trouble = container_trouble(what_if, pod)
+        hangs = init_container(what_if, pod) if trouble is None and pod.spec.node_name else None
+        if hangs is not None and hangs.reason is Reason.STARTING:
+            trouble = hangs
         if trouble is not None:
             advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
             found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))

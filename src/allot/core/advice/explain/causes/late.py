@@ -18,7 +18,14 @@ from allot.core.advice.explain.causes.tainted import evicting_taint
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
-from allot.core.advice.explain.holding import OVERDUE_MIN_S, force_text, is_stranded, overdue
+from allot.core.advice.explain.holding import (
+    OVERDUE_MIN_S,
+    force_text,
+    is_silent,
+    is_stranded,
+    overdue,
+    recover_text,
+)
 from allot.core.advice.explain.messages.drivers import DRIVERS
 from allot.core.advice.explain.messages.facts import Facts, held_devices
 from allot.core.advice.explain.messages.table import meaning_of
@@ -84,6 +91,8 @@ def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         force = f"kubectl delete pod {metadata.name} -n {metadata.namespace} --force, if the node is off for good"
         gone = away.reason is Reason.NO_NODES
         ways = away.advice if gone else (*away.advice[:1], force)
+        if is_silent(what_if, pod):
+            ways = (recover_text([pod]),)
         return Diagnosis(reason=Reason.BEING_DELETED, text=f"{text}: {away.text}", advice=ways)
     if metadata.finalizers:
         return _kept(what_if, pod, text)

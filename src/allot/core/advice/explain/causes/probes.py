@@ -16,6 +16,7 @@ _FAILED = re.compile(
     r"(?P<kind>Readiness|Liveness|Startup) probe (?:failed|errored(?: and resulted in \S+ state)?): (?P<said>.*)"
 )
 _PORT = re.compile(r"[\d\])]:(?P<port>\d{2,5})\b")
+_PORT_FLAG = re.compile(r"--?(?:http[-_]|listen[-_]|server[-_])?port[= ](?P<port>\d{2,5})\b")
 _PATH = re.compile(r'"?https?://[^/"\s]+(?P<path>/[^"\s]*)')
 _CONTAINER = re.compile(r"\{(?P<name>[^}]+)\}")
 _UNREADY = re.compile(r"containers with (?:unready|incomplete) status: \[(?P<names>[^]]*)\]")
@@ -34,6 +35,7 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         return None
     kinds = ("Readiness", "Startup", "Liveness") if _restarts(pod) else ("Readiness", "Startup")
     found = probe_trouble(what_if, pod, *kinds)
+    found = found or _wrong_port(what_if, pod)
     if found is not None:
         return found
     said = one_line(ready.message or ready.reason or "")
@@ -141,6 +143,12 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
             return Diagnosis(
                 reason=Reason.NOT_READY, text=text, advice=(f"set the port of the {kind} probe to {first} in the pod",)
             )
+        told = _told_port(container) if container is not None else None
+        if told is not None and told != asked and container is not None:
+            text += f"; container {container.name} is told to listen on port {told}"
+            return Diagnosis(
+                reason=Reason.NOT_READY, text=text, advice=(f"set the port of the {kind} probe to {told} in the pod",)
+            )
         advice = f"check that it has started, and on which port it listens: {log}"
         return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
     text = f"its {kind} probe{where} fails: {said}"
@@ -154,6 +162,35 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
         more = f" from {probe.timeout_seconds} to {max(5, 5 * probe.timeout_seconds)}" if probe is not None else ""
         advice = f"raise timeoutSeconds of the {kind} probe{more} in the pod, or see why the container is slow: {log}"
     return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
+
+
+def _told_port(container: core_v1.Container) -> int | None:
+    """The port that a container's arguments tell its program to listen on."""
+    found = _PORT_FLAG.search(" ".join((*container.command, *container.args)))
+    return int(found["port"]) if found is not None else None
+
+
+def _wrong_port(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A readiness probe of a container that has been up for long, of a port that it neither declares nor is told to listen on; its
+    events may be gone."""
+    for container in pod.spec.containers:
+        status = next((each for each in pod.status.container_statuses if each.name == container.name), None)
+        running = status.state.running if status is not None and status.state is not None else None
+        probe = container.readiness_probe
+        asked = probe.port if probe is not None else None
+        if status is None or status.ready or running is None or not isinstance(asked, int):
+            continue
+        up = what_if.now - seconds_of(running.started_at) if running.started_at is not None else 0
+        declared = [each.container_port for each in container.ports]
+        told = _told_port(container)
+        there = [*([told] if told is not None else []), *declared]
+        if not there or asked in there or up < _STARTING_S:
+            continue
+        source = "is told to listen on" if told is not None else "declares"
+        text = f"its readiness probe checks port {asked}, and container {container.name} {source} port {there[0]}"
+        fix = f"set the port of the readiness probe to {there[0]} in the pod"
+        return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(fix,))
+    return None
 
 
 def _container(pod: core_v1.Pod, event: observed_v1.Event) -> core_v1.Container | None:

@@ -79,7 +79,10 @@ def _closed(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
     else:
         closed = next((each.name for each in here.path() if each.queue.closed), "")
         candidates += remedies.opened(what_if, closed) if closed else remedies.at_the_top(what_if, job.queue)
-    return Diagnosis(reason=Reason.QUEUE_CLOSED, text=f"{outlook.closed}{hint}", candidates=tuple(candidates))
+    advice = (f"create Queue {job.queue}",) if here is None and job.queue else ()
+    return Diagnosis(
+        reason=Reason.QUEUE_CLOSED, text=f"{outlook.closed}{hint}", candidates=tuple(candidates), advice=advice
+    )
 
 
 # --- others make room ---

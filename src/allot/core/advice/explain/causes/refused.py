@@ -121,17 +121,21 @@ def _early(what_if: WhatIfCluster, pod: core_v1.Pod, status: Status) -> Diagnosi
 def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:
     candidates: list[Candidate] = []
     owner = ""
+    others: list[str] = []
     for namespace, claimed in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, claimed, namespace)
         if claim is not None and name in _classes_of(claim):
             owner = f" of claim {namespace}/{claimed}"
+            others += selectors.beside(claim.spec, request)
             candidates += selectors.missing_class(what_if, pod, claim, request, name)
     known = sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))
-    meant = selectors.similar_class(what_if, name)
+    meant = selectors.similar_class(what_if, name, others)
     hint = f" (there {'is' if len(known) == 1 else 'are'} {listed(known)})" if known else " (there are none)"
     hint = f' (did you mean "{meant}"?)' if meant is not None else hint
     text = f'DeviceClass {name}, which request "{request}"{owner} asks for, does not exist{hint}'
     advice = (f"install the driver that provides DeviceClass {name}, or enable that part of it",)
+    if others:
+        advice = (f"create DeviceClass {name}, if there are such devices",)
     return Diagnosis(
         reason=Reason.CLASS_MISSING,
         text=text,

@@ -10,11 +10,12 @@ from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import OUT_OF_SERVICE
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import duration, joined, named, one_line
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.times import seconds_of
-from allot.core.model import core_v1, observed_v1
+from allot.core.model import core_v1, observed_v1, storage_v1
 
 _PULLING, _PULLED = "Pulling", "Pulled"
 _PROGRESS = (_PULLING, _PULLED, "Created", "Started")
@@ -30,6 +31,25 @@ FAILURES = (
 )
 _IMAGE = re.compile(r'image "(?P<image>[^"]+)"')
 _MULTI_ATTACH = re.compile(r'Multi-Attach error for volume "(?P<volume>[^"]+)"')
+_LOOP = re.compile(r"\b(?:until|while)\b")
+_HOST_PATH = re.compile(r"(?P<path>/(?:host/)?(?:sys|dev|proc|run|var|opt|usr)/[\w./-]*\w)")
+# Who makes the files that drivers wait for.
+_MODULES = {
+    "/sys/class/kfd": "kernel module amdgpu",
+    "/dev/kfd": "kernel module amdgpu",
+    "/sys/module/amdgpu": "kernel module amdgpu",
+    "/dev/nvidia": "NVIDIA kernel driver",
+    "/proc/driver/nvidia": "NVIDIA kernel driver",
+    "/sys/module/nvidia": "NVIDIA kernel driver",
+    "/run/nvidia/driver": "NVIDIA kernel driver",
+    "/dev/accel": "accelerator's kernel driver",
+    "/sys/class/accel": "accelerator's kernel driver",
+    "/dev/dri": "GPU's kernel driver",
+    "/sys/class/drm": "GPU's kernel driver",
+    "/dev/infiniband": "RDMA kernel driver",
+    "/sys/class/infiniband": "RDMA kernel driver",
+    "/dev/vfio": "kernel module vfio-pci",
+}
 # Longer than most init containers take.
 _LONG_S = 300
 
@@ -42,10 +62,10 @@ def starting(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         return Diagnosis(reason=Reason.STARTING, text=text)
     last = next(iter(events_of(what_if, pod, *FAILURES, *_PROGRESS)), None)
     if last is not None and last.reason in FAILURES:
-        return _failed(what_if, pod, one_line(last.message))
+        return _failed(what_if, pod, one_line(_behind(what_if, pod, last).message))
     if last is not None and last.reason == _PULLING:
         return _pulling(what_if, last)
-    found = _init_container(what_if, pod)
+    found = init_container(what_if, pod)
     if found is not None:
         return found
     text = "it has not started its containers yet"
@@ -86,6 +106,14 @@ def _failed(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
     return not_started(what_if, pod, text, said)
 
 
+def _behind(what_if: WhatIfCluster, pod: core_v1.Pod, last: observed_v1.Event) -> observed_v1.Event:
+    """Why a volume is not there, of a kubelet that has waited for it in vain: what was said of attaching it, if that failed last."""
+    if last.reason != "FailedMount" or "timed out" not in last.message:
+        return last
+    attaching = next(iter(events_of(what_if, pod, "FailedAttachVolume", "SuccessfulAttachVolume")), None)
+    return attaching if attaching is not None and attaching.reason == "FailedAttachVolume" else last
+
+
 def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -> Diagnosis:
     """A single-node volume that is still attached to another node."""
     claims = [
@@ -95,9 +123,15 @@ def _attached_elsewhere(what_if: WhatIfCluster, pod: core_v1.Pod, volume: str) -
     ]
     names = {claim.metadata.name for claim in claims}
     users = [each for each in what_if.all(core_v1.Pod) if each is not pod and _is_other_user(each, pod, names)]
+    attached = [
+        each.spec.node_name
+        for each in what_if.all(storage_v1.VolumeAttachment)
+        if each.spec.source.persistent_volume_name == volume and each.spec.node_name != pod.spec.node_name
+    ]
     mode = f" ({joined(claims[0].spec.access_modes)})" if claims and claims[0].spec.access_modes else ""
     whose = f" of PersistentVolumeClaim {claims[0].metadata.name}" if claims else ""
-    text = f"volume {volume}{whose}{mode} is still attached to another node"
+    where = named("node", attached) if attached else "another node"
+    text = f"volume {volume}{whose}{mode} is still attached to {where}"
     if not users:
         advice = (
             "wait until it is detached, which takes some minutes if its node is down; see kubectl get volumeattachments"
@@ -126,13 +160,14 @@ def _detached(what_if: WhatIfCluster, pod: core_v1.Pod, user: core_v1.Pod) -> It
     name, node = user.metadata.name, user.spec.node_name
     if not _is_up(what_if, user):
         yield (
-            f"bring node {node} back, or, if it is off for good, taint it node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, so that "
+            f"bring node {node} back, or, if it is off for good, taint it {OUT_OF_SERVICE}, so that "
             "its pods go and its volumes are detached"
         )
         return
     if own and own == deployment_of(what_if, user):
         yield f"set strategy: {{type: Recreate}} in Deployment {own}, so that the old pod is deleted before the new one is created"
     yield f"delete pod {name}, or wait until it ends"
+    yield f"run this pod on node {node} too (nodeSelector kubernetes.io/hostname: {node}), or give it a ReadWriteMany volume or a clone"
 
 
 def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:
@@ -146,8 +181,8 @@ def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:
 # --- init containers ---
 
 
-def _init_container(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A running init container: the others start when it has ended."""
+def init_container(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A running init container: the others start when it has ended. None if none runs."""
     sidecars = {each.name for each in pod.spec.init_containers if each.is_sidecar}
     for status in pod.status.init_container_statuses:
         running = status.state.running if status.state is not None else None
@@ -158,15 +193,33 @@ def _init_container(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | Non
         since = f" for {duration(seconds)}" if seconds is not None else ""
         text = f"its init container {name} has been running{since}, and the others start when it has ended"
         log = f"kubectl logs -n {metadata.namespace} {metadata.name} -c {name}"
+        path = _awaited_path(pod, name)
+        if path:
+            module = next((module for start, module in _MODULES.items() if path.startswith(start)), "")
+            text += f"; it seems to wait for {path}" + (f", which the {module} makes" if module else "")
+            load = f"load the {module} on node {pod.spec.node_name}, so that {path} is there (log: {log})"
+            see = f"make {path} appear on node {pod.spec.node_name}, or see what it waits for: {log}"
+            return Diagnosis(reason=_verdict(seconds), text=text, advice=(load if module else see,))
         service, why, fix = _waited_for(what_if, metadata.namespace, name)
         if service:
             text += f"; Service {service}, which it seems to wait for, {why}"
             return Diagnosis(
                 reason=Reason.STARTING, text=text, advice=(*([fix] if fix else []), f"see what it waits for: {log}")
             )
-        reason = Reason.STARTING if seconds is not None and seconds > _LONG_S else Reason.PROGRESSING
-        return Diagnosis(reason=reason, text=text, advice=(f"see what it waits for: {log}",))
+        return Diagnosis(reason=_verdict(seconds), text=text, advice=(f"see what it waits for: {log}",))
     return None
+
+
+def _verdict(seconds: int | None) -> Reason:
+    return Reason.STARTING if seconds is not None and seconds > _LONG_S else Reason.PROGRESSING
+
+
+def _awaited_path(pod: core_v1.Pod, container: str) -> str:
+    """The file or device of the node that the command of an init container waits for in a loop; empty if it does not."""
+    found = next((each for each in pod.spec.init_containers if each.name == container), None)
+    said = " ".join((*found.command, *found.args)) if found is not None else ""
+    path = _HOST_PATH.search(said) if _LOOP.search(said) is not None else None
+    return path["path"] if path is not None else ""
 
 
 def _waited_for(what_if: WhatIfCluster, namespace: str, container: str) -> tuple[str, str, str]:

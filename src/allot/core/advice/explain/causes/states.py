@@ -15,8 +15,12 @@ from allot.core.advice.explain.wording import named
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.explain import Obstacle, numbered
 from allot.core.model import resource_v1 as api
+from allot.core.quantity import Quantity, QuantityError
 
 _VALUE = re.compile(r"have (?P<name>\S+) (?P<actual>\S+), need (?P<needed>.+)")
+_UNREAD = "0"
+# What lets a driver read the values that it publishes as 0.
+_READING = {"gpu.intel.com": " (its chart: kubeletPlugin.privileged=true, or xpumdEnabled=true)"}
 _BOOLEANS = {"true": False, "false": True}
 # Versions of software: those of hardware, such as cudaComputeCapability, do not change.
 _SOFTWARE = ("driver", "firmware", "software")
@@ -32,6 +36,12 @@ class Excluded(NamedTuple):
     actual: str
     why: str
     is_class: bool
+    needed: str = ""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the driver could not read the value: no device has 0 of a capacity."""
+        return self.actual == _UNREAD
 
 
 def excluded(placing: Placing, wanted: Wanted) -> Excluded | None:
@@ -62,7 +72,8 @@ def excluded(placing: Placing, wanted: Wanted) -> Excluded | None:
         if nodes:
             number = sum(counts[name] for name in nodes)
             is_class = tally.reason.obstacle is Obstacle.NOT_IN_CLASS
-            return Excluded(id_.driver, nodes, number, value["name"], value["actual"], tally.reason.text, is_class)
+            why, needed = tally.reason.text, value["needed"]
+            return Excluded(id_.driver, nodes, number, value["name"], value["actual"], why, is_class, needed)
     return None
 
 
@@ -80,7 +91,7 @@ def _everywhere(placing: Placing, wanted: Wanted) -> Wanted:
 
 
 def _is_state(name: str, actual: str) -> bool:
-    return actual in _BOOLEANS or any(word in name.lower() for word in _SOFTWARE)
+    return actual in (*_BOOLEANS, _UNREAD) or any(word in name.lower() for word in _SOFTWARE)
 
 
 def excluded_text(found: Excluded | None, wanted: Wanted) -> str:
@@ -96,6 +107,9 @@ def excluded_text(found: Excluded | None, wanted: Wanted) -> str:
 
 def changed(what_if: WhatIfCluster, found: Excluded | None) -> Iterator[Candidate]:
     """The driver of a node publishes another value of the attribute."""
+    if found is not None and found.is_unread:
+        yield from _read(what_if, found)
+        return
     for node in found.nodes if found is not None else ():
         assert found is not None
         slices = [each for each in what_if.all(api.ResourceSlice) if each.spec.driver == found.driver]
@@ -103,6 +117,34 @@ def changed(what_if: WhatIfCluster, found: Excluded | None) -> Iterator[Candidat
         patches = [_with_value(each, found.attribute, value) for each in slices if each.spec.node_name == node]
         if value is not None and patches:
             yield Candidate(rank=Rank.NODE, text=_text(what_if, found, node, value), patches=tuple(patches))
+
+
+def _read(what_if: WhatIfCluster, found: Excluded) -> Iterator[Candidate]:
+    """The driver reads a capacity that it publishes as 0."""
+    slices = [
+        each
+        for each in what_if.all(api.ResourceSlice)
+        if each.spec.driver == found.driver and each.spec.node_name in found.nodes
+    ]
+    try:
+        Quantity.parse(found.needed)
+    except QuantityError:
+        return
+    patches = [_with_value(each, found.attribute, {"value": found.needed}, "capacity") for each in slices]
+    pods = [full_name(pod) for node in found.nodes for pod in driver_pods.plugins(what_if, found.driver, node)]
+    log = f", see the log of {named('pod', pods[:1])}" if pods else ""
+    text = (
+        f"let driver {found.driver} read the {found.attribute} of its devices, which it publishes as 0 on {named('node', found.nodes)}"
+        f"{_READING.get(found.driver, ' (does it have the rights on the host?)')}{log}"
+    )
+    yield Candidate(rank=Rank.RELAX, text=text, patches=tuple(each for each in patches if each.patch))
+
+
+def unread_text(found: Excluded | None) -> str:
+    """What a value of 0 means, phrased to follow it; empty if it is another one."""
+    if found is None or not found.is_unread:
+        return ""
+    return f"; 0 means that driver {found.driver} could not read it"
 
 
 def _text(what_if: WhatIfCluster, found: Excluded, node: str, value: dict[str, Any]) -> str:
@@ -140,11 +182,13 @@ def _wanted_value(slices: Sequence[api.ResourceSlice], found: Excluded) -> dict[
     return {"version": newest} if newest is not None else None
 
 
-def _with_value(slice_: api.ResourceSlice, attribute: str, value: dict[str, Any] | None) -> Any:
+def _with_value(
+    slice_: api.ResourceSlice, attribute: str, value: dict[str, Any] | None, member: str = "attributes"
+) -> Any:
     operations = [
-        {"op": "replace", "path": f"/spec/devices/{index}/attributes/{pointer(name)}", "value": value}
+        {"op": "replace", "path": f"/spec/devices/{index}/{member}/{pointer(name)}", "value": value}
         for index, device in enumerate(slice_.spec.devices or ())
-        for name in device.attributes
+        for name in getattr(device, member)
         if name.rpartition("/")[2] == attribute
     ]
     return patch_of("ResourceSlice", slice_.metadata.name, *operations)

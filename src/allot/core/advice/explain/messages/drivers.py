@@ -48,6 +48,35 @@ DRIVERS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
+        r"network-attachment-definitions\S* \"(?P<network>[^\"]+)\" not found|cannot find (?:a )?network-attachment-definition \((?P<network1>[^)]+)\)",
+        (
+            "NetworkAttachmentDefinition {network} is in namespace {network_elsewhere}, not in the pod's namespace {namespace}",
+            "NetworkAttachmentDefinition {namespace}/{network} does not exist (did you mean {network_meant}?)",
+            "NetworkAttachmentDefinition {namespace}/{network} does not exist",
+        ),
+        (
+            "set netAttachDefNamespace: {network_elsewhere} in the configuration of {place}, and recreate the pod; or create NetworkAttachmentDefinition "
+            "{namespace}/{network}, a copy of it",
+            "name {network_meant} instead of {network} in the configuration of {place}, and recreate the pod",
+            "create NetworkAttachmentDefinition {namespace}/{network}, which {place} names",
+        ),
+    ),
+    Saying(
+        r"\b(?P<kind>configmap|secret|serviceaccount|persistentvolumeclaim)s? \"(?P<missing>[^\"]+)\" not found",
+        ("{kind} {namespace}/{missing}, which {place} is configured with, does not exist",),
+        ("create {kind} {missing} in namespace {namespace}, or name another one in the configuration of {place}",),
+    ),
+    Saying(
+        r"but (?:the )?node has (?P<count>\d+)\b.{0,60}\ball\b",
+        ("the claim has {number} of the {count}",),
+        ("ask for allocationMode: All (here count: {count}) instead of {number} in {place}, and recreate the pod",),
+    ),
+    Saying(
+        r"\ball (?:chips|devices|GPUs|TPUs|cores) of (?:a|the|one) (?:node|host|machine) must",
+        ("the claim has {number}",),
+        ("ask for allocationMode: All instead of {number} in {place}, and recreate the pod",),
+    ),
+    Saying(
         r"(?:must|has to|need(?:s)? to|can only|only) .{0,40}?(?:request|allocat|use|be|claim|prepare)\S* .{0,30}?(?P<count>\d+) (?:of )?(?P<what>chips?|devices?|GPUs?|TPUs?|cores?|NICs?|VFs?)",
         ("the driver prepares {count} {what} at a time, and the claim has {number}",),
         ("ask for count: {count} in {place}, and recreate the pod",),

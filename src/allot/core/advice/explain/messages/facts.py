@@ -246,6 +246,14 @@ def _fellow(facts: Facts) -> str:
     return named("container", others) if others else ""
 
 
+def _entry(facts: Facts) -> str:
+    """The entries of spec.resourceClaims that a container shares with others of its pod."""
+    container = facts.container
+    own = [claim.name for claim in container.resources.claims] if container is not None else []
+    others = {claim.name for each in _containers(facts.pod) if each is not container for claim in each.resources.claims}
+    return joined([name for name in dict.fromkeys(own) if name in others])
+
+
 def _owner_of_claim(facts: Facts) -> str:
     """The containers that name the claims of the pod, if the one that fails does not."""
     if facts.container is None or facts.container.resources.claims:
@@ -496,6 +504,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "disk": _disk,
     "driver": _driver,
     "driver_version": _of_attribute("driverVersion"),
+    "entry": _entry,
     "fellow": _fellow,
     "free": _free,
     "hosted": _hosted,

@@ -6,6 +6,15 @@ from allot.core.advice.explain.messages.table import Saying
 
 NODES: tuple[Saying, ...] = (
     Saying(
+        r"claim .{0,60}already used by container (?P<other>[\w.-]+)|claim.{0,40} (?:can|may) (?:only )?be used by (?:only )?(?:one|a single) container",
+        (
+            "container {container} names entry {entry} in its resources.claims, as {fellow} does, and this driver gives a claim to one container only",
+        ),
+        (
+            "give container {container} a claim of its own (another entry in spec.resourceClaims of the pod), or drop {entry} from its resources.claims",
+        ),
+    ),
+    Saying(
         r"using host network can ?not claim host devices|host network.*(?:claim|network device)",
         ("the pod has hostNetwork: true, and a network device of a claim is moved into the pod's own network",),
         (

@@ -27,10 +27,13 @@ from allot.core.advice.explain.holding import (
     controller_of,
     ends_by_itself,
     force_text,
+    groups_text,
     importance,
+    is_silent,
     is_stranded,
     overdue,
     possessor,
+    recover_text,
     still_running,
 )
 from allot.core.advice.explain.moving import other_place
@@ -171,6 +174,10 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     for who, _ in option.chosen:
         for pod in who.pods:
             patches[f"pod {full_name(pod)}"] = delete_of("Pod", pod.metadata.name, pod.metadata.namespace)
+        for group in who.groups:
+            patches[f"PodGroup {full_name(group)}"] = delete_of(
+                "PodGroup", group.metadata.name, group.metadata.namespace
+            )
         if not who.pods:
             metadata = who.claim.metadata
             patches[f"claim {full_name(who.claim)}"] = (
@@ -186,7 +193,11 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     waits = False
     forgotten = None
     done = [pod for who, _ in option.chosen for pod in who.done] if all(who.done for who, _ in option.chosen) else []
-    if all(who.is_lost for who, _ in option.chosen):
+    groups = [group for who, _ in option.chosen for group in who.groups]
+    ended = bool(groups) and all(who.groups and not who.pods and not who.unseen for who, _ in option.chosen)
+    if ended:
+        text = f"delete {groups_text(groups)}"
+    elif all(who.is_lost for who, _ in option.chosen):
         text = force_text([pod for who, _ in option.chosen for pod in who.stranded])
     elif all(who.ending and not who.running and not who.stranded for who, _ in option.chosen):
         text, waits = going(what_if, [pod for who, _ in option.chosen for pod in who.ending], where)
@@ -210,7 +221,9 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         them = "it ends" if len(patches) == 1 else "they end"
         other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
-    unmissed = all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None or bool(done)
+    unmissed = (
+        all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None or bool(done) or ended
+    )
     # No one needs these: they go before the pod asks for less.
     rank = Rank.FEWER - 1 if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
@@ -235,6 +248,8 @@ def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper |
 def going(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod], where: str = "") -> tuple[str, bool]:
     """What to do about terminating pods, and whether waiting is enough. where: their nodes."""
     names, one = named("pod", map(full_name, pods)), len(pods) == 1
+    if all(is_silent(what_if, pod) for pod in pods):
+        return recover_text(pods), False
     kept = dict.fromkeys(name for pod in pods for name in pod.metadata.finalizers)
     if kept:
         return (

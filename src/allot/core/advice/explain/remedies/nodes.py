@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ _LABELLERS = {
     "feature.node.kubernetes.io": "Node Feature Discovery",
 }
 _GIVEN_NAMES = ("zone", "region", "hostname")
+# Words of taints that keep a node for someone.
+_RESERVED = re.compile(r"reserved|dedicated|exclusive|tenant|owner|team", re.IGNORECASE)
 _DEVICE_WORDS = ("gpu", "accelerator", "tpu", "npu", "device", "nic", "rdma")
 
 
@@ -160,8 +163,12 @@ def _taint(
     remove = patch_of("Node", info.name, _without_taints(info, {taint.key for taint in taints}))
     # Nodes with devices are tainted for pods that need these; other taints reserve a node for someone else.
     rank = Rank.TOLERATE if all(_is_about_devices(what_if, taint.key) for taint in taints) else Rank.NODE + 1
+    reserved = any(_RESERVED.search(taint.key.rpartition("/")[2]) for taint in taints)
+    if reserved:
+        rank = Rank.OTHERS + 2
+    proviso = f", if it may use node {info.name}, which is reserved" if reserved else ""
     return [
-        _Part(rank, f"tolerate {shown} in the pod", tolerate),
+        _Part(rank, f"tolerate {shown} in the pod{proviso}", tolerate),
         _Part(Rank.ADMIN, f"remove {shown} from node {info.name}", remove),
     ]
 
@@ -361,12 +368,27 @@ def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) ->
                 )
                 if resource in amounts
             ]
-            text = f"remove the device plugin for {resource} from node {info.name}, so that DRA serves it"
+            what = f"the device plugin for {resource}{_plugin_of(info, resource)}"
+            text = f"remove {what} from node {info.name}, so that DRA serves it"
             users = [full_name(each.pod) for each in info.pods.values() if resource in each.scalars]
             if users:
                 # Otherwise their devices would be allocated twice.
-                text = f"end {named('pod', users)} on node {info.name} and remove the device plugin for {resource} there, so that DRA serves it"
-            yield _Part(Rank.ADMIN if users else Rank.RELAX, text, patch_of("Node", info.name, *operations))
+                text = f"end {named('pod', users)} on node {info.name} and remove {what} there, so that DRA serves it"
+            yield _Part(Rank.NODE if users else Rank.RELAX, text, patch_of("Node", info.name, *operations))
+
+
+def _plugin_of(info: NodeInfo, resource: str) -> str:
+    """The DaemonSet of a device plugin, judged by its pod on the node: ` (DaemonSet kube-system/intel-gpu-plugin)`; empty if unknown."""
+    vendor = resource.partition("/")[0].split(".")[-2:][0]
+    for each in info.pods.values():
+        maker = controller_of(each.pod)
+        images = " ".join(container.image for container in each.pod.spec.containers)
+        text = f"{each.pod.metadata.name} {images}"
+        if maker is None or maker.kind != "DaemonSet" or vendor not in text:
+            continue
+        if "plugin" in text.replace("kubelet-plugin", "").replace("kubeletplugin", ""):
+            return f" (DaemonSet {each.pod.metadata.namespace}/{maker.name})"
+    return ""
 
 
 def gone(what_if: WhatIfCluster, pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[Candidate]:

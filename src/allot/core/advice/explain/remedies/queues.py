@@ -158,6 +158,8 @@ def elsewhere(what_if: WhatIfCluster, job: Job, queue: str) -> Candidate:
     group = job.group
     pod = job.tasks[0].pod
     maker = _labelled_maker(what_if, pod)
+    patches: list[Patch] = []
+    where = ""
     if QUEUE_LABEL in pod.metadata.labels:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
     elif VOLCANO_QUEUE in pod.metadata.annotations:
@@ -168,15 +170,18 @@ def elsewhere(what_if: WhatIfCluster, job: Job, queue: str) -> Candidate:
             for task in job.tasks
         ]
         where = f"annotation {VOLCANO_QUEUE}: {queue}"
-    elif isinstance(group, ForeignGroup) and group.queue:
+    if isinstance(group, ForeignGroup) and group.queue:
+        # Made from the pods, or by the user: it decides.
         metadata = group.metadata
         operation = {"op": "add", "path": "/spec/queue", "value": queue}
-        patches = [patch_of("PodGroup", metadata.name, operation, namespace=metadata.namespace)]
-        where = f"spec.queue: {queue} of PodGroup {metadata.name}"
+        patches.append(patch_of("PodGroup", metadata.name, operation, namespace=metadata.namespace))
         if maker is not None:
-            # Its group is made from it.
             where = f"label {QUEUE_LABEL}: {queue} on {maker.kind} {maker.name}, which must be recreated"
-    else:
+        elif where and metadata.owner_references:
+            where += ", and recreate the pod" if len(job.tasks) == 1 else ", and recreate the pods"
+        else:
+            where = f"spec.queue: {queue} of PodGroup {metadata.name}"
+    if not patches:
         patches, where = list(_labelled(job, QUEUE_LABEL, queue)), f"label {QUEUE_LABEL}: {queue}"
     return Candidate(rank=Rank.FIX, text=f"put {job.name} into queue {queue} ({where})", patches=tuple(patches))
 

@@ -75,9 +75,22 @@ def other_class(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Ite
         yield _with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
 
 
-def similar_class(what_if: WhatIfCluster, wrong: str) -> str | None:
-    """The class that a misspelt name may mean."""
-    return nearest(wrong, [name for name in _class_names(what_if) if name != wrong and not _of_others(wrong, name)])
+def similar_class(what_if: WhatIfCluster, wrong: str, but: Iterable[str] = ()) -> str | None:
+    """The class that a misspelt name may mean. but: those that it cannot mean."""
+    names = [name for name in _class_names(what_if) if name not in (wrong, *but) and not _of_others(wrong, name)]
+    return nearest(wrong, names)
+
+
+def beside(spec: api.ResourceClaimSpec, request: str) -> list[str]:
+    """The classes of the other alternatives of a request: a second copy of one of them would be no alternative."""
+    parent, _, alternative = request.partition("/")
+    return [
+        leaf.device_class_name
+        for each in spec.devices.requests
+        if alternative and each.name == parent
+        for leaf in each.first_available
+        if leaf.name != alternative
+    ]
 
 
 def _of_others(wrong: str, name: str) -> bool:
@@ -104,18 +117,19 @@ def missing_class(
 ) -> Iterator[Candidate]:
     """For a missing class: use another one, or create it."""
     place = place_of_claim(what_if, pod, claim)
-    meant = similar_class(what_if, name)
+    others = beside(claim.spec, request)
+    meant = similar_class(what_if, name, others)
     # A class named after a driver is installed with that driver.
     of_a_driver = "." in name
     if place is not None:
         for other in _class_names(what_if)[:_OTHERS_MAX]:
-            if other == meant or not of_a_driver:
+            if other == meant or (not of_a_driver and other not in others):
                 yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
         yield from _without_alternative(place, claim.spec, request)
     drivers = sorted({slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)})
     similar = nearest(name, drivers, likeness_min=DRIVER_LIKENESS_MIN) if of_a_driver else nearest(name, drivers)
-    others = [] if of_a_driver else drivers
-    for driver in dict.fromkeys([*([similar] if similar is not None else []), *others]):
+    more = [] if of_a_driver else drivers
+    for driver in dict.fromkeys([*([similar] if similar is not None else []), *more]):
         expression = f'device.driver == "{driver}"'
         yield Candidate(
             rank=Rank.CREATE,

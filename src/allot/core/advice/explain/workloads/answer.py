@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from allot.core.advice.explain.report import Explanation, Reason, State
-from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler
+from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler, with_autoscaler
 from allot.core.advice.explain.workloads.budgets import explain_budget
 from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
 from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
@@ -63,8 +63,11 @@ _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_
 
 
 def explain_workload(scene: Scene, kind: Workload, object_: APIStruct, *, briefly: bool) -> Explanation:
-    """Why an object is not as wanted, or a note that it is."""
-    return kind.explain(scene, object_, briefly=briefly)
+    """Why an object is not as wanted, or a note that it is. Of one that is, its autoscaler may still want more; the overview names
+    that one by itself."""
+    found = kind.explain(scene, object_, briefly=briefly)
+    scaled = kind.type in (Deployment, StatefulSet, ReplicaSet) and found.state is not State.NOT_AS_WANTED
+    return with_autoscaler(scene, object_, found) if scaled and not briefly else found
 
 
 def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from allot.core.advice.explain.causes.selecting import Unselected, scale_up, scaled_to_nothing, without_endpoints
-from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import full_name
 from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
 from allot.core.model.core_v1 import Service
-from allot.core.model.meta import APIStruct
+from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.observed_v1 import APIService, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
 
 _NO_REQUEST = re.compile(r"missing request for (?P<resource>\S+)(?: in container (?P<container>\S+))?")
@@ -56,11 +58,34 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         return not_as_wanted(kind, found, Reason.METRIC_MISSING, text, advice=advice)
     limited = _condition(found, "ScalingLimited")
     if limited is not None and limited.status == "True" and status.current_replicas >= spec.max_replicas:
-        text = f"is at its maximum of {count(spec.max_replicas, 'replica')}, and its metrics ask for more"
+        text = f"is at its maximum of {count(spec.max_replicas, 'replica')} (maxReplicas), and its metrics ask for more"
         advice = (f"raise spec.maxReplicas of HorizontalPodAutoscaler {found.metadata.name}",)
         return not_as_wanted(kind, found, Reason.AT_MAXIMUM, text, advice=advice)
     text = f"keeps {target.kind} {target.name} at {count(status.desired_replicas, 'replica')} (of {spec.min_replicas or 1} to {spec.max_replicas})"
     return as_wanted(kind, found, text)
+
+
+def with_autoscaler(scene: Scene, found: APIStruct, explained: Explanation) -> Explanation:
+    """A workload that has all its pods, with the autoscaler that would give it another number of them if it could."""
+    metadata: ObjectMeta = found.metadata  # type: ignore[attr-defined]
+    kind = type(found).__name__
+    for each in scene.what_if.all(HorizontalPodAutoscaler):
+        target = each.spec.scale_target_ref
+        if (target.kind, target.name, each.metadata.namespace) != (kind, metadata.name, metadata.namespace):
+            continue
+        scaler = explain_autoscaler(scene, each, briefly=True)
+        if scaler.state is State.NOT_AS_WANTED:
+            said = scaler.cause.replace(f"{each.metadata.namespace}/{each.metadata.name}", each.metadata.name, 1)
+            cause = f"{explained.cause}, but {said}"
+            return replace(
+                explained,
+                state=scaler.state,
+                reason=scaler.reason,
+                cause=cause,
+                details=(*explained.details, *scaler.details),
+                changes=scaler.changes,
+            )
+    return explained
 
 
 def _not_served(scene: Scene, said: str) -> Unselected | None:
