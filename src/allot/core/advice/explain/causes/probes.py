@@ -145,7 +145,7 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
             )
         told = _told_port(container) if container is not None else None
         if told is not None and told != asked and container is not None:
-            text += f"; container {container.name} is told to listen on port {told}"
+            text += f"; container {container.name} is set to listen on port {told}"
             return Diagnosis(
                 reason=Reason.NOT_READY, text=text, advice=(f"set the port of the {kind} probe to {told} in the pod",)
             )
@@ -171,7 +171,7 @@ def _told_port(container: core_v1.Container) -> int | None:
 
 
 def _wrong_port(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A readiness probe of a container that has been up for long, of a port that it neither declares nor is told to listen on; its
+    """A readiness probe of a container that has been up for long, of a port that it neither declares nor is set to listen on; its
     events may be gone."""
     for container in pod.spec.containers:
         status = next((each for each in pod.status.container_statuses if each.name == container.name), None)
@@ -186,7 +186,7 @@ def _wrong_port(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         there = [*([told] if told is not None else []), *declared]
         if not there or asked in there or up < _STARTING_S:
             continue
-        source = "is told to listen on" if told is not None else "declares"
+        source = "is set to listen on" if told is not None else "declares"
         text = f"its readiness probe checks port {asked}, and container {container.name} {source} port {there[0]}"
         fix = f"set the port of the readiness probe to {there[0]} in the pod"
         return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(fix,))
