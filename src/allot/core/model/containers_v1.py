@@ -8,8 +8,8 @@ Scheduling needs none of it and there are very many pods, so the caches of sched
 
 from __future__ import annotations
 
-from allot.core.model.core_v1 import Container, ProbeTimes
-from allot.core.model.meta import Int32, Int64, IntOrString, PartialStruct
+from allot.core.model.core_v1 import Container, ProbeTarget, ProbeTimes
+from allot.core.model.meta import Int32, Int64, PartialStruct
 from allot.core.quantity import Quantity
 
 # --- environment ---
@@ -86,20 +86,18 @@ class HTTPHeader(PartialStruct, frozen=True, kw_only=True):
     value: str = ""
 
 
-class HTTPGetAction(PartialStruct, frozen=True, kw_only=True):
+class HTTPGetAction(ProbeTarget, frozen=True, kw_only=True):
     """A request to the container."""
 
     path: str = "/"
-    port: IntOrString = 0
     host: str = ""
     scheme: str = "HTTP"
     http_headers: tuple[HTTPHeader, ...] = ()
 
 
-class TCPSocketAction(PartialStruct, frozen=True, kw_only=True):
+class TCPSocketAction(ProbeTarget, frozen=True, kw_only=True):
     """A connection to the container."""
 
-    port: IntOrString = 0
     host: str = ""
 
 
@@ -109,7 +107,7 @@ class SleepAction(PartialStruct, frozen=True, kw_only=True):
     seconds: Int64 = 0
 
 
-class GRPCAction(PartialStruct, frozen=True, kw_only=True):
+class GRPCAction(ProbeTarget, frozen=True, kw_only=True):
     """A call to the gRPC health service at a port."""
 
     port: Int32 = 0
@@ -201,15 +199,13 @@ class ContainerResizePolicy(PartialStruct, frozen=True, kw_only=True):
 class RunnableContainer(Container, frozen=True, kw_only=True):
     """A container with everything that its node needs to run it."""
 
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
     working_dir: str = ""
     env_from: tuple[EnvFromSource, ...] = ()
     env: tuple[EnvVar, ...] = ()
     resize_policy: tuple[ContainerResizePolicy, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
-    readiness_probe: Probe | None = None  # type: ignore[assignment]
+    readiness_probe: Probe | None = None
     startup_probe: Probe | None = None
     lifecycle: Lifecycle | None = None
     termination_message_path: str = ""

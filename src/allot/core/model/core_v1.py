@@ -163,24 +163,19 @@ class ContainerPort(APIStruct, frozen=True, kw_only=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
-class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
-    """How often a container is probed, and how often it may fail."""
-
-    initial_delay_seconds: Int32 = 0
-    period_seconds: Int32 = 10
-    timeout_seconds: Int32 = 1
-    failure_threshold: Int32 = 3
-
-
 class ProbeTarget(PartialStruct, frozen=True, kw_only=True):
     """Which port a probe connects to."""
 
     port: IntOrString = 0
 
 
-class ReadinessProbe(PartialStruct, frozen=True, kw_only=True):
-    """What tells whether a container is ready."""
+class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
+    """How often a container is probed, how often it may fail, and at which port."""
 
+    initial_delay_seconds: Int32 = 0
+    period_seconds: Int32 = 10
+    timeout_seconds: Int32 = 1
+    failure_threshold: Int32 = 3
     http_get: ProbeTarget | None = None
     tcp_socket: ProbeTarget | None = None
     grpc: ProbeTarget | None = None
@@ -223,7 +218,7 @@ class Container(PartialStruct, frozen=True, kw_only=True):
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     startup_probe: ProbeTimes | None = None
-    readiness_probe: ReadinessProbe | None = None
+    readiness_probe: ProbeTimes | None = None
     liveness_probe: ProbeTimes | None = None
 
     @property

@@ -88,7 +88,7 @@ def explain_deployment(scene: Scene, found: Deployment, *, briefly: bool) -> Exp
     pods = [pod for each in sets for pod in scene.owned_by(core_v1.Pod, each)]
     details = _conditions(found)
     if _is_complete(found, old):
-        return as_wanted(kind, found, all_ready(wanted))
+        return replace(as_wanted(kind, found, all_ready(wanted)), details=tuple(budgets(scene, pods)))
     if spec.paused:
         text = f"{ready} and is paused: nothing is rolled out until it is resumed"
         resume = f"kubectl rollout resume deployment {found.metadata.name} -n {found.metadata.namespace}"
