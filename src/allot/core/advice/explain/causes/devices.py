@@ -1096,7 +1096,7 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
         ]
         # Of one request alone, how many is the question, too.
         number = _related(placing, node, attribute) if rule != "the same" or len(found) == 1 else 0
-        where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute)}{_on_others(placing, node)}"
+        where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute, ' '.join(shown))}{_on_others(placing, node)}"
         if rule == "the same":
             return f"no node has {f'{number} ' if number else ''}free devices with the same {attribute}: {where}"
         return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: {where}"
@@ -1134,8 +1134,9 @@ def _same_short_name(placing: Placing, request: str, attribute: str) -> str:
     return f" (they have {listed(names)})" if names else ""
 
 
-def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
-    """Other values of an attribute that devices in use on a node have, and their holders; empty if there are none."""
+def _in_use_there(placing: Placing, node: str, attribute: str, free: str) -> str:
+    """Other values of an attribute that devices in use on a node have, and their holders; empty if there are none. free: the values of free
+    devices: who holds the rest of these comes first."""
     assert placing.survey is not None
     held: dict[str, list[str]] = {}
     for reason in placing.survey.on_node(placing.what_if.cluster.nodes[node]):
@@ -1148,7 +1149,7 @@ def _in_use_there(placing: Placing, node: str, attribute: str) -> str:
                 if value is not None:
                     held.setdefault(str(value[1]), []).extend(each.claims)
     texts = []
-    for text, names in sorted(held.items()):
+    for text, names in sorted(held.items(), key=lambda item: (item[0] not in free, item[0])):
         claims = [find_claim(placing.what_if, name) for name in names]
         who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
         texts.append(f"{text} by {holders_text(who)}")

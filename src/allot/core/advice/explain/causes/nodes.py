@@ -11,7 +11,7 @@ from allot.core.advice.explain.causes.kinship import fewer_replicas
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
 from allot.core.advice.explain.devices import nodes_of, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
-from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of
+from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of, possessor
 from allot.core.advice.explain.nodes import Check, Shortage, amount, asks, hard_spreads, missing, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
 from allot.core.advice.explain.report import Reason
@@ -508,7 +508,8 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
         users = [
             full_name(pod) for pod in users_of(placing.what_if, claim) if pod.metadata.uid != placing.pod.metadata.uid
         ]
-        used = f" for {named('pod', users)}" if users else ""
+        who = possessor(placing.what_if, claim)
+        used = f" for {who.text if who.ending and not who.running else named('pod', users)}" if users else ""
         homes = _homes(placing, held)
         parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
         for name in homes[:_GROUPS_MAX]:

@@ -67,12 +67,12 @@ DRIVERS: tuple[Saying, ...] = (
         ("create {kind} {missing} in namespace {namespace}, or name another one in the configuration of {place}",),
     ),
     Saying(
-        r"but (?:the )?node has (?P<count>\d+)\b.{0,60}\ball\b",
+        r"but (?:the )?node has (?P<count>\d+)\b.{0,60}\ball\b|\ball\b.{0,80}\b(?:node|host|machine) has (?P<count1>\d+)",
         ("the claim has {number} of the {count}",),
         ("ask for allocationMode: All (here count: {count}) instead of {number} in {place}, and recreate the pod",),
     ),
     Saying(
-        r"\ball (?:chips|devices|GPUs|TPUs|cores) of (?:a|the|one) (?:node|host|machine) must",
+        r"\ball (?:\w+ )?(?:chips|devices|GPUs|TPUs|cores) (?:of|on|in) (?:a|the|one|its) (?:node|host|machine)",
         ("the claim has {number}",),
         ("ask for allocationMode: All instead of {number} in {place}, and recreate the pod",),
     ),

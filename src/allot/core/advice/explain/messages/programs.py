@@ -196,8 +196,8 @@ PLUGINS: tuple[Saying, ...] = (
         r"chroot: (?:failed to run|cannot)|nvidiaDriverRoot|driver[- ]root|NVIDIA_DRIVER_ROOT|failed to (?:locate|find) (?:driver|nvidia-smi|libnvidia)",
         ("there is no NVIDIA driver in the directory that it uses as driver root",),
         (
-            "set nvidiaDriverRoot in the values of the driver's chart to where the driver of node {node} is: / if it is installed on the host, "
-            "/run/nvidia/driver with the GPU Operator",
+            "install or repair the NVIDIA driver of node {node}; if it is somewhere else, set nvidiaDriverRoot in the values of the driver's chart to "
+            "where it is: / if it is installed on the host, /run/nvidia/driver with the GPU Operator",
         ),
     ),
     Saying(

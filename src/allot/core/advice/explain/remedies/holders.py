@@ -80,7 +80,8 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         held = _who_may_go(what_if, pod, claims)
         enough = _enough(held, max(1, needed - free))
         sets = [enough] if enough else []
-        if not adds_up:
+        # Nor does a number help where enough are free but do not go together: it matters which are.
+        if not adds_up or free >= max(1, needed):
             sets += [[each] for each in held]
             sets += [held[:end] for end in range(2, len(held) + 1)][:_OPTIONS_MAX]
         options += [_option(pod, node, each) for each in sets if each]
@@ -144,14 +145,20 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     foreign = sum(who.claim.metadata.namespace != pod.metadata.namespace for who, _ in chosen)
     priority = max(who.priority for who, _ in chosen)
     devices = sum(number for _, number in chosen)
-    return _Option((priority, len(chosen), devices, foreign, sum(map(_share, chosen))), node, tuple(chosen))
+    # With the devices that do not matter here: who has fewer loses less.
+    everything = sum(len(_results(each)) for each in chosen)
+    cost = (priority, len(chosen), devices, foreign, everything, sum(map(_share, chosen)))
+    return _Option(cost, node, tuple(chosen))
+
+
+def _results(held: Held) -> Sequence[api.DeviceRequestAllocationResult]:
+    allocation = held[0].claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
 
 
 def _share(held: Held) -> int:
     """How much of shared capacities a claim holds, in nano units."""
-    allocation = held[0].claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    return sum(amount.nano for result in results for amount in result.consumed_capacity.values())
+    return sum(amount.nano for result in _results(held) for amount in result.consumed_capacity.values())
 
 
 def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str, int]]:
@@ -278,10 +285,14 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
         # Pods that name one claim are meant to share its devices: running where those are comes first.
         yield from second_claim(pod, claim, Rank.OTHERS - 1)
         stranded = all(is_stranded(what_if, user) for user in users)
-        pods = named("pod", map(full_name, users))
+        text = f"delete {named('pod', map(full_name, users))}, or wait until claim {name} is free"
+        if stranded:
+            text = force_text(users)
+        elif all(user.metadata.deletion_timestamp and is_silent(what_if, user) for user in users):
+            text = recover_text(users)
         yield Candidate(
             rank=Rank.NODE if stranded else Rank.ADMIN,
-            text=force_text(users) if stranded else f"delete {pods}, or wait until claim {name} is free",
+            text=text,
             patches=tuple(delete_of("Pod", user.metadata.name, user.metadata.namespace) for user in users),
         )
         return

@@ -156,7 +156,9 @@ def _class_object(name: str, expression: str) -> dict[str, object]:
 
 def known_resources(what_if: WhatIfCluster) -> list[str]:
     """Extended resources that nodes offer or classes serve."""
-    found = {name for info in what_if.cluster.nodes.values() for name in info.allocatable_scalars if "/" in name}
+    scalars = (info.allocatable_scalars for info in what_if.cluster.nodes.values())
+    # A node keeps the name, with 0 of it, when its device plugin has gone.
+    found = {name for each in scalars for name, amount in each.items() if amount and "/" in name}
     for class_ in what_if.all(api.DeviceClass):
         found.add(class_.spec.extended_resource_name or api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
         found.add(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
