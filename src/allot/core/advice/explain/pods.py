@@ -11,7 +11,7 @@ from allot.core.advice.explain.causes.containers import ended, ended_advice, unu
 from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.causes.late import after_scheduling, devices_of, resizing, terminating, trouble
 from allot.core.advice.explain.causes.placing import Placing
-from allot.core.advice.explain.causes.probes import not_serving
+from allot.core.advice.explain.causes.probes import being_killed, not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
 from allot.core.advice.explain.causes.tainted import evicted_before
@@ -249,9 +249,13 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
     unused = unused_claims(pod)
     unready = not_serving(what_if, pod) if wrong is None else None
     reason = wrong.reason if wrong is not None else Reason.PLACED
+    killed = being_killed(what_if, pod) if wrong is None and unready is None else None
     if unready is not None:
         has += f", but is not ready: {unready.text}"
         advice, reason = unready.advice, unready.reason
+    elif killed is not None:
+        has += f", but {killed.text}"
+        advice, reason = killed.advice, killed.reason
     if unused and not but:
         has += f", but no container uses its {named('claim', unused)}"
         advice = (use_advice(pod, unused),)

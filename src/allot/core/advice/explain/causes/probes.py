@@ -53,6 +53,25 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     return Diagnosis(reason=Reason.NOT_READY, text=said or "no container is ready", advice=(advice,))
 
 
+def being_killed(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A ready pod that the kubelet kills again and again: without a readiness probe it is ready as soon as it runs. None once a run has lasted
+    longer than its liveness probe allows."""
+    for event in events_of(what_if, pod, "Unhealthy"):
+        found = _FAILED.match(one_line(event.message))
+        container = _container(pod, event)
+        if found is None or found["kind"] != "Liveness" or container is None or container.liveness_probe is None:
+            continue
+        status = next((each for each in pod.status.container_statuses if each.name == container.name), None)
+        running = status.state.running if status is not None and status.state is not None else None
+        if running is None or running.started_at is None:
+            continue
+        probe = container.liveness_probe
+        allowed = probe.initial_delay_seconds + probe.period_seconds * (probe.failure_threshold + 1)
+        if what_if.now - seconds_of(running.started_at) <= allowed:
+            return _killed(pod, event, "Liveness", found["said"])
+    return None
+
+
 def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diagnosis | None:
     """The newest probe failure; None if no probe of these kinds failed."""
     for event in events_of(what_if, pod, "Unhealthy"):
@@ -81,6 +100,8 @@ def _killed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
     if port is not None and declared and int(port["port"]) not in declared:
         return None
     allowed = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
+    # Ages are rounded to minutes; what a probe allows is not.
+    given = f"{allowed}s" if allowed % 60 else duration(allowed)
     how = f"{probe.period_seconds} s periodSeconds x {probe.failure_threshold} failureThreshold"
     how += f" after {probe.initial_delay_seconds} s" if probe.initial_delay_seconds else ""
     times = "once" if status.restart_count == 1 else f"{status.restart_count} times"
@@ -91,7 +112,7 @@ def _killed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
         return Diagnosis(reason=Reason.NOT_READY, text=f"{text}: {said}", advice=(fix,))
     if kind == "Liveness" and (container.startup_probe is not None or "refused" not in said):
         return None
-    text = f"its {_KINDS[kind]} probe gives container {container.name} {duration(allowed)} to start ({how}), which is not enough: the kubelet has killed and restarted it {times}"
+    text = f"its {_KINDS[kind]} probe gives container {container.name} {given} to start ({how}), which is not enough: the kubelet has killed and restarted it {times}"
     target = max(_LOADING_S if pod.spec.resource_claims else _STARTING_S, 4 * allowed)
     enough = -(-target // probe.period_seconds)
     fix = f"raise failureThreshold of the startup probe from {probe.failure_threshold} to {enough} in the pod, which gives it {duration(enough * probe.period_seconds)}"
