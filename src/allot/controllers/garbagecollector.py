@@ -32,6 +32,7 @@ from allot.core.lifecycle.garbage import (
 )
 from allot.core.lifecycle.garbage_actions import reconcile
 from allot.process.supervise import supervise
+from allot.process.waits import happens_within
 
 _log = logging.getLogger("allot.controllers")
 
@@ -110,10 +111,7 @@ class GarbageCollector:
             self._controller.queue.add(uid)
 
     async def _until_stale(self) -> None:
-        try:
-            async with asyncio.timeout(RESYNC_S):
-                await self._stale.wait()
-        except TimeoutError:
+        if not await happens_within(self._stale, RESYNC_S):
             return
         await self._services.clock.sleep(_SETTLE_S)
         self._stale.clear()

@@ -48,6 +48,7 @@ from allot.core.quantity import Quantity
 from allot.node.runtimes.port import RuntimeFailure
 from allot.node.systemd_slices import SlicesRefused, set_slice, start_slice, stop_slice
 from allot.process.clock import Clock
+from allot.process.waits import happens_within
 
 _log = logging.getLogger("allot.node")
 
@@ -333,11 +334,7 @@ class PodGroups:
 
     async def wait_changed(self, timeout_s: float) -> None:
         """Wait until pods have come or changed, or for so long."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._has_changed.wait()
-        except TimeoutError:
-            pass
+        await happens_within(self._has_changed, timeout_s)
         self._has_changed.clear()
 
     async def update_classes(self, pods: Iterable[Pod]) -> None:

@@ -64,6 +64,7 @@ from allot.node.volumes import MountFailure, Volumes
 from allot.process.beneath import checked_name, read_file, remove_tree
 from allot.process.clock import Clock
 from allot.process.ids import Ids
+from allot.process.waits import happens_within
 
 _log = logging.getLogger("allot.node")
 
@@ -234,11 +235,7 @@ class PodWorker:
     async def _wait(self) -> None:
         now = self._on.clock.seconds()
         pause = _REFRESH_S if self._look_at is None else max(self._look_at - now, 0.01)
-        try:
-            async with asyncio.timeout(min(pause, _REFRESH_S)):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await happens_within(self._woken, min(pause, _REFRESH_S))
 
     def _look_in(self, seconds: float) -> None:
         at = self._on.clock.seconds() + seconds

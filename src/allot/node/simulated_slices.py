@@ -20,6 +20,7 @@ from allot.core.model.meta import OwnerReference
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.process.clock import Clock
 from allot.process.ids import Ids
+from allot.process.waits import happens_within
 
 _log = logging.getLogger("allot.node")
 
@@ -143,8 +144,4 @@ class SimulatedSlices:
         left = min(self._due.values(), default=float("inf")) - self._clock.monotonic()
         if left <= 0:
             return
-        try:
-            async with asyncio.timeout(left if self._due else None):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+        await happens_within(self._news, left if self._due else None)

@@ -27,6 +27,7 @@ from allot.node.runtimes.port import RuntimeFailure, Streams
 from allot.node.serving.commands import forward_ports, run_command, wanted_streams
 from allot.node.serving.log_streams import log_options, stream_log
 from allot.process.clock import Clock, rfc3339
+from allot.process.waits import happens_within
 
 _log = logging.getLogger("allot.node")
 
@@ -126,11 +127,7 @@ class StaticPods:
 
     async def _wait(self) -> None:
         pause = min(self._due.values(), default=inf) - self._clock.monotonic()
-        try:
-            async with asyncio.timeout(None if pause == inf else max(pause, 0.0)):
-                await self._news.wait()
-        except TimeoutError:
-            return
+        await happens_within(self._news, None if pause == inf else max(pause, 0.0))
 
     async def _try_to_keep(self, name: str) -> None:
         try:

@@ -45,6 +45,11 @@ class Documents:
         self.openapi_v3_hash = ""
         self._etag_v2 = ""
 
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """What it said last: discovery and OpenAPI change with it."""
+        return self.resources, self.openapi_v3_hash, self.openapi_v2
+
     async def read_resources(self) -> None:
         """Ask for its resources; Unreadable if it does not tell them."""
         try:

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from allot.apiserver.access.certificates import Certificates
 from allot.apiserver.aggregation.availability import checked
 from allot.apiserver.aggregation.documents import Documents, Unreadable
@@ -37,6 +35,7 @@ from allot.core.network.routes import service_key_of
 from allot.core.schema.merging import OwnPart
 from allot.process.clock import Clock
 from allot.process.supervise import supervise
+from allot.process.waits import happens_within
 from allot.store.port import Entry, Event, EventType, Store
 
 Object = dict[str, Any]
@@ -208,7 +207,7 @@ class ExtensionServers:
             self._metrics.api_service_available(server.name, is_available=passed)
             is_written = await self._write(api, server.object, condition)
             pause = _PAUSE_FIRST_S if passed or not is_written else min(pause * 2, _RECHECK_S)
-            await _first_of(server.changed, _RECHECK_S if passed and is_written else pause)
+            await happens_within(server.changed, _RECHECK_S if passed and is_written else pause)
             # Changes of a Service come in groups.
             await self._clock.sleep(_SETTLE_S)
 
@@ -217,7 +216,7 @@ class ExtensionServers:
         failures = 0
         while True:
             server.outdated.clear()
-            before = msgspec.json.encode((documents.resources, documents.openapi_v3_hash, documents.openapi_v2.paths))
+            before = documents.told
             try:
                 await documents.read_resources()
                 await documents.read_openapi()
@@ -225,14 +224,12 @@ class ExtensionServers:
             except Unreadable as error:
                 _log.info("APIService %s: %s", server.name, error)
                 failures += 1
-            if before != msgspec.json.encode(
-                (documents.resources, documents.openapi_v3_hash, documents.openapi_v2.paths)
-            ):
+            if before != documents.told:
                 self.generation += 1
             # A server that is not available is asked when it is again.
             is_soon = failures and server.is_available
             pause = _PAUSE_FIRST_S * 2.0 ** min(failures, 10) if is_soon else _REREAD_S
-            await _first_of(server.outdated, min(pause, _REREAD_S))
+            await happens_within(server.outdated, min(pause, _REREAD_S))
 
     async def _keep_local(self, api: ApiServer) -> None:
         """What this server serves is available, whatever others write."""
@@ -265,12 +262,3 @@ def _is_built_in(object_: Object) -> bool:
     """Whether it is about a group that this server always serves itself: it could not even start without them."""
     spec = object_.get("spec") or {}
     return builtin_priority(str(spec.get("group") or ""), str(spec.get("version") or "")) is not None
-
-
-async def _first_of(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but not longer than this."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

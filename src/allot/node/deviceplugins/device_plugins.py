@@ -187,10 +187,10 @@ class DevicePlugins:
         """allocatedResourcesStatus of the containers of a pod that hold devices, by their names."""
         if "ResourceHealthStatus" not in self._gates or pod.metadata.uid not in self._ledger:
             return {}
-        found: dict[str, list[dict[str, Any]]] = msgspec.to_builtins(
-            container_statuses(self._ledger, self._offers(), pod)
+        found: dict[str, list[dict[str, Any]]] = msgspec.json.decode(
+            msgspec.json.encode(container_statuses(self._ledger, self._offers(), pod))
         )
-        return {name: msgspec.json.decode(msgspec.json.encode(statuses)) for name, statuses in found.items()}
+        return found
 
     async def health_changes(self) -> AsyncGenerator[str, None]:
         """The uid of a pod each time the health of its devices has changed."""
