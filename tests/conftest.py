@@ -1,5 +1,5 @@
 """For all tests: laws are about answers, never about seconds, which on a busy machine mean nothing; no test hangs, nor does what
-cleans up after it; and tests that share a cluster run on one worker, in their order."""
+cleans up after it; a test that leaves connections open fails; and tests that share a cluster run on one worker, in their order."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 import workers
+from open_connections import pytest_runtest_teardown as pytest_runtest_teardown
 
 # Tests fork to become somebody else, and only a process with one thread may enter a user namespace: gRPC, where a test before used it,
 # would start its own threads in the child.
