@@ -36,6 +36,12 @@ _FILE = re.compile(r"^```yaml\n(# (\S+\.yaml)\n.*?)^```$", re.MULTILINE | re.DOT
 _CLUSTER = re.compile(r"^<!-- cluster:(.*?)-->$", re.MULTILINE)
 # What sets up or builds something: the tests of the project run these on their own.
 _NOT_RUN = ("make ", "pip ", "pipx ", "helm ", "source ", ". ")
+# The end of each log is enough: it is what happened when the command failed.
+_LOOK_AT_CLUSTER = """
+kubectl get pods,resourceclaims --all-namespaces --output wide
+kubectl get events --all-namespaces --sort-by .metadata.creationTimestamp | tail -n 50
+find "$XDG_DATA_HOME" -name '*.log' -exec tail -n 40 {} +
+"""
 
 
 class Command(NamedTuple):
@@ -117,6 +123,10 @@ class Place:
             if done.returncode == 0 or time.monotonic() >= deadline:
                 return done.returncode, done.stdout
             time.sleep(0.2)
+
+    def cluster(self) -> str:
+        """What the page's cluster looks like, and what its parts have logged: for whoever asks why a command failed."""
+        return self._run(_LOOK_AT_CLUSTER).stdout
 
     def _run(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

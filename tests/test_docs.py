@@ -38,7 +38,12 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path) -> None:
         pytest.skip("kubectl is not installed")
     with console.place(page) as place:
         for command in commands:
-            _check(place, page, command)
+            try:
+                _check(place, page, command)
+            except AssertionError as error:
+                if console.cluster_of(page) is not None:
+                    error.add_note(place.cluster())
+                raise
 
 
 def _check(place: console.Place, page: Path, command: console.Command) -> None:

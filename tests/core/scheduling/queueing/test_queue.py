@@ -398,6 +398,20 @@ def test_what_is_left_of_a_group_is_tried_at_once_and_waits_when_refused() -> No
     assert names(queue.pop(10)) == ["b", "c"]
 
 
+def test_a_group_whose_pods_all_fail_to_be_written_has_failed_once() -> None:
+    queue = World().queue
+    queue.put_group(gang("g", 8), 0)
+    for number in range(8):
+        queue.put_pod(pod(f"p{number}", group="g"), 0)
+    for begin, pause in ((0, 1), (10, 2), (20, 4)):
+        attempt = queue.pop(begin)
+        assert attempt is not None
+        queue.decided(attempt, attempt.unit.pods, (), begin)
+        for each in attempt.unit.pods:
+            queue.failed(each, begin)
+        assert queue.next_at() == begin + pause
+
+
 def test_the_pods_of_a_group_are_tried_in_an_order_that_depends_on_them_alone() -> None:
     queue = World().queue
     queue.put_group(gang("g", 1), 0)

@@ -270,6 +270,7 @@ class Queue:
             self._leave(waiting)
             if not waiting.group_name or not self._is_gated(waiting, now):
                 break
+        waiting.tries += 1
         for member in waiting.members.values():
             member.attempts += 1
             if member.tried_first_at is None:
@@ -353,7 +354,8 @@ class Queue:
             waiting.ready_at = now + pause_s
             self._enter(waiting, Place.BACKOFF, now)
         else:
-            waiting.errors += 1
+            waiting.errors += waiting.failed_try != waiting.tries
+            waiting.failed_try = waiting.tries
             waiting.since = now
             self._enter_backoff(waiting, now)
         return True

@@ -48,6 +48,7 @@ class Waiting:
     __slots__ = (
         "deadline",
         "errors",
+        "failed_try",
         "gate",
         "gate_is_told",
         "group",
@@ -63,6 +64,7 @@ class Waiting:
         "since",
         "token",
         "tree",
+        "tries",
         "writing",
     )
 
@@ -77,6 +79,9 @@ class Waiting:
         self.members: dict[str, Member] = {}
         self.writing: dict[str, Member] = {}
         self.place = Place.NOWHERE
+        # How often it was tried, and which of these tries failed last: a group's pods fail one by one, but it fails once.
+        self.tries = 0
+        self.failed_try = 0
         # How often it was refused, and how often it failed in a row.
         self.refusals = 0
         self.errors = 0
