@@ -63,7 +63,7 @@ class Launcher:
         )
         try:
             code = process.wait()
-            return code, tuple(sorted(self._left().values()))
+            return code, tuple(sorted(_described(pid, command) for pid, command in self._left().items()))
         except BaseException:
             # Pytest and its workers have time to clean up. Not the whole session, as a terminal does it: a test whose server is
             # interrupted first would fail.
@@ -128,6 +128,25 @@ def _has_ended(pid: int, parent_and_state: tuple[int, str]) -> bool:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return state in "ZX"
+
+
+def _described(pid: int, command: str) -> str:
+    """A process with what may tell which test it is from: its host name, its folder and the files that it has open."""
+    process = Path(f"/proc/{pid}")
+    files = {_target(each) for each in (process / "cwd", *(process / "fd").glob("*"))}
+    named = sorted(file for file in files - {"/", os.devnull} if file.startswith("/"))
+    asked = ("nsenter", "--target", str(pid), "--uts", "hostname")
+    with suppress(OSError, subprocess.SubprocessError):
+        host = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=GRACE_S).stdout.strip()
+        named.insert(0, f"host name {host}")
+    return f"{command} ({', '.join(named)})" if named else command
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def _command(pid: int) -> str:
