@@ -30,6 +30,7 @@ from allot.core.model.codec import DecodeError, decode_served
 from allot.core.model.core_v1 import Node
 from allot.core.model.encoding import encode_struct
 from allot.core.model.resource_v1 import ResourceSlice
+from allot.process.grpc_channels import RECONNECTING
 from allot.wire import external_grpc_pb2 as messages
 from allot.wire.kubernetes import Malformed
 from allot.wire.kubernetes.bare import NODE, SLICE, read_bare, write_bare
@@ -43,8 +44,7 @@ _NO_OPTIONS = GroupOptions(
 _STATES = {State.UNKNOWN: 0, State.RUNNING: 1, State.CREATING: 2, State.DELETING: 3}
 _STATE_OF = {number: state for state, number in _STATES.items()}
 _OUT_OF_RESOURCES, _OTHER_ERROR = 1, 99
-_RETRIES = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 5000))
-_OPTIONS = (*_RETRIES, ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX))
+_OPTIONS = (*RECONNECTING, ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX))
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):

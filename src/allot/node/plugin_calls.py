@@ -9,11 +9,10 @@ from urllib.parse import quote
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from allot.process.grpc_channels import RECONNECTING
+
 CHANNEL_OPTIONS = (
-    # Reconnect soon to a driver that comes back.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    *RECONNECTING,
     # Without this, two instances at one path would share a connection.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),

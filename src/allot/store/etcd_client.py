@@ -16,6 +16,7 @@ import grpc
 import msgspec
 from google.protobuf.message import Message
 
+from allot.process.grpc_channels import RECONNECTING
 from allot.store.port import Fault, StoreUnavailable
 from allot.wire import etcd_pb2 as pb
 
@@ -32,10 +33,7 @@ _OPTIONS = (
     # Detects a member that vanished silently, even on an idle watch.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # Reconnects soon to a member that comes back.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    *RECONNECTING,
     # Without this, equal channels in one process share a connection, and closing one store would disturb another.
     ("grpc.use_local_subchannel_pool", 1),
 )

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from allot.node.runtimes.port import RuntimeFailure
+from allot.process.grpc_channels import RECONNECTING
 from allot.wire import cri_pb2 as pb
 
 Answer = TypeVar("Answer", bound=Message)
@@ -25,9 +26,7 @@ _IMAGES = "/runtime.v1.ImageService/"
 _OPTIONS = (
     # The kubelet's value: lists of all containers with their annotations come in one message.
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 3_000),
+    *RECONNECTING,
     # Without this, equal channels in one process share a connection, and closing one would disturb the other.
     ("grpc.use_local_subchannel_pool", 1),
     # The default authority would be the path, which servers in Go reject.
