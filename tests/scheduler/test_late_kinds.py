@@ -16,9 +16,9 @@ from scheduler.world import World, world
 pytestmark = pytest.mark.slow
 
 
-def _scheduler(made: World) -> Scheduler:
+def _scheduler(made: World, late_kinds_s: float = 0.05) -> Scheduler:
     plane = made.plane
-    options = Options(is_guarded=True, late_kinds_s=0.05)
+    options = Options(is_guarded=True, late_kinds_s=late_kinds_s)
     client = plane.client(SCHEDULER, "kube-scheduler")
     return made.start(Scheduler(client, plane.informers, plane.clock, plane.ids, None, made.gates, options=options))
 
@@ -64,3 +64,34 @@ async def test_groups_of_a_kind_that_is_defined_later_start_together_and_learn_w
             lambda found: not conditions(found) and started in found["metadata"].get("annotations", {}),
             "the condition to be taken back, and the start to be noted",
         )
+
+
+async def test_a_pod_whose_kind_of_group_was_defined_a_moment_ago_waits_for_the_others(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        # It would not look by itself.
+        scheduler = _scheduler(made, late_kinds_s=3600.0)
+        await made.node("n1", cpu="2")
+        await scheduler.synced.wait()
+        await install(made.client, made.plane.clock)
+        groups = made.client.resource(KAI, "v2alpha2", "podgroups", namespaced=True)
+        group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
+        await groups.create({"apiVersion": f"{KAI}/v2alpha2", "kind": "PodGroup", **group})
+        await _pod(made, "p0")
+
+        async def is_held_back() -> bool:
+            return scheduler.machine.closed("default/p0") is not None
+
+        await made.until(is_held_back, bool, "the first pod to wait for the second one")
+        await _pod(made, "p1")
+        await made.all_bound("default", 2)
+
+
+async def test_a_pod_that_names_a_group_of_a_kind_that_nobody_defines_is_placed(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        scheduler = _scheduler(made, late_kinds_s=3600.0)
+        await made.node("n1", cpu="2")
+        await scheduler.synced.wait()
+        for name in ("p0", "p1"):
+            await _pod(made, name)
+        await made.all_bound("default", 2)
+        assert not scheduler.machine.membership.serves(KAI)

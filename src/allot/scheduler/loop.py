@@ -17,7 +17,6 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from allot.client.api import Client
-from allot.client.errors import ApiError
 from allot.client.events import EventRecorder
 from allot.client.informer import Change
 from allot.client.informers import Informers
@@ -43,6 +42,7 @@ from allot.scheduler.claim_writes import NotCommitted
 from allot.scheduler.commit import Committer
 from allot.scheduler.configuration import SchedulerConfiguration
 from allot.scheduler.foreign_status import ForeignStatus
+from allot.scheduler.late_kinds import LateKinds
 from allot.scheduler.log import log_decision, name_of
 from allot.scheduler.metrics import SchedulerMetrics
 from allot.scheduler.negotiating import Negotiator
@@ -124,6 +124,7 @@ class Scheduler:
         self._committer: Committer
         self._reporter: Reporter
         self._tasks: asyncio.TaskGroup
+        self._late: LateKinds | None = None
         self._foreign: ForeignStatus | None = None
         self._negotiator = Negotiator(client, self.machine, clock, ids) if GATE in gates else None
 
@@ -133,6 +134,8 @@ class Scheduler:
         """Schedule until cancelled."""
         discovery = await self._client.discovery()
         sources = Sources(self._informers, discovery)
+        late = LateKinds(self._client, sources, self._serve_late, self._clock, self._options.late_kinds_s)
+        self._late = late
         self._connect(sources.connect(self._changed, self.machine.serve), sources.volume_waits)
         try:
             await sources.wait_synced()
@@ -148,7 +151,7 @@ class Scheduler:
                 if self._negotiator is not None:
                     run = self._negotiator.run
                     tasks.create_task(supervise("negotiations with drivers' controllers", run, self._clock))
-                tasks.create_task(supervise("kinds that come later", partial(self._connect_late, sources), self._clock))
+                tasks.create_task(supervise("kinds that come later", partial(late.run, self._apply), self._clock))
                 try:
                     await self._schedule()
                 except asyncio.CancelledError:
@@ -173,22 +176,15 @@ class Scheduler:
         )
         self._reporter = Reporter(self._client, self._committer.claim_writes, self._clock, self.recorder)
 
-    async def _connect_late(self, sources: Sources) -> None:
-        """Other schedulers' kinds are read as soon as they are defined."""
-        while sources.missing:
-            await self._clock.sleep(self._options.late_kinds_s)
-            try:
-                discovery = await self._client.discovery(refresh=True)
-            except ApiError as error:
-                _log.info("discovery failed: %s", error)
-                continue
-            sources.connect_custom(discovery, self._changed, self._serve_late)
-
     def _serve_late(self, api_group: str) -> None:
         _log.info("reading pod groups of %s", api_group)
         self.machine.serve(api_group, self._clock.monotonic())
 
     def _changed(self, change: Change[Any]) -> None:
+        if self._late is None or not self._late.hold(change):
+            self._apply(change)
+
+    def _apply(self, change: Change[Any]) -> None:
         applied = self.machine.apply(change, self._clock.monotonic())
         if applied.units:
             self.metrics.requeued(applied.event, applied.units)

@@ -106,6 +106,8 @@ class Sources:
         self._stops: list[Callable[[], None]] = []
         # Kinds of other schedulers that the server does not have yet.
         self.missing: tuple[_Custom, ...] = _CUSTOM
+        # The API groups of those whose objects pods name as their groups.
+        self.missing_groups: frozenset[str] = frozenset()
         # Called with volume claims that changed.
         self.volume_waits = ChangeWaits()
 
@@ -133,6 +135,7 @@ class Sources:
             informer = self._plain(custom.group, served[0], custom.plural, custom.type, custom.namespaced, handler)
             self._custom[custom.group, custom.plural] = informer
         self.missing = tuple(missing)
+        self.missing_groups = frozenset(custom.group for custom in missing if custom.is_group)
 
     def connect(self, handler: Handler, serve: Callable[[str], None]) -> ClaimWaits:
         """Every change goes to the handler."""
