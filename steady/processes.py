@@ -131,7 +131,7 @@ def _has_ended(pid: int, parent_and_state: tuple[int, str]) -> bool:
 
 
 def _described(pid: int, command: str) -> str:
-    """A process with what may tell which test it is from: its host name, its folder and the files that it has open."""
+    """A process with what may tell which test it is from: what pytest has left in its environment, its host name, its folder and the files that it has open."""
     process = Path(f"/proc/{pid}")
     files = {_target(each) for each in (process / "cwd", *(process / "fd").glob("*"))}
     named = sorted(file for file in files - {"/", os.devnull} if file.startswith("/"))
@@ -139,7 +139,19 @@ def _described(pid: int, command: str) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         host = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=GRACE_S).stdout.strip()
         named.insert(0, f"host name {host}")
+    if test := _test_of(process):
+        named.insert(0, f"started by {test}")
     return f"{command} ({', '.join(named)})" if named else command
+
+
+def _test_of(process: Path) -> str:
+    """The test that ran when a process was started, unless its environment was made anew."""
+    try:
+        variables = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    found = (each.partition(b"=")[2] for each in variables if each.startswith(b"PYTEST_CURRENT_TEST="))
+    return next(found, b"").decode(errors="replace")
 
 
 def _target(link: Path) -> str:

@@ -168,6 +168,9 @@ def test_a_process_that_is_left_is_named_and_ended(folder: Path) -> None:
     done = steady("--suites", "1", "--repeats", "0", "--grace", "0.1", str(folder))
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.count("left running: sleep 1234 (") == 2
+    assert (
+        done.stdout.count("started by ") == done.stdout.count("test_leaves.py::test_that_leaves_a_process (call)") == 2
+    )
     assert done.stdout.count(str(Path.cwd())) >= 2
 
 

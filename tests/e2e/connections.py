@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ import aiohttp
 import msgspec
 
 from e2e.servers import ServerProcess, client_context
+from waiting import until
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -59,11 +59,8 @@ class Sockets:
         return made
 
     async def closed(self) -> None:
-        """Until all are closed; the event loop has to go round for that a few times."""
-        for _ in range(1000):
-            if all(each.fileno() == -1 for each in self._made):
-                return
-            await asyncio.sleep(0)
+        """Until all are closed; a server that is busy takes its time to say goodbye."""
+        await until(lambda: all(each.fileno() == -1 for each in self._made), "closed connections")
 
 
 @asynccontextmanager

@@ -219,6 +219,9 @@ def test_a_node_joins_with_a_certificate_of_the_clusters_authority_and_serves_th
         agent.wait_for("the log", lambda: kubectl.run("logs", "named").stdout == "hello\n" or None)
         assert kubectl("exec", "named", "--", "echo", "inside") == "inside\n"
         joined.delete("named")
+        # Programs outlive the agent.
+        sandboxes = joined.folder / "root" / "runtime" / "sandboxes"
+        agent.wait_for("the end of the pod", lambda: not list(sandboxes.iterdir()) or None)
 
 
 def test_an_api_server_without_a_certificate_is_told_what_it_lacks(joined: Joined) -> None:

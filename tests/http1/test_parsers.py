@@ -274,6 +274,11 @@ STRICTER: dict[str, dict[str, Difference]] = {
             _matching(rb"^[\r\n]*(?<!\r)\n"),
             b"\n" + _request(b"GET / HTTP/1.1"),
         ),
+        "bare carriage returns before a request": Difference(
+            "empty lines are passed over, and end as lines do (RFC 9112, 2.2)",
+            _matching(rb"^[\r\n]*\r(?!\n)"),
+            b"\r" + _request(b"GET / HTTP/1.1"),
+        ),
     },
     "h11": {
         **_SHARED,

@@ -334,6 +334,12 @@ async def test_an_mps_daemon_is_a_deployment_on_its_node_as_long_as_the_claim_is
             while (await deployments.list("dra-driver-nvidia-gpu")).items:
                 await asyncio.sleep(0.02)
 
+        async def nothing_runs() -> bool:
+            return await made.nodes.runtime.list() == ((), ())
+
+        # Programs outlive the agent.
+        await until(nothing_runs, "the end of the daemon")
+
 
 async def test_drivers_sleep_when_too_many_are_awake_and_wake_with_what_they_hold(tmp_path: Path) -> None:
     async with fleet(tmp_path, awake_max=1) as made:

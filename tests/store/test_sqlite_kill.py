@@ -51,13 +51,11 @@ class Notes:
         return self.seen[-1][0] if self.seen else 1
 
 
-def run_and_kill(store: Path, notes: Path, after: int, seed: int, delay_s: float, *, wait: bool) -> None:
-    """wait: let it open the file before the delay begins."""
+def run_and_kill(store: Path, notes: Path, after: int, seed: int, writes: int | None, delay_s: float) -> None:
+    """writes: let so many be acknowledged before the delay begins; None: do not even wait until the file is open."""
     process = subprocess.Popen([sys.executable, str(SCRIPT), str(store), str(notes), str(after), str(seed)])
     try:
-        for _ in range(2000 if wait else 0):
-            if notes.exists() and notes.stat().st_size:
-                break
+        while writes is not None and not (notes.exists() and _has(notes.read_bytes(), writes)):
             assert process.poll() is None, "the writer ended by itself"
             time.sleep(0.005)
         time.sleep(delay_s)
@@ -65,6 +63,10 @@ def run_and_kill(store: Path, notes: Path, after: int, seed: int, delay_s: float
     finally:
         process.kill()
         process.wait()
+
+
+def _has(notes: bytes, writes: int) -> bool:
+    return notes.startswith(b"ready") and notes.count(b"ack ") >= writes
 
 
 async def rest_of_the_events(store: SqliteStore, after: int) -> list[tuple[int, str, str, int]]:
@@ -100,12 +102,14 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path:
     dice = random.Random(SEED)
     store_path = tmp_path / "store.db"
     notes = Notes()
+    awaited = 0
     for kill in range(KILLS):
         path = tmp_path / f"notes-{kill}"
         # One in eight around the time when the file is opened and recovered.
-        wait = kill % 8 != 7
-        delay_s = dice.choice([0.0, dice.uniform(0, 0.02), dice.uniform(0, 0.2)]) if wait else dice.uniform(0.1, 0.3)
-        await asyncio.to_thread(run_and_kill, store_path, path, notes.seen_up_to, SEED + kill, delay_s, wait=wait)
+        writes = dice.choice([0, dice.randrange(20), dice.randrange(300, 600)]) if kill % 8 != 7 else None
+        delay_s = dice.uniform(0, 0.005) if writes is not None else dice.uniform(0.1, 0.3)
+        awaited += writes or 0
+        await asyncio.to_thread(run_and_kill, store_path, path, notes.seen_up_to, SEED + kill, writes, delay_s)
         if path.exists():
             notes.read(path)
 
@@ -120,7 +124,7 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path:
     by_revision = {revision: (key, number) for revision, _, key, number in seen}
     lost = {revision: ack for revision, ack in notes.acknowledged.items() if by_revision.get(revision) != ack}
     assert not lost
-    assert len(notes.acknowledged) > 1000
+    assert len(notes.acknowledged) >= awaited > 1000
 
     page = await store.list("/registry/")
     assert {entry.key: (entry.object["spec"]["n"], entry.revision) for entry in page.entries} == state

@@ -153,13 +153,15 @@ async def test_what_holds_a_pod_ends_if_the_agent_does_before_it_has_written_it_
         begun.set()
         await asyncio.Event().wait()
 
+    launcher = world.runtime._launcher._program
+    assert launcher is not None
+    # What the look for isolation has started may still be ending.
+    await until(lambda: not children(launcher.pid))
     with monkeypatch.context() as patched:
         # Between its start and its file.
         patched.setattr(world.runtime._network, "open_host_ports", wait)
         making = asyncio.create_task(world.runtime.run_sandbox(spec))
         await begun.wait()
-        launcher = world.runtime._launcher._program
-        assert launcher is not None
         (holder,) = children(launcher.pid)
         making.cancel()
         await until(lambda: not is_alive(holder))
