@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
     "queues": "queue",
     **{word: word for word in BY_WORD},
 }
-_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc, svc, pdb, node or resourceslice"
+_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc, svc, pdb, namespace, node or resourceslice"
 _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
 
 
@@ -90,7 +90,7 @@ def explain(
 
     The first line is the cause. The smallest changes that would let it run follow, each tried with the scheduler's own
     decision on the changed cluster, and what excludes devices from its requests. Workloads (deploy, rs, sts, ds, job,
-    cronjob, hpa), PersistentVolumeClaims (pvc), Services (svc), PodDisruptionBudgets (pdb), nodes and ResourceSlices have kubectl's
+    cronjob, hpa), PersistentVolumeClaims (pvc), Services (svc), PodDisruptionBudgets (pdb), namespaces, nodes and ResourceSlices have kubectl's
     names; their cause comes from pods, conditions, events and rollouts. For a queue: its shares, which of its jobs wait and why, and who must give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
     reads the cluster of the kubeconfig, with read-only permissions, or a dump (-f).
 

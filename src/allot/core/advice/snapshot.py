@@ -24,6 +24,7 @@ from allot.core.model import (
     resource_v1,
     scheduling_v1,
     storage_v1,
+    volcano_jobs,
 )
 from allot.core.model.codec import decode_served, without_managed_fields
 from allot.core.model.compute_classes import ComputeClass
@@ -143,6 +144,14 @@ KINDS: tuple[SnapshotKind, ...] = (
     _plain("apps", "daemonsets", apps_v1.DaemonSet),
     _plain("batch", "jobs", batch_v1.Job),
     _plain("batch", "cronjobs", batch_v1.CronJob),
+    SnapshotKind(
+        group=volcano_jobs.BATCH_VOLCANO,
+        versions=("v1alpha1",),
+        name="Job",
+        plural="jobs",
+        namespaced=True,
+        type=volcano_jobs.VolcanoJob,
+    ),
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),
@@ -160,6 +169,18 @@ DUMPED_KINDS: tuple[SnapshotKind, ...] = (
     _plain("", "secrets", observed_v1.Secret),
     _plain("coordination.k8s.io", "leases", observed_v1.Lease),
     _plain("storage.k8s.io", "volumeattachments", storage_v1.VolumeAttachment, namespaced=False),
+    _plain(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        observed_v1.MutatingWebhookConfiguration,
+        namespaced=False,
+    ),
+    _plain(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        observed_v1.ValidatingWebhookConfiguration,
+        namespaced=False,
+    ),
     _plain("k8s.cni.cncf.io", "network-attachment-definitions", observed_v1.NetworkAttachmentDefinition),
 )
 

@@ -14,6 +14,7 @@ import msgspec
 from allot.core.model.meta import (
     EMPTY,
     APIStruct,
+    Condition,
     Int32,
     Int64,
     IntOrString,
@@ -577,9 +578,10 @@ class NamespaceSpec(APIStruct, frozen=True, kw_only=True):
 
 
 class NamespaceStatus(PartialStruct, frozen=True, kw_only=True):
-    """Active or Terminating."""
+    """Active or Terminating, and what still has to go before it is gone."""
 
     phase: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class Namespace(APIStruct, frozen=True, kw_only=True):

@@ -197,6 +197,7 @@ class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
 
     queue_name: str = ""
     active: bool | None = None
+    priority: Int32 | None = None
 
 
 class AdmissionCheckState(PartialStruct, frozen=True, kw_only=True):
@@ -229,12 +230,21 @@ class Admission(PartialStruct, frozen=True, kw_only=True):
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
 
+class PodSetRequest(PartialStruct, frozen=True, kw_only=True):
+    """What a set of pods asks for, as Kueue counts it."""
+
+    name: str = ""
+    resources: Mapping[str, Quantity] = EMPTY
+
+
 class KueueWorkloadStatus(PartialStruct, frozen=True, kw_only=True):
     """Observed status of a workload."""
 
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
     admission_checks: tuple[AdmissionCheckState, ...] = ()
+    # Only while it waits.
+    resource_requests: tuple[PodSetRequest, ...] = ()
     requeue_state: RequeueState | None = None
 
 
@@ -276,10 +286,12 @@ class LocalQueue(PartialStruct, frozen=True, kw_only=True):
 
 
 class FlavorResource(PartialStruct, frozen=True, kw_only=True):
-    """How much of a resource a queue has in one flavor."""
+    """How much of a resource a queue has in one flavor, and how much more it may borrow from, or lend to, its cohort; None: all."""
 
     name: str = ""
     nominal_quota: Quantity = Quantity.ZERO
+    borrowing_limit: Quantity | None = None
+    lending_limit: Quantity | None = None
 
 
 class FlavorQuotas(PartialStruct, frozen=True, kw_only=True):
@@ -309,6 +321,14 @@ class ResourceFlavor(PartialStruct, frozen=True, kw_only=True):
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
 
 
+class ClusterQueuePreemption(PartialStruct, frozen=True, kw_only=True):
+    """Whom a queue evicts for its workloads: in its cohort, to get back what was borrowed, and in itself. Never, LowerPriority, Any and
+    others; empty means Never."""
+
+    reclaim_within_cohort: str = ""
+    within_cluster_queue: str = ""
+
+
 class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):
     """What a queue may admit. It borrows from others in its cohort."""
 
@@ -316,6 +336,7 @@ class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):
     stop_policy: str = ""
     cohort: str = ""
     cohort_name: str = ""
+    preemption: ClusterQueuePreemption = ClusterQueuePreemption()
 
 
 class ClusterQueue(PartialStruct, frozen=True, kw_only=True):
@@ -332,6 +353,27 @@ class KueueWorkload(PartialStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: KueueWorkloadSpec = KueueWorkloadSpec()
     status: KueueWorkloadStatus = KueueWorkloadStatus()
+
+
+class Webhook(PartialStruct, frozen=True, kw_only=True):
+    """A webhook of the API server, and what happens if it does not answer."""
+
+    name: str = ""
+    failure_policy: str = ""
+
+
+class MutatingWebhookConfiguration(PartialStruct, frozen=True, kw_only=True):
+    """admissionregistration.k8s.io's webhooks that change objects."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+class ValidatingWebhookConfiguration(PartialStruct, frozen=True, kw_only=True):
+    """admissionregistration.k8s.io's webhooks that refuse objects."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
 
 
 class ServiceReference(PartialStruct, frozen=True, kw_only=True):

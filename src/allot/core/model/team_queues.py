@@ -65,9 +65,10 @@ class VolcanoQueueSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class VolcanoQueueStatus(PartialStruct, frozen=True, kw_only=True):
-    """Open, Closed or Closing."""
+    """Open, Closed or Closing, and what its running pods use."""
 
     state: str = ""
+    allocated: Mapping[str, Quantity] = EMPTY
 
 
 class VolcanoQueue(PartialStruct, frozen=True, kw_only=True):

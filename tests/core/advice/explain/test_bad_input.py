@@ -12,10 +12,13 @@ from allot.core.advice.explain.answer import Explainer
 from allot.core.advice.explain.text import lines
 from allot.core.advice.snapshot import Snapshot, read_object
 from core.advice.explain.clusters import (
+    DRIVER,
     asks,
     claim,
     device_class,
     event,
+    explained,
+    gpu,
     gpus,
     holding,
     node,
@@ -98,3 +101,15 @@ def test_a_slice_that_has_lost_its_name_is_explained_with() -> None:
     values = (node("a"), nameless, device_class(), held, running("other", "a", "held"), *templated("train", asks()))
     explainer = Explainer(Snapshot(tuple(map(read_object, values)), None))
     assert next(lines(explainer.pod("default", "train"))).startswith("default/train is pending because ")
+
+
+@pytest.mark.parametrize("text", ["²", "--5", "9" * 5000, "٣"])
+def test_texts_that_look_like_numbers_are_compared_without_an_error(text: str) -> None:
+    devices = [gpu(0, attributes={"index": {"int": 1}, "profile": {"string": "²g"}})]
+    expressions = (
+        f'device.attributes["{DRIVER}"].index == "{text}"',
+        f'device.attributes["{DRIVER}"].profile == "{text}"',
+    )
+    for expression in expressions:
+        objects = [node("n"), pool("n", devices), device_class(), claim("c", asks(expression)), wanting("train", "c")]
+        assert explained(*objects).cause

@@ -43,7 +43,7 @@ def test_a_scheduling_gate() -> None:
 def test_a_scheduler_that_nobody_has_seen() -> None:
     found = explained(GPU_NODE, templated("train", asks(), schedulerName="volcano"))
     assert found.reason is Reason.NO_SUCH_SCHEDULER
-    assert found.changes[0].text == "set spec.schedulerName to default-scheduler"
+    assert found.changes[0].text == "set spec.schedulerName to default-scheduler (recreate the pod)"
 
 
 def test_a_scheduler_that_has_placed_a_pod_is_believed_to_run() -> None:

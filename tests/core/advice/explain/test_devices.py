@@ -157,7 +157,9 @@ def test_a_taint_rule_is_named() -> None:
     }
     found = explained(node("n"), pool("n", gpus(1)), device_class(), rule, templated("train", asks()))
     assert "(set by DeviceTaintRule repair)" in found.cause
-    assert "delete DeviceTaintRule repair" in [change.text for change in found.changes]
+    assert "delete DeviceTaintRule repair, if the reason for its taint is over" in [
+        change.text for change in found.changes
+    ]
 
 
 def test_devices_that_are_free_but_not_together_are_told_with_the_values_that_clash() -> None:

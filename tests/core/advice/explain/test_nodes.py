@@ -62,8 +62,8 @@ def test_a_node_selector_that_leads_away_from_the_devices_is_told_with_both_valu
     assert found.reason is Reason.AFFINITY
     assert "does not match the pod's nodeSelector zone=a (it has b)" in found.cause
     # Another node has the value, so that it is no mistake.
-    assert found.changes[0].text == "drop zone=a from the pod's nodeSelector"
-    assert found.changes[1].text == "select zone=b instead of zone=a in the pod's nodeSelector"
+    assert found.changes[0].text == "drop zone=a from the pod's nodeSelector (recreate the pod)"
+    assert found.changes[1].text == "select zone=b instead of zone=a in the pod's nodeSelector (recreate the pod)"
     assert found.changes[0].patches[0].recreate
 
 
@@ -74,7 +74,7 @@ def test_a_label_that_is_misspelt_is_put_right() -> None:
         device_class(),
         templated("train", asks(), nodeSelector={"acelerator": "a100"}),
     )
-    assert found.changes[0].text == "select accelerator=a100 in the pod's nodeSelector"
+    assert found.changes[0].text == "select accelerator=a100 in the pod's nodeSelector (recreate the pod)"
 
 
 def test_cpu_that_is_short_where_devices_are_free_is_told_with_numbers() -> None:
@@ -90,7 +90,7 @@ def test_cpu_that_is_short_where_devices_are_free_is_told_with_numbers() -> None
     assert found.nearest is not None
     assert found.nearest.reasons == ("cpu: 2 free, 4 needed",)
     assert [change.text for change in found.changes] == [
-        "ask for at most 2 cpu in the pod",
+        "ask for at most 2 cpu in the pod (recreate the pod)",
         "delete pod default/other on node gpu, or wait until it ends",
         "add one node like gpu",
     ]
@@ -104,7 +104,7 @@ def test_several_obstacles_are_removed_at_once() -> None:
         templated("train", asks(), nodeSelector={"zone": "a"}),
     )
     assert found.reason is Reason.SEVERAL
-    assert "uncordon node gpu, and select zone=b instead of zone=a in the pod's nodeSelector" in [
+    assert "uncordon node gpu, and select zone=b instead of zone=a in the pod's nodeSelector (recreate the pod)" in [
         change.text for change in found.changes
     ]
 
@@ -269,6 +269,6 @@ def test_a_label_that_no_labeller_has_set_is_not_set_by_hand() -> None:
     )
     assert "no node has label nvidia.com/gpu.product, which GPU Feature Discovery sets" in found.cause
     assert [change.text for change in found.changes] == [
-        "drop nvidia.com/gpu.product=NVIDIA-A100 from the pod's nodeSelector",
+        "drop nvidia.com/gpu.product=NVIDIA-A100 from the pod's nodeSelector (recreate the pod)",
         "check that the pods of GPU Feature Discovery run on the nodes",
     ]

@@ -178,6 +178,20 @@ def test_an_ordered_set_waits_for_its_first_broken_pod() -> None:
     assert "kubectl delete pod web-1 -n default" in found.changes[0].text
 
 
+def test_a_set_whose_deleted_pod_stays_on_a_dead_node_says_so() -> None:
+    dead = node("gone")
+    dead["status"]["conditions"] = [
+        {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    ]
+    stuck = owned(running("web-1", "gone"), "StatefulSet", "web")
+    stuck["metadata"] |= {"deletionTimestamp": "2027-01-15T07:00:00Z", "deletionGracePeriodSeconds": 30}
+    objects = [node("n"), dead, set_of("StatefulSet", "web", 2, pod_template())]
+    found = why("sts", "web", [*objects, owned(ready(running("web-0", "n")), "StatefulSet", "web"), stuck])
+    assert "has 1 of 2 pods ready: pod web-1 on node gone has been terminating since" in found.cause
+    assert "node gone is not ready" in found.cause and "only when the old one is gone" in found.cause
+    assert found.changes[0].text.startswith("bring node gone back")
+
+
 def test_a_daemon_set_that_no_node_matches_says_why_node_by_node() -> None:
     template = pod_template(nodeSelector={"gpu": "yes"})
     tainted = node("b", labels={"gpu": "yes"}, taints=[{"key": "special", "effect": "NoSchedule"}])

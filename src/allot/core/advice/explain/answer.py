@@ -15,7 +15,7 @@ from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named
-from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, top_owner, wrong_workloads
+from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, namesakes, top_owner, wrong_workloads
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import in_version
@@ -153,10 +153,11 @@ class Explainer:
         """Why a workload, a volume claim or a service is not as wanted. word: one of `workloads.answer.BY_WORD`."""
         kind = BY_WORD[word]
         namespace = namespace if snapshot_kind(kind.type).namespaced else ""
-        object_ = self._what_if.get(kind.type, name, namespace)
-        if object_ is None:
-            raise self._not_found(kind.words[0], namespace, name, kind.type)
-        return explain_workload(self._scene, kind, object_, briefly=False)
+        for each in dict.fromkeys((kind, *namesakes(snapshot_kind(kind.type).name))):
+            object_ = self._what_if.get(each.type, name, namespace)
+            if object_ is not None:
+                return explain_workload(self._scene, each, object_, briefly=False)
+        raise self._not_found(kind.words[0], namespace, name, kind.type)
 
     def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
         """Every workload that is not as wanted, with its cause only. None: all namespaces."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.remedies.templates import existing, made_again
 from allot.core.advice.explain.report import Change
 from allot.core.advice.explain.trial import Subject, would_help
 from allot.core.advice.explain.wording import listed
@@ -17,6 +19,7 @@ from allot.core.model import core_v1
 CHANGES_MAX = 4
 # For changes of one kind.
 _PER_RANK_MAX = 2
+_OR_ELSE = "; or, "
 _TRIES_MAX = 40
 # On a large cluster, or with many queued jobs, one attempt takes long.
 _LARGE_MIN = 500
@@ -35,6 +38,7 @@ def helpful(
     some = (*near[:_NEAR_MAX], *names[:: len(names) // _NEAR_MAX or 1])
     found: list[Change] = []
     tried: set[bytes] = set()
+    gists: set[str] = set()
     helped: dict[int, int] = {}
     attempts: dict[int, int] = {}
     for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
@@ -42,6 +46,7 @@ def helpful(
         if (
             key in tried
             or any(each.text == candidate.text for each in found)
+            or (candidate.gist and candidate.gist in gists)
             or helped.get(candidate.rank, 0) >= _PER_RANK_MAX
         ):
             continue
@@ -59,13 +64,16 @@ def helpful(
             # Part of it is enough.
             continue
         among = {*some, *_touched(what_if, candidate.patches)} if is_large else None
+        candidate = _existing(what_if, subject, candidate)
         outcome = would_help(what_if, subject, candidate.patches, among)
         if outcome is None or not outcome.schedulable:
             continue
+        gists.add(candidate.gist)
+        text = made_again(candidate.text, candidate.patches, len(subject.pods))
         helped[candidate.rank] = helped.get(candidate.rank, 0) + 1
         found.append(
             Change(
-                text=f"{candidate.text}; then {_goes(outcome.leaving)}" if outcome.leaving else candidate.text,
+                text=f"{text}; then {_goes(outcome.leaving)}" if outcome.leaving else text,
                 verified=True,
                 node=outcome.node_of(subject),
                 patches=candidate.patches,
@@ -74,8 +82,26 @@ def helpful(
                 waits=candidate.waits,
             )
         )
+    found = list(_told_once(found))
     told = {each.text for each in found}
     return (*found, *(Change(text=text) for text in diagnosis.advice if text not in told))
+
+
+def _told_once(changes: Sequence[Change]) -> Iterator[Change]:
+    """Changes without what an earlier one says already: of `bring node a back; or, if it is off for good, ...`, the other half."""
+    before: list[str] = []
+    for each in changes:
+        first, _, other = each.text.partition(_OR_ELSE)
+        again = bool(other) and any(text == first or text.startswith(f"{first}:") for text in before)
+        before.append(each.text)
+        yield replace(each, text=other) if again else each
+
+
+def _existing(what_if: WhatIfCluster, subject: Subject, candidate: Candidate) -> Candidate:
+    """A change, or the use of a claim template that is already like that."""
+    namespace, name = subject.pods[0] if len(subject.pods) == 1 else ("", "")
+    pod = what_if.get(core_v1.Pod, name, namespace)
+    return (existing(what_if, pod, candidate) if pod is not None else None) or candidate
 
 
 def _goes(leaving: Sequence[str]) -> str:

@@ -320,6 +320,12 @@ def device_id(text: str) -> DeviceID:
     return DeviceID(driver, pool, device)
 
 
+def taint_rule_text(id_: DeviceID) -> str:
+    """The rule that keeps pods from a device, with its values."""
+    which = f"driver: {id_.driver}, pool: {id_.pool}, device: {id_.device}"
+    return f"a DeviceTaintRule (deviceSelector: {{{which}}}, taint: {{key: unhealthy, effect: NoExecute}})"
+
+
 def expected_drivers(class_: api.DeviceClass | None) -> list[str]:
     """The drivers whose devices a class selects, as far as its selectors name them."""
     found: list[str] = []

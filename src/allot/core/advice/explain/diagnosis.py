@@ -16,13 +16,14 @@ from allot.core.model import resource_v1 as api
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A change that may help. rank: smaller is tried and shown first. waits: it happens by itself, and patches say what is different
-    then."""
+    then. gist: what it comes to; of several that come to the same, one is shown."""
 
     rank: int
     text: str
     patches: tuple[Patch, ...] = ()
     expression: str = ""
     waits: bool = False
+    gist: str = ""
 
 
 class Rank:
@@ -136,3 +137,9 @@ def claim_object(namespace: str, name: str, spec: object) -> dict[str, Any]:
     """A new claim."""
     metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def template_object(namespace: str, name: str, spec: object) -> dict[str, Any]:
+    """A new template of claims. spec: with the claims' metadata, if any, and spec."""
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}

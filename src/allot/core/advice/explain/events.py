@@ -1,4 +1,4 @@
-"""Events about a pod."""
+"""Events about a pod, and what they say of other objects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
 
+_SCALED = re.compile(r"from (?P<before>\d+) to 0")
 # What `kubectl describe` writes in front of a message, and some collectors of events keep.
 _PLACE = re.compile(r"^(?P<path>spec\.(?:init|ephemeral)?containers\{[^}]*\}): ", re.IGNORECASE)
 
@@ -35,3 +36,19 @@ def _without_place(event: observed_v1.Event) -> observed_v1.Event:
     about = event.involved_object
     where = about if about.field_path else replace(about, field_path=place["path"])
     return replace(event, message=event.message[place.end() :], involved_object=where)
+
+
+def scaled_from(what_if: WhatIfCluster, kind: str, namespace: str, name: str) -> str:
+    """How many pods a workload had before it was scaled to 0; empty if that is not known."""
+    events = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.involved_object.kind == kind
+        and event.involved_object.name == name
+        and (event.involved_object.namespace or event.metadata.namespace) == namespace
+    ]
+    for event in sorted(events, key=lambda each: each.seen_at, reverse=True):
+        found = _SCALED.search(event.message)
+        if found is not None:
+            return found["before"]
+    return ""

@@ -12,6 +12,7 @@ from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.queues import queue_cause, queue_note
 from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
+from allot.core.advice.explain.causes.volcano import not_let_in
 from allot.core.advice.explain.causes.waiting import fits
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
@@ -25,8 +26,10 @@ from allot.core.advice.explain.wording import listed, named, same_letters
 from allot.core.advice.outlook import Outlook, outlook_of
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
+from allot.core.model.foreign_groups import VOLCANO, VolcanoPodGroup
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.scheduling import ForeignGroup, Job, Placement, Tree, asked, minimum_of, over_limit, topology_key
+from allot.core.workloads.ownership import controller_reference
 
 # For a gang with many pods and domains, only some domains are tried: as many as add up to this many pods, but at least a few.
 _PODS_TRIED_MAX = 2000
@@ -41,6 +44,8 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
         pod for pod in what_if.all(core_v1.Pod) if what_if.group_of(pod) is group and pod.status.phase not in FINISHED
     ]
     waiting = [pod for pod in members if not pod.spec.node_name]
+    if not members:
+        return _without_pods(what_if, group)
     if not waiting:
         return _said(
             group, State.PLACED, Reason.PLACED, f"gang {full_name(group)}: all {len(members)} pods have a node"
@@ -84,6 +89,25 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
         first = _said(group, State.PENDING, closed.reason, cause)
         return first if briefly else replace(first, changes=helpful(what_if, subject, closed), details=closed.details)
     return _refused(what_if, group, unit.pods, subject, outlook, briefly)
+
+
+def _without_pods(what_if: WhatIfCluster, group: PodGroup) -> Explanation:
+    """A group whose pods have ended, or do not exist yet."""
+    ended = [pod for pod in what_if.all(core_v1.Pod) if what_if.group_of(pod) is group]
+    name, gang = group.metadata.name, f"gang {full_name(group)}"
+    if ended:
+        return _said(group, State.ENDED, Reason.ENDED, f"{gang}: all {len(ended)} pods have ended")
+    asked = what_if.get(VolcanoPodGroup, name, group.metadata.namespace)
+    if asked is not None and isinstance(group, ForeignGroup) and group.dialect == VOLCANO:
+        why = not_let_in(what_if, asked)
+        found = _said(group, State.PENDING, why.reason, f"{gang} is pending because {why.text}")
+        return replace(found, changes=tuple(Change(text=text) for text in why.advice))
+    maker = controller_reference(group.metadata)
+    by = f" by {maker.kind} {maker.name}" if maker is not None else ""
+    text = f"{gang} is pending because it has no pods yet: none of at least {minimum_of(group)} has been created{by}"
+    found = _said(group, State.PENDING, Reason.GROUP_INCOMPLETE, text)
+    look = f"find out why {maker.kind} {maker.name} creates no pods" if maker is not None else "create its pods"
+    return replace(found, changes=(Change(text=look),))
 
 
 def _refused_by_queue(

@@ -55,7 +55,9 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """The priority of the most important pod; terminating pods do not count."""
+        """The priority of the most important pod; terminating pods, and those whose work is over, do not count."""
+        if self.done:
+            return NOBODY
         return max((pod.spec.priority or 0 for pod in self.running), default=0 if self.unseen else NOBODY)
 
     @property
@@ -108,7 +110,7 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
 
 def still_running(pod: core_v1.Pod) -> list[str]:
     """The containers that keep a pod although those that use its devices have ended for good; none while these may run."""
-    users = {each.name for each in pod.spec.containers if each.resources.claims}
+    users = set(_device_users(pod))
     running, ended = [], set()
     for status in pod.status.container_statuses:
         state = status.state
@@ -122,10 +124,17 @@ def still_running(pod: core_v1.Pod) -> list[str]:
     return running if users and users <= ended else []
 
 
+def _device_users(pod: core_v1.Pod) -> list[str]:
+    """The containers that use devices, by a claim or by an extended resource."""
+    generated = pod.status.extended_resource_claim_status
+    mapped = {each.container_name for each in generated.request_mappings} if generated is not None else set()
+    return [each.name for each in pod.spec.containers if each.resources.claims or each.name in mapped]
+
+
 def done_text(pods: Sequence[core_v1.Pod]) -> str:
     """What is over in pods, and what still runs there: `container main has ended, and only istio-proxy still runs`."""
     running = dict.fromkeys(name for pod in pods for name in still_running(pod))
-    users = dict.fromkeys(each.name for pod in pods for each in pod.spec.containers if each.resources.claims)
+    users = dict.fromkeys(name for pod in pods for name in _device_users(pod))
     over = f"{named('container', users)} {'has' if len(users) == 1 else 'have'} ended"
     return f"{over}, and only {joined(list(running))} still {'runs' if len(running) == 1 else 'run'}"
 
@@ -215,9 +224,9 @@ def is_silent(what_if: WhatIfCluster, pod: core_v1.Pod) -> bool:
 def recover_text(pods: Sequence[core_v1.Pod]) -> str:
     """What to do about terminating pods whose nodes are unreachable."""
     nodes = sorted({pod.spec.node_name for pod in pods})
-    it, them = ("it is", "it") if len(nodes) == 1 else ("they are", "them")
+    are, them = ("is", "it") if len(nodes) == 1 else ("are", "them")
     return (
-        f"bring {named('node', nodes)} back; or, if {it} off for good, taint {them} {OUT_OF_SERVICE}, or force the deletion of "
+        f"bring {named('node', nodes)} back; or, if {named('node', nodes)} {are} off for good, taint {them} {OUT_OF_SERVICE}, or force the deletion of "
         f"{named('pod', map(full_name, pods))} (kubectl delete --force)"
     )
 
@@ -297,7 +306,7 @@ def holders_text(found: Sequence[Possessor], more: int = 0) -> str:
 def priorities_text(pod: core_v1.Pod, group_policy: str, found: Iterable[Possessor]) -> str:
     """How priorities matter; empty if they do not."""
     own = pod.spec.priority or 0
-    held = [each.priority for each in found if each.running]
+    held = [each.priority for each in found if each.running and not each.done]
     if not held:
         return ""
     who = "it has" if len(held) == 1 else "they have"

@@ -30,6 +30,13 @@ def unplaced(pod: core_v1.Pod) -> Callable[[WhatIfCluster, Journal], None]:
     return unplace
 
 
+def fits_on(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> bool:
+    """Whether a placed pod would also fit on a node, with its devices."""
+    with what_if.changed((), unplaced(pod)) as changed:
+        found = try_out(changed, pod_subject(pod), {node})
+        return found.schedulable and bool(found.placements)
+
+
 def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = ()) -> str:
     """Another node that a placed pod would fit on; empty if there is none, or if finding out takes too long. without: nodes
     to leave free."""

@@ -83,7 +83,8 @@ def at_maximum(what_if: WhatIfCluster, found: Explanation, supply: Sequence[str]
     which = f"node group {group}" if group else "the node group"
     size = f" of {most}" if most and group == told else ""
     cause = f"{found.cause}; and the autoscaler adds no node, because {which} is at its maximum size{size}"
-    raised = replace(added, text=f"raise the maximum size of {which}, so that the autoscaler adds a node")
+    to = f" to {int(most) + 1}" if size else ""
+    raised = replace(added, text=f"raise the maximum size of {which}{to}, so that the autoscaler adds a node")
     others = [change for change in found.changes if change is not added]
     return replace(found, cause=cause, changes=(raised, *others))
 

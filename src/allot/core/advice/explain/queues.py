@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.queues import shares_text
-from allot.core.advice.explain.report import Explanation, GivesBack, QueueReport, Reason, State
+from allot.core.advice.explain.causes.volcano import not_let_in, outside, owner_of
+from allot.core.advice.explain.report import Change, Explanation, GivesBack, QueueReport, Reason, State
 from allot.core.advice.explain.wording import count, listed, named
 from allot.core.advice.outlook import Outlook, Prospect, outlooks
 from allot.core.advice.usage.queues import queue_usage
@@ -36,6 +37,13 @@ def explain_queue(what_if: WhatIfCluster, queue: QueueShares, explain_pod: Expla
         cause="",
         queue=report,
     )
+    groups = outside(what_if, below) if not waiting else []
+    if groups:
+        held = not_let_in(what_if, groups[0])
+        verb = "waits" if len(groups) == 1 else "wait"
+        cause = f"queue {queue.name}: {count(len(groups), 'job')} {verb}; {owner_of(groups[0])} has no pods because {held.text}"
+        changes = tuple(Change(text=text) for text in held.advice)
+        return replace(said, state=State.PENDING, reason=held.reason, cause=cause, changes=changes)
     if not waiting:
         state = State.NOT_AS_WANTED if problem else State.AS_WANTED
         reason = Reason.QUEUE_CLOSED if problem else Reason.AS_WANTED

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +40,14 @@ _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])")
 # gpu.amd.com is not a misspelling of gpu.nvidia.com, but nvidia.com is.
 DRIVER_LIKENESS_MIN = 0.75
 _OTHER_VALUES_MAX = 3
+# What a threshold becomes that is lowered, or raised, to a value that devices have.
+_BOUNDS = {">=": ">=", ">": ">=", "<=": "<=", "<": "<="}
+# A device that has 90 % of what is asked for is nearly as good.
+_NEAR_MAX = 0.1
+# How much less than an amount a round bound may be.
+_ROUNDED_MAX = 0.02
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_UNIT = re.compile(r"(?:[KMGTPE]i|[kMGTPE])$")
 _NUMBERS = re.compile(r"v?[0-9]+(\.[0-9]+){1,2}")
 
 
@@ -163,7 +172,7 @@ def _comparisons_fixed(parsed: Parsed, published: Published) -> Iterator[Rewrite
                 text="compare versions instead of texts",
                 problem=_as_text(found, values, "versions", _as_version),
             )
-        elif "int" in kinds and value.lstrip("-").isdigit():
+        elif "int" in kinds and _INTEGER.fullmatch(value):
             problem = f"compares the number {place.name} with the text {quoted(value)}"
             new = f"{_bare(found, parsed)} {found.relation} {int(value)}"
             yield Rewrite(expression=_with(parsed, found.node, new), text="compare numbers", problem=problem)
@@ -345,7 +354,7 @@ def _lowered(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
                 # Every device has 0 or more: the driver could not read it.
                 continue
             if found.relation in (">=", ">") and below:
-                yield _relaxed(parsed, found, below[-1], ">=", wrapper)
+                yield _relaxed(parsed, found, _round(found, below[-1], below), ">=", wrapper)
             elif found.relation in ("<=", "<") and above:
                 yield _relaxed(parsed, found, above[0], "<=", wrapper)
             elif found.relation == "==":
@@ -353,6 +362,71 @@ def _lowered(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
                     yield _relaxed(parsed, found, below[-1], ">=", wrapper)
                 if above:
                     yield _relaxed(parsed, found, above[0], "==", wrapper)
+
+
+class NearMiss(NamedTuple):
+    """A threshold that devices miss by little. asked, actual: as text, the latter with its unit."""
+
+    rewrite: Rewrite
+    asked: str
+    actual: str
+
+
+def near_misses(expression: str, devices: Sequence[DeviceEntry]) -> Iterator[NearMiss]:
+    """Thresholds lowered, or raised, to what some devices have, if that is nearly the same, nearest first."""
+    try:
+        parsed = parse(expression)
+    except CelCompileError:
+        return
+    for found in comparisons(parsed.root):
+        if found.relation not in _BOUNDS:
+            continue
+        there = {value_at(entry.device, entry.id.driver, found.place) for entry in devices}
+        texts = sorted(str(each[1]) for each in there if each is not None)
+        near = sorted((way, text) for text in texts if 0 < (way := _way(found, text)) <= _NEAR_MAX)
+        if near:
+            text, relation = near[0][1], _BOUNDS[found.relation]
+            asked = f"{found.place.name} {found.relation} {_in_unit_of(found, text)}"
+            bound = _round(found, text, texts) if relation == ">=" else text
+            yield NearMiss(_relaxed(parsed, found, bound, relation, found.wrapped), asked, text)
+
+
+def _way(found: Comparison, actual: str) -> float:
+    """By which part of it an amount misses a threshold; 0 or less if it does not. A version is no amount."""
+    sign = 1 if found.relation in (">=", ">") else -1
+    try:
+        if found.wrapped == "quantity":
+            wanted, there = Quantity.parse(str(found.value)).nano, Quantity.parse(actual).nano
+        elif isinstance(found.value, int) and not isinstance(found.value, bool):
+            wanted, there = found.value, int(actual)
+        else:
+            return 0
+    except (QuantityError, ValueError):
+        return 0
+    return sign * (wanted - there) / abs(wanted) if wanted else 0
+
+
+def _in_unit_of(found: Comparison, actual: str) -> str:
+    """A threshold, also in the unit of a value: `80Gi (81920Mi)`."""
+    asked = str(found.value)
+    unit = _UNIT.search(actual)
+    if found.wrapped != "quantity" or unit is None or asked.endswith(unit[0]):
+        return asked
+    amount, size = Quantity.parse(asked).nano, Quantity.parse(f"1{unit[0]}").nano
+    return f"{asked} ({amount // size}{unit[0]})" if amount % size == 0 else asked
+
+
+def _round(found: Comparison, actual: str, others: Sequence[str]) -> str:
+    """A lower bound for an amount that is a whole number of the threshold's unit: 79Gi for 81559Mi. It is the amount itself if that would
+    be much less, or if it lets in others."""
+    asked, unit = str(found.value), _UNIT.search(str(found.value))
+    if found.wrapped != "quantity" or unit is None or not asked.removesuffix(unit[0]).isdecimal():
+        return actual
+    size, amount = Quantity.parse(f"1{unit[0]}").nano, Quantity.parse(actual).nano
+    whole = amount // size
+    lower = [each for each in others if whole * size <= Quantity.parse(each).nano < amount]
+    is_near = amount - whole * size <= amount * _ROUNDED_MAX
+    return f"{whole}{unit[0]}" if whole and is_near and not lower and amount % size else actual
 
 
 def _relaxed(parsed: Parsed, found: Comparison, text: str, relation: str, wrapper: str) -> Rewrite:
@@ -394,7 +468,7 @@ def _other_values(parsed: Parsed, published: Published) -> Iterator[Rewrite]:
 
 def _natural(text: str) -> list[tuple[int, str]]:
     """A key that sorts `2g` before `10g`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _without_parts(parsed: Parsed) -> Iterator[Rewrite]:

@@ -174,7 +174,9 @@ def _nodes(found: Explanation) -> Iterator[str]:
     if not found.nodes or (len(found.nodes) == 1 and found.state is State.PENDING):
         return
     yield ""
-    yield f"{'Other nodes' if found.state is State.PLACED else 'Nodes'} ({found.node_count} in the cluster):"
+    others = sum(group.count for group in found.nodes)
+    which = f"Other nodes ({others} of" if found.state is State.PLACED else "Nodes ("
+    yield f"{which}{' ' if found.state is State.PLACED else ''}{found.node_count} in the cluster):"
     for group in found.nodes[:_GROUPS_MAX]:
         yield f"  {_group(group)}"
     more = found.nodes[_GROUPS_MAX:]

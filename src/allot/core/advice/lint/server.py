@@ -246,7 +246,7 @@ def resolved(value: Any, field: str) -> Path:
     for index, name in _STEP.findall(field):
         step: str | int = index or name
         if isinstance(value, list):
-            step = int(index) if index.isdigit() else index
+            step = int(index) if index.isdecimal() else index
         elif isinstance(value, dict) and step not in value:
             if step == "exactly":
                 continue

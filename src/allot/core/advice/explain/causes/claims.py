@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from allot.core.advice.explain.aftermath import make_claims
 from allot.core.advice.explain.causes.components import CONTROLLERS, down
 from allot.core.advice.explain.devices import expected_drivers
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, claim_object, delete_of, patch_of, pointer
+from allot.core.advice.explain.diagnosis import (
+    Candidate,
+    Diagnosis,
+    Rank,
+    claim_object,
+    delete_of,
+    patch_of,
+    pointer,
+    template_object,
+)
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.remedies.holders import second_claim
 from allot.core.advice.explain.report import Reason
@@ -110,11 +119,6 @@ def _one_of_each_class(what_if: WhatIfCluster) -> Iterator[tuple[str, dict[str, 
         if name.startswith(_COMPUTE_DOMAIN):
             continue
         yield name, {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}}
-
-
-def _template_object(namespace: str, name: str, spec: object) -> dict[str, object]:
-    metadata = {"namespace": namespace, "name": name}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
 def _created(object_: dict[str, object], what: str) -> Candidate:
@@ -219,7 +223,7 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
         text += f" (there is one in namespace {elsewhere.metadata.namespace}, but a pod can only use templates of its own namespace)"
         spec = as_json(elsewhere).get("spec", {})
         # The name is the one that is meant: it comes before another that is like it.
-        copy = _copied(_template_object(namespace, name, spec), elsewhere.metadata.namespace)
+        copy = _copied(template_object(namespace, name, spec), elsewhere.metadata.namespace)
         candidates.append(replace(copy, rank=Rank.FIX))
     elif meant is not None:
         text += f'; did you mean "{meant}"?'
@@ -229,7 +233,7 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
     if meant is not None:
         candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", meant))
     candidates += [
-        _created(_template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
+        _created(template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
         for class_, spec in _one_of_each_class(what_if)
     ]
     domains = any(each.metadata.name.startswith(_COMPUTE_DOMAIN) for each in what_if.all(api.DeviceClass))
@@ -359,7 +363,7 @@ def _raised(quota: observed_v1.ResourceQuota, requested: str) -> Iterator[Candid
     for part in requested.split(","):
         resource, _, amount = part.partition("=")
         used = quota.status.used.get(resource)
-        if used is not None and resource in quota.spec.hard and amount.isdigit():
+        if used is not None and resource in quota.spec.hard and amount.isdecimal():
             limits[resource] = str(used.value() + int(amount))
     if limits:
         namespace, name = quota.metadata.namespace, quota.metadata.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes.images import meant_image
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
@@ -41,6 +42,7 @@ _NOT_CREATED = (
 OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
+_CORRECT = "correct the name or tag of image {image}"
 # Why an image is not pulled, and what helps; the first match counts.
 _PULLS = (
     (
@@ -83,7 +85,7 @@ _PULLS = (
         re.compile(r"401|403|unauthorized|forbidden|denied|authentication", re.IGNORECASE),
         "add an imagePullSecret that may pull {image} to the pod",
     ),
-    (_ABSENT, "correct the name or tag of image {image}"),
+    (_ABSENT, _CORRECT),
     (
         re.compile(r"no such host|i/o timeout|connection refused|TLS handshake timeout|dial tcp|deadline exceeded"),
         "let node {node} reach the registry of {image}: check its network, DNS and proxy",
@@ -300,6 +302,8 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     advice = next((remedy for pattern, remedy in _PULLS if pattern.search(f"{waiting.reason}: {said}")), "")
     advice = advice or "check the image's name, and that the node may pull it (imagePullSecrets)"
     shown = advice.format(image=image, node=pod.spec.node_name, container=name)
+    meant = meant_image(what_if, pod, image) if advice == _CORRECT else ""
+    shown += f" in the pod: {meant}" if meant else ""
     return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from allot.core.advice.explain.causes.kinship import origin
 from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.wording import joined
 from allot.core.advice.nearest import nearest
@@ -36,11 +37,26 @@ _INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
 
 def behind(what_if: WhatIfCluster, said: str) -> str:
     """The cause behind a refusal, phrased to follow it: the Service of a webhook has no endpoints; empty if unknown."""
-    service = _WEBHOOK_SERVICE.search(said) if _WEBHOOK.search(said) is not None else None
-    if service is None:
+    hook = _WEBHOOK.search(said)
+    service = _WEBHOOK_SERVICE.search(said) if hook is not None else None
+    if hook is None or service is None:
         return ""
     why = without_endpoints(what_if, service["namespace"], service["name"])[0]
-    return f"; Service {service['namespace']}/{service['name']} {why}" if why else ""
+    config = _configuration(what_if, hook["name"])
+    asked = f" ({config} has failurePolicy: Fail)" if config else ""
+    return f"; Service {service['namespace']}/{service['name']} {why}{asked}" if why else ""
+
+
+def _configuration(what_if: WhatIfCluster, webhook: str) -> str:
+    """The object that makes a webhook's answer necessary; empty if unknown."""
+    known: list[observed_v1.MutatingWebhookConfiguration | observed_v1.ValidatingWebhookConfiguration] = [
+        *what_if.all(observed_v1.MutatingWebhookConfiguration),
+        *what_if.all(observed_v1.ValidatingWebhookConfiguration),
+    ]
+    for found in known:
+        if any(each.name == webhook and each.failure_policy in ("", "Fail") for each in found.webhooks):
+            return f"{type(found).__name__} {found.metadata.name}"
+    return ""
 
 
 class Bound(NamedTuple):
@@ -56,8 +72,8 @@ def bounds_of(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
-    again = ", and create it again" if kind == "Job" else ""
-    own = f"{_once([part.ask for part in known])} in the template of {kind} {metadata.name}{again}"
+    own = f"{_once([part.ask for part in known])} in {_template(what_if, kind, metadata)}"
+    own += ", and create it again" if kind == "Job" and origin(what_if, metadata) is None else ""
     return Bound(_once([part.text for part in known]), (own, _once([part.change for part in known])))
 
 
@@ -105,9 +121,17 @@ def _bound(what_if: WhatIfCluster, metadata: ObjectMeta, found: re.Match[str]) -
     return None
 
 
+def _template(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta) -> str:
+    """The template that users edit: that of the CronJob, if a CronJob made the Job."""
+    found = origin(what_if, metadata)
+    return (
+        f"the template of {found.kind} {found.name}" if found is not None else f"the template of {kind} {metadata.name}"
+    )
+
+
 def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, said: str) -> tuple[str, ...]:
     """Remedies for pods that the API server refuses."""
-    template = f"the template of {kind} {metadata.name}"
+    template = _template(what_if, kind, metadata)
     account = _NO_ACCOUNT.search(said)
     if account is not None:
         return (f"create ServiceAccount {metadata.namespace}/{account['name']}, or name another one in {template}",)
@@ -138,7 +162,12 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
             f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
         )
         fix = without_endpoints(what_if, service["namespace"], service["name"])[1] if service is not None else ""
-        return (f"{fix or answers}: webhook {hook['name']} must approve every pod",)
+        config = _configuration(what_if, hook["name"])
+        ignore = f"in an emergency: set failurePolicy: Ignore for webhook {hook['name']} in {config}"
+        return (
+            f"{fix or answers}: webhook {hook['name']} must approve {'it' if kind == 'Namespace' else 'every pod'}",
+            *([ignore] if config else ()),
+        )
     unset = _MUST_SPECIFY.search(said)
     if unset is not None:
         return (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import driver_pods, states
-from allot.core.advice.explain.causes.kinship import kin_advice, kinship
+from allot.core.advice.explain.causes import driver_pods, shut_out, states
+from allot.core.advice.explain.causes.fragments import fragmented
+from allot.core.advice.explain.causes.kinship import by_deployment, kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, VALUES, Placing, users_on
+from allot.core.advice.explain.causes.vendors import drivers_by_node, is_of_others
 from allot.core.advice.explain.devices import (
     Tally,
     Wanted,
@@ -68,6 +71,7 @@ _TOO_MANY = re.compile(
 _ALL_UNSURE = re.compile(
     r"request (?P<request>\S+): asks for all devices, but resource pool (?P<driver>[^/\s]+)/(?P<pool>\S+) is currently"
 )
+_NUMBER = re.compile(r"[0-9]+")
 _NO_KEY = "no such key"
 _NO_CAPACITY = "have no capacity "
 _NODES_TRIED_MAX = 16
@@ -93,11 +97,11 @@ def device_cause(placing: Placing) -> Diagnosis:
     for wanted in placing.wanted:
         short = _short_of_resource(placing, wanted)
         if short is not None:
-            return short
+            return shut_out.overshadowing(placing, wanted, short)
     failing = [wanted for wanted in placing.wanted if not _is_met(wanted)]
     for wanted in failing:
         if wanted.leaf.parent is None:
-            return _request_cause(placing, wanted)
+            return shut_out.overshadowing(placing, wanted, _request_cause(placing, wanted))
         alternatives = [each for each in placing.wanted if each.leaf.parent == wanted.leaf.parent]
         if all(each in failing for each in alternatives):
             return _no_alternative(placing, alternatives)
@@ -159,21 +163,32 @@ def _no_alternative(placing: Placing, alternatives: Sequence[Wanted]) -> Diagnos
     # The others say how much less would do: to ask for less than that comes after holders that could leave.
     candidates = tuple(
         replace(candidate, rank=max(candidate.rank, Rank.DROP))
-        if candidate.rank == Rank.FEWER or (served and cause.reason not in _ON_DEVICES.values())
+        if candidate.rank == Rank.FEWER
+        or (served and cause.reason not in _ON_DEVICES.values() and not _corrects(wanted, candidate))
         else candidate
-        for cause in causes
+        for wanted, cause in zip(alternatives, causes, strict=True)
         for candidate in cause.candidates
     )
     return Diagnosis(reason=Reason.NO_DEVICES, text=text, candidates=candidates)
+
+
+def _corrects(wanted: Wanted, candidate: Candidate) -> bool:
+    """Whether a change corrects a mistake in a selector of a request: it keeps all numbers, which say what kind of device is meant."""
+    if candidate.rank != Rank.FIX or not candidate.expression:
+        return False
+    meant = [
+        Counter(_NUMBER.findall(each.cel.expression)) for each in wanted.leaf.request.selectors if each.cel is not None
+    ]
+    return any(each <= Counter(_NUMBER.findall(candidate.expression)) for each in meant)
 
 
 def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     """Why one request alone cannot be met."""
     found = wanted.found
     if not found.published:
-        return _overshadowing(placing, wanted, _nothing_published(placing, wanted))
+        return _nothing_published(placing, wanted)
     if not found.in_class:
-        return _overshadowing(placing, wanted, _nothing_in_class(placing, wanted))
+        return _nothing_in_class(placing, wanted)
     most = max((each.in_class - each.count(*SELECTING, *POOL) for each in found.nodes.values()), default=0)
     enough = most >= wanted.leaf.count and not wanted.leaf.all_devices
     if found.count(*POOL) and (not enough or _would_do_with_pool(placing, wanted)):
@@ -183,17 +198,6 @@ def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     if not wanted.leaf.all_devices and most < wanted.leaf.count:
         return _too_few(placing, wanted, most)
     return _taken(placing, wanted)
-
-
-def _overshadowing(placing: Placing, wanted: Wanted, found: Diagnosis) -> Diagnosis:
-    """A class without devices that provides an extended resource only because it is newer than another one."""
-    resource = placing.resource_of(wanted)
-    older = selectors.older_classes(placing.what_if, resource, wanted.class_name)
-    if not older:
-        return found
-    stands = f"{resource} means DeviceClass {wanted.class_name}, which is newer than {listed(older)}; {found.text}"
-    candidates = (*selectors.not_for_resource(wanted.class_name, resource), *found.candidates)
-    return replace(found, text=stands, candidates=candidates)
 
 
 # --- nothing there ---
@@ -355,13 +359,16 @@ def _selector(placing: Placing, wanted: Wanted) -> Diagnosis:
     problem, candidates = _own_selectors(placing, wanted)
     what = f"no device of class {wanted.class_name} satisfies"
     if problem:
-        text = f"the selector of {placing.request_name(wanted)} {problem}, so {what} it"
+        text = f"the selector of {placing.request_text(wanted)} {problem}, so {what} it"
     else:
-        text = f"{what} the selectors of {placing.request_name(wanted)}: {seen}"
+        text = f"{what} the selectors of {placing.request_text(wanted)}: {seen}"
     details = (seen,) if problem else ()
     excluded = states.excluded(placing, wanted)
     text += states.unread_text(excluded)
     candidates += states.changed(placing.what_if, excluded)
+    contradiction = shut_out.contradiction(placing, wanted) if not problem else None
+    if contradiction is not None:
+        return replace(contradiction, details=(seen,), candidates=(*contradiction.candidates, *candidates))
     return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
 
@@ -379,7 +386,7 @@ def _selector_fails(placing: Placing, wanted: Wanted) -> Diagnosis:
         where = f"the selector of DeviceClass {wanted.class_name}"
         problem, candidates = _class_selectors(placing, class_, devices)
     else:
-        where = f"the selector of {placing.request_name(wanted)}"
+        where = f"the selector of {placing.request_text(wanted)}"
         problem, candidates = _own_selectors(placing, wanted, devices)
     tally = tallies[0]
     said = tally.reason.text.partition(" an error: ")[2] or tally.reason.text
@@ -474,7 +481,9 @@ def _pool(placing: Placing, wanted: Wanted) -> Diagnosis:
     complaint = driver_pods.complaint(placing.what_if, pool.driver, homes[0]) if homes else None
     text = f"{pool.sentence()}, {lost}" + (f"; {complaint.text}" if complaint is not None else "")
     log = ("the driver's log on the node says why it has not published the rest",) if complaint is None else ()
-    candidates = (*pool.candidates(complaint.advice if complaint is not None else ""), *freed)
+    pods = driver_pods.plugins(placing.what_if, pool.driver, homes[0]) if homes else []
+    plugin = f"pod {full_name(pods[0])}" if len(pods) == 1 else ""
+    candidates = (*pool.candidates(complaint.advice if complaint is not None else "", plugin), *freed)
     return Diagnosis(reason=Reason.POOL_INCOMPLETE, text=text, candidates=candidates, advice=log)
 
 
@@ -484,7 +493,7 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     best = max(found.nodes, key=lambda name: found.nodes[name].in_class - found.nodes[name].count(*SELECTING, *POOL))
     what = f"devices of class {wanted.class_name}" + (" that satisfy its selectors" if selecting else "")
     text = (
-        f"{placing.request_name(wanted)} needs {wanted.leaf.count} {what} on one node, but no node has more than {most} "
+        f"{placing.request_text(wanted)} needs {wanted.leaf.count} {what} on one node, but no node has more than {most} "
         f"(node {best})"
     )
     problem, candidates = _own_selectors(placing, wanted) if selecting else ("", [])
@@ -493,13 +502,19 @@ def _too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:
     excluded = states.excluded(placing, wanted)
     text += states.excluded_text(excluded, wanted)
     candidates += states.changed(placing.what_if, excluded)
+    near, lowered = shut_out.nearly(placing, wanted)
+    text = f"{near}; {text}" if near else text
+    candidates += lowered
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     fewer = {most, found.most_free()[1]}
     if place is not None:
         candidates += requests.lower_count(place, wanted, fewer)
     else:
         candidates += selectors.fewer_of_resource(placing.pod, placing.resource_of(wanted), fewer)
-    return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates))
+    pods = -(-wanted.leaf.count // most)
+    split = not selecting and place is not None and _accepted(wanted) >= wanted.leaf.count
+    advice = (f"spread the work over {pods} pods with {most} devices each",) if split and most > 1 else ()
+    return Diagnosis(reason=Reason.TOO_FEW, text=text, candidates=tuple(candidates), advice=advice)
 
 
 def _taken(placing: Placing, wanted: Wanted) -> Diagnosis:
@@ -540,7 +555,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         rules = drivers.taint_rules(what_if, wanted)
         text = _tainted(placing, wanted, f"{subject} {has}")
         text += drivers.near_toleration(what_if, placing.pod, wanted)
-        text += drivers.rules_text(rules)
+        text += drivers.rules_text(what_if, rules)
         candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
     elif obstacle is Obstacle.FEATURE:
         text = f"{subject} cannot be used: {_numbered(wanted, tally)}"
@@ -576,7 +591,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
         watches = place is not None and _only_watches(placing)
         without = f" without {requests.ADMIN_ACCESS}" if watches else ""
         asks = (
-            f"{placing.request_name(wanted)} asks for all devices of class {wanted.class_name} on a node{without}, but"
+            f"{placing.request_text(wanted)} asks for all devices of class {wanted.class_name} on a node{without}, but"
         )
         if obstacle is Obstacle.IN_USE:
             text = _one_in_the_way(placing, wanted, text)
@@ -589,12 +604,15 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             requests.not_all(place, wanted) if wanted.leaf.all_devices else requests.lower_count(place, wanted, {free})
         )
     text += states.excluded_text(excluded, wanted)
+    near, lowered = shut_out.nearly(placing, wanted)
+    text = f"{near}; {text}" if near else text
+    candidates += lowered
     if found.count(Obstacle.SELECTOR):
-        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None else ""
+        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and not near else ""
         problem, more = _own_selectors(placing, wanted)
         candidates += more
         if problem:
-            text += f"; and the selector of {placing.request_name(wanted)} {problem}"
+            text += f"; and the selector of {placing.request_text(wanted)} {problem}"
     candidates += nodes.another_node(what_if, _largest(placing, wanted))
     advice = kin_advice(what_if, placing.pod, text)
     return Diagnosis(reason=_ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)
@@ -710,13 +728,15 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
     ]
     if not failing:
         return "", []
-    published = {
-        (each.spec.driver, each.spec.node_name)
-        for each in placing.what_if.all(api.ResourceSlice)
-        if each.spec.devices and each.spec.node_name is not None
-    }
+    published = drivers_by_node(placing.what_if)
     there = placing.what_if.cluster.nodes
-    bare = [each for driver, each in failing if each.node in there and (driver, each.node) not in published]
+    bare = [
+        each
+        for driver, each in failing
+        if each.node in there
+        and driver not in published.get(each.node, ())
+        and not is_of_others(driver, there[each.node].node, published.get(each.node, ()))
+    ]
     if not bare:
         return "", []
     first, like = bare[0], _largest(placing, wanted)
@@ -745,6 +765,8 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
         return f"{subject} {verb} partly in use: {parts}{free}"
     if obstacle is Obstacle.COUNTER and len(tallies) == 1:
         return f"{subject} {'needs' if verb == 'is' else 'need'} {_counter_text(first)}{where}{held}"
+    if obstacle is Obstacle.COUNTER and (split := fragmented(placing, [tally.devices[0] for tally in tallies])):
+        return f"{subject} {split}"
     phrases = [_numbered(wanted, tally) for tally in tallies[:_SENTENCES_MAX]]
     phrases[0] += _other_name(placing, wanted, first)
     more = sum(tally.count for tally in tallies[_SENTENCES_MAX:])
@@ -752,7 +774,7 @@ def _used_up(placing: Placing, wanted: Wanted, obstacle: Obstacle, subject: str,
     if obstacle is Obstacle.CAPACITY and len(tallies) == 1 and (allowed := _ALLOWED.fullmatch(first.reason.text)):
         most = f"at most {first.reason.actual} {allowed['name']} to one claim ({allowed['allowed']})"
         gives = "gives" if verb == "is" else "give"
-        return f"{placing.request_name(wanted)} asks for {allowed['name']} {first.reason.needed}, but {subject} {gives} {most}"
+        return f"{placing.request_text(wanted)} asks for {allowed['name']} {first.reason.needed}, but {subject} {gives} {most}"
     if obstacle is Obstacle.CAPACITY and _accepted(wanted) == 1:
         return f"{subject} {phrases[0].removeprefix('it ')}{held}"
     if len(tallies) == 1 and first.reason.text.startswith(_NO_CAPACITY):
@@ -924,7 +946,9 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
             *importance(each, 1, pod.metadata.namespace),
         )
     )
-    text = holders_text(found, len(names) - len(own) - len(others)) + _done(found)
+    more = len(names) - len(own) - len(others)
+    text = (by_deployment(what_if, found) if not more else "") or holders_text(found, more)
+    text += _done(found)
     forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
     text += f" ({forgotten.text})" if forgotten is not None else ""
     text += kinship(placing.what_if, placing.pod, [user for each in found for user in each.running])
@@ -1008,7 +1032,7 @@ def _all_of_unsure_pool(placing: Placing, request: str, driver: str, name: str) 
     the pool."""
     pool = drivers.Pool.find(placing.what_if, driver, name)
     wanted = next((each for each in placing.wanted if each.leaf.name == request), placing.wanted[0])
-    asks = f"{placing.request_name(wanted)} asks for all devices"
+    asks = f"{placing.request_text(wanted)} asks for all devices"
     place = place_of_claim(placing.what_if, placing.pod, wanted.claim)
     fewer = tuple(requests.not_all(place, wanted)) if place is not None else ()
     if pool.is_invalid:
@@ -1096,7 +1120,7 @@ def _clash(placing: Placing, node: str, reasons: Sequence[RequestReason]) -> str
         ]
         # Of one request alone, how many is the question, too.
         number = _related(placing, node, attribute) if rule != "the same" or len(found) == 1 else 0
-        where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute, ' '.join(shown))}{_on_others(placing, node)}"
+        where = f"on node {node}, {joined(shown)}{_in_use_there(placing, node, attribute, ' '.join(shown))}{_on_others(placing, node, attribute)}"
         if rule == "the same":
             return f"no node has {f'{number} ' if number else ''}free devices with the same {attribute}: {where}"
         return f"no node has free devices with {f'{number} ' if number else ''}{rule} {attribute}: {where}"
@@ -1156,7 +1180,7 @@ def _in_use_there(placing: Placing, node: str, attribute: str, free: str) -> str
     return f" (in use there: {listed(texts)})" if texts else ""
 
 
-def _on_others(placing: Placing, node: str) -> str:
+def _on_others(placing: Placing, node: str, attribute: str) -> str:
     """The same for the other nodes that come as close, if they are few."""
     assert placing.survey is not None
     others = [info for info in placing.nearest if info.name != node]
@@ -1165,7 +1189,8 @@ def _on_others(placing: Placing, node: str) -> str:
         found = [(each.request, VALUES.fullmatch(each.together)) for each in placing.survey.on_node(info)]
         shown = [f"{each['values']} for request {request}" for request, each in found if each is not None]
         if shown:
-            texts.setdefault(joined(shown), []).append(info.name)
+            held = _in_use_there(placing, info.name, attribute, " ".join(shown))
+            texts.setdefault(f"{joined(shown)}{held}", []).append(info.name)
     return "".join(f"; on {named('node', names)}, {text}" for text, names in texts.items())
 
 
@@ -1184,12 +1209,11 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
                 # The devices that are there would be enough: to ask for fewer comes last.
                 fewer = requests.lower_count(place, wanted, range(1, wanted.leaf.count))
                 candidates += [replace(each, rank=Rank.DROP + 1) for each in fewer]
-    for wanted in placing.wanted:
-        # Moving a pod that fits elsewhere comes before relaxing a request.
-        candidates += [
-            replace(each, rank=Rank.RELAX - 1) if FITS_TOO in each.text else each
-            for each in holders.freed(placing.what_if, placing.pod, wanted)
-        ]
+    # Moving a pod that fits elsewhere comes before relaxing a request.
+    candidates += [
+        replace(each, rank=Rank.RELAX - 1) if FITS_TOO in each.text else each
+        for each in holders.freed(placing.what_if, placing.pod, *placing.wanted)
+    ]
     return candidates
 
 

@@ -8,9 +8,13 @@ from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
+from allot.core.advice.explain.causes.revisions import revision, spoken_of
 from allot.core.advice.explain.causes.starting import init_container
+from allot.core.advice.explain.causes.vendors import vendor_of
 from allot.core.advice.explain.daemons import lacking_labels, left_out, taken_in
+from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -24,8 +28,14 @@ from allot.core.workloads.pod_templates import template_value
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
 _SHOWN_MAX = 2
+# Labels with which administrators tell kinds of nodes apart.
+_KINDS = frozenset(
+    ("pool", "nodepool", "node-pool", "gke-nodepool", "nodegroup", "node-group", "class", "type", "model", "product")
+)
 _DEVICE_WORDS = frozenset(("gpu", "gpus", "accelerator", "tpu", "npu", "rdma"))
 _WORD = re.compile(r"[^a-z]+")
+# Models of accelerators, as in pool=h200 or accelerator=nvidia-l40s.
+_MODEL = re.compile(r"(?:^|[^a-z0-9])(?:[abhlptv]\d{2,3}s?|gb\d{3}|gh\d{3}|mi\d{3}[a-z]?|rtx|gaudi\d?)(?:$|[^a-z0-9])")
 _POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
@@ -56,9 +66,24 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
         if hangs is not None and hangs.reason is Reason.STARTING:
             trouble = hangs
         if trouble is not None:
-            advice = f"fix the driver's pod {full_name(pod)} on node {pod.spec.node_name}: {trouble.advice[0]}"
-            found.append(FailingPod(pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}", advice))
+            found.append(_in_trouble(what_if, pod, trouble))
     return found
+
+
+def _in_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, trouble: Diagnosis) -> FailingPod:
+    """What is wrong with a driver's pod that has a node, and what is new about it."""
+    node, text = pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}"
+    fix = f"fix the driver's pod {full_name(pod)} on node {node}: {trouble.advice[0]}"
+    new = revision(what_if, pod, trouble.text)
+    if new is not None:
+        return FailingPod(node, f"{text}; {new.text}", new.advice)
+    setting = spoken_of(what_if, pod, trouble.text) if trouble.reason is Reason.CRASH else None
+    maker = controller_of(pod)
+    if setting is None or maker is None:
+        return FailingPod(node, text, fix)
+    where = f"{maker.kind} {pod.metadata.namespace}/{maker.name}"
+    advice = f'correct {setting.name} in {where}, which is "{setting.value}"; or {fix}'
+    return FailingPod(node, f"{text}; {setting.text}", advice)
 
 
 def plugins(what_if: WhatIfCluster, driver: str, node: str) -> list[core_v1.Pod]:
@@ -166,21 +191,22 @@ def left_out_with_devices(what_if: WhatIfCluster, driver: str) -> list[FailingPo
     """Nodes that a driver's DaemonSet skips although their names and labels suggest that they have devices, for example nodes just
     added."""
     found = []
+    published = {each.spec.node_name for each in what_if.all(ResourceSlice) if each.spec.driver == driver}
     for info in what_if.cluster.nodes.values():
-        if has_device_words(info.node) and not _publishes(what_if, driver, info.name):
+        if has_device_words(info.node) and info.name not in published:
             each = unselected(what_if, driver, info.name)
             found += [each] if each is not None else []
     return found
 
 
-def _publishes(what_if: WhatIfCluster, driver: str, node: str) -> bool:
-    return any(each.spec.node_name == node and each.spec.driver == driver for each in what_if.all(ResourceSlice))
-
-
 def has_device_words(node: core_v1.Node) -> bool:
-    """Whether the name or a label of a node suggests that it has devices."""
-    names = (node.metadata.name, *(key.rpartition("/")[2] for key in node.metadata.labels))
-    return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names)
+    """Whether the name, a label or a taint of a node suggests that it has devices."""
+    labels = node.metadata.labels
+    keys = (*labels, *(taint.key for taint in node.spec.taints))
+    names = (node.metadata.name, *(key.rpartition("/")[2] for key in keys))
+    return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names) or any(
+        _MODEL.search(value.lower()) for key, value in labels.items() if key.rpartition("/")[2] in _KINDS
+    )
 
 
 def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSet, Placement]]:
@@ -210,6 +236,4 @@ def _is_of_driver(pod: core_v1.Pod, driver: str, *, controllers: bool = False) -
 def _is_about(driver: str, texts: Sequence[str]) -> bool:
     """Whether names contain the driver's name, or its vendor's and the word for a driver."""
     text = " ".join(texts).lower()
-    labels = driver.split(".")
-    vendor = labels[-2] if len(labels) > 1 else driver
-    return driver in text or (vendor in text and any(word in text for word in _WORDS))
+    return driver in text or (vendor_of(driver) in text and any(word in text for word in _WORDS))

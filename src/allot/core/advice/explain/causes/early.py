@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ from allot.core.model.apps_v1 import ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import Job
 from allot.core.model.scheduling_v1 import CompositePodGroup, PodGroup
 from allot.core.quantity import Quantity
+from allot.core.quota.amounts import parse_amounts
+from allot.core.quota.pods import pod_usage
 from allot.core.scheduling import (
     DIALECTS,
     GANG_SCHEDULING,
@@ -49,6 +52,9 @@ _QUEUE_MANAGERS = {
 _SCHEDULERS_REASONS = ("Scheduled", "FailedScheduling", "Unschedulable", "Preempted")
 _SAME_SCHEDULER_MIN = 0.85
 _SHORT_MAX = 3
+# Gates that someone opens by a decision.
+_APPROVAL = re.compile(r"(?:approval|review|permission|clearance|consent|sign-?off)$", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[-_.]+")
 
 
 def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -106,8 +112,21 @@ def _gated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         text = f"it has {gates}, and {keeper.text}"
         return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(again,), advice=(by_hand,))
     text = f"it has {gates}, which the component that set {them} has not removed yet"
-    candidate = Candidate(rank=Rank.FIX, text=f"remove {gates} from the pod", patches=(remove,))
-    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,))
+    # Who set a gate knows what the pod waits for; by hand, the pod itself can be let go, and not only one that is created anew.
+    candidate = Candidate(rank=Rank.FIX, text=_opened(names), patches=(remove,))
+    operation = '[{"op":"remove","path":"/spec/schedulingGates"}]'
+    by_hand = f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} --type json -p '{operation}'"
+    by_hand = f"if what it waits for is done, remove {gates} by hand: {by_hand}"
+    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, candidates=(candidate,), advice=(by_hand,))
+
+
+def _opened(names: Sequence[str]) -> str:
+    """How the controller that set gates removes them: after an approval, if their names speak of one."""
+    gates = named("scheduling gate", names)
+    wanted = [" ".join(_SEPARATOR.split(name.rpartition("/")[2])) for name in names if _APPROVAL.search(name)]
+    if wanted:
+        return f"get the {joined(wanted)}, so that the controller that set {gates} removes {'it' if len(names) == 1 else 'them'}"
+    return f"let the controller that set {gates} remove {'it' if len(names) == 1 else 'them'}: see in its log what it waits for"
 
 
 def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str) -> Diagnosis:
@@ -120,7 +139,7 @@ def _in_queue(what_if: WhatIfCluster, pod: core_v1.Pod, manager: str, gates: str
     held = held_by_kueue(what_if, "pod", pod.metadata, pod.spec.containers)
     text = f"{manager} has not admitted it{f' from queue {queue}' if queue else ''} yet"
     text += f": {held.text}" if held.text else f" ({gates})"
-    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(held.advice,))
+    return Diagnosis(reason=Reason.SCHEDULING_GATE, text=text, advice=(held.advice, *held.others))
 
 
 def _schedulers(what_if: WhatIfCluster) -> list[str]:
@@ -215,7 +234,7 @@ def _group(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
             text=f"{text}: pod {astray.pod.metadata.name} names another one, which does not exist ({label})",
             candidates=(astray.candidate(name),),
         )
-    stopped = _stopped_by_quota(what_if, members)
+    stopped = _stopped_by_quota(what_if, members, minimum - there)
     if stopped is not None:
         return replace(stopped, text=f"{text}: {stopped.text}")
     path, field = minimum_path(group)
@@ -399,8 +418,8 @@ def minimum_path(group: PodGroup) -> tuple[str, str]:
     return "/spec/schedulingPolicy/gang/minCount", "minCount"
 
 
-def _stopped_by_quota(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) -> Diagnosis | None:
-    """A quota that prevents the creation of more pods; None if it has room by now."""
+def _stopped_by_quota(what_if: WhatIfCluster, members: Sequence[core_v1.Pod], lacking: int) -> Diagnosis | None:
+    """A quota that prevents the creation of more pods; None if it has room by now. lacking: how many pods are missing."""
     makers = {owner.uid for pod in members for owner in pod.metadata.owner_references}
     for event in what_if.all(observed_v1.Event):
         found = QUOTA.search(event.message) if event.involved_object.uid in makers else None
@@ -408,29 +427,37 @@ def _stopped_by_quota(what_if: WhatIfCluster, members: Sequence[core_v1.Pod]) ->
             continue
         namespace = event.involved_object.namespace or event.metadata.namespace
         quota = what_if.get(observed_v1.ResourceQuota, found["quota"], namespace)
-        asked = dict(part.split("=", 1) for part in found["requested"].split(",") if "=" in part)
         if quota is None:
             continue
-        short = {
-            name: quota.status.used[name].nano + Quantity.parse(amount).nano
-            for name, amount in asked.items()
-            if name in quota.spec.hard
-            and name in quota.status.used
-            and quota.status.used[name].nano + Quantity.parse(amount).nano > quota.spec.hard[name].nano
-        }
+        asked = parse_amounts(dict(part.split("=", 1) for part in found["requested"].split(",") if "=" in part))
+        short = _exceeded(quota, asked, 1)
         if not short:
             continue
         what = joined([f"{quota.status.used[name]} of {quota.spec.hard[name]} {name} in use" for name in short])
-        whole = joined(
-            [f"{name}={Quantity.from_nano(amount, quota.spec.hard[name].format)}" for name, amount in short.items()]
-        )
+        # The refusal names only what one more pod has too little of.
+        like = next((pod for pod in members if pod.status.phase not in FINISHED), None)
+        each = {**(pod_usage(as_json(like), "") if like is not None else {}), **asked}
+        enough = _exceeded(quota, each, max(1, lacking))
+        whole = joined([f"{name}={amount}" for name, amount in enough.items()])
+        room = f", which is enough for the {lacking} missing pods" if lacking > 1 else ""
         maker = f"{event.involved_object.kind} {event.involved_object.name}"
         return Diagnosis(
             reason=Reason.QUOTA,
             text=f"ResourceQuota {namespace}/{found['quota']} keeps {maker} from creating more ({what})",
-            advice=(f"raise ResourceQuota {namespace}/{found['quota']} to at least {whole}",),
+            advice=(f"raise ResourceQuota {namespace}/{found['quota']} to at least {whole}{room}",),
         )
     return None
+
+
+def _exceeded(quota: observed_v1.ResourceQuota, each: Mapping[str, Quantity], many: int) -> dict[str, Quantity]:
+    """What a quota would have to allow for some more pods, of which each needs the same; without what it does allow."""
+    hard, used = quota.spec.hard, quota.status.used
+    needed = {
+        name: Quantity.from_nano(used[name].nano + many * amount.nano, hard[name].format)
+        for name, amount in each.items()
+        if name in hard and name in used
+    }
+    return {name: amount for name, amount in needed.items() if amount.nano > hard[name].nano}
 
 
 def _members(what_if: WhatIfCluster, namespace: str, name: str) -> list[core_v1.Pod]:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.events import scaled_from
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.wording import same_letters
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.model import core_v1, observed_v1
+from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment, StatefulSet
 from allot.core.model.meta import RawJSON
+from allot.core.workloads.pod_states import is_ready
 from allot.core.workloads.pod_templates import template_value
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -65,7 +67,6 @@ _COMMON = frozenset(
         ),
     )
 )
-_SCALED = re.compile(r"from (?P<before>\d+) to 0")
 
 
 class Keeper(NamedTuple):
@@ -123,29 +124,13 @@ def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str
             continue
         kind = type(each).__name__
         what = f"{kind} {full_name(each)}"
-        before = _before(what_if, kind, each.metadata.namespace, each.metadata.name)
+        before = scaled_from(what_if, kind, each.metadata.namespace, each.metadata.name)
         to = f" to {before}" if before else " up"
         return Keeper(
             f"{what}, which seems to be what {role}, is scaled to 0",
             f"scale {what}{to} again, so that it {role}",
         )
     return None
-
-
-def _before(what_if: WhatIfCluster, kind: str, namespace: str, name: str) -> str:
-    """How many pods there were before the last one went; empty if that is not known."""
-    events = [
-        event
-        for event in what_if.all(observed_v1.Event)
-        if event.involved_object.kind == kind
-        and event.involved_object.name == name
-        and (event.involved_object.namespace or event.metadata.namespace) == namespace
-    ]
-    for event in sorted(events, key=lambda each: each.seen_at, reverse=True):
-        found = _SCALED.search(event.message)
-        if found is not None:
-            return found["before"]
-    return ""
 
 
 def _flags(template: RawJSON | None) -> list[str]:
@@ -164,7 +149,7 @@ def _flags(template: RawJSON | None) -> list[str]:
 def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
     for pod in what_if.all(core_v1.Pod):
         maker = controller_of(pod)
-        if maker is None or maker.kind not in ("ReplicaSet", "StatefulSet") or _is_ready(pod):
+        if maker is None or maker.kind not in ("ReplicaSet", "StatefulSet") or is_ready(pod):
             continue
         if not _is_about(names, words, [full_name(pod), *_last_words(pod)]):
             continue
@@ -176,10 +161,6 @@ def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role
                 f"fix pod {full_name(pod)}, so that it {role}: {advice}",
             )
     return None
-
-
-def _is_ready(pod: core_v1.Pod) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
 
 
 def _last_words(pod: core_v1.Pod) -> list[str]:

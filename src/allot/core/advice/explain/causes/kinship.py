@@ -1,15 +1,42 @@
-"""Devices held by related pods: other replicas, or those that an update is about to replace."""
+"""How pods are related: which object makes them, and devices held by other replicas or by those that an update is about to replace."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from allot.core.advice.explain.holding import are_siblings, controller_of
+from allot.core.advice.explain.holding import Possessor, are_siblings, controller_of
+from allot.core.advice.explain.wording import joined
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
-from allot.core.model.apps_v1 import ReplicaSet
+from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
+from allot.core.model.batch_v1 import Job
+from allot.core.model.meta import ObjectMeta, OwnerReference
+from allot.core.workloads.ownership import controller_reference
 
+# Others may make these in turn: a CronJob makes Jobs.
+_MADE: dict[str, type[Deployment | ReplicaSet | StatefulSet | Job]] = {
+    each.__name__: each for each in (Deployment, ReplicaSet, StatefulSet, Job)
+}
+_LEVELS_MAX = 8
 _WITH_REPLICAS = ("ReplicaSet", "StatefulSet")
+_MANY_MIN = 4
+_GROUPS_MAX = 3
+
+
+def by_deployment(what_if: WhatIfCluster, found: Sequence[Possessor]) -> str:
+    """`6 pods of Deployment default/a and 2 of Deployment default/b`, for many holders of few Deployments; empty for others."""
+    names = []
+    for each in found:
+        name = deployment_of(what_if, each.running[0]) if len(each.running) == 1 and not each.done else ""
+        if not name or each.ending or each.stranded:
+            return ""
+        names.append(f"Deployment {each.running[0].metadata.namespace}/{name}")
+    numbers = Counter(names)
+    if len(names) < _MANY_MIN or len(numbers) > min(_GROUPS_MAX, len(names) // 2):
+        return ""
+    texts = [f"{number} of {name}" for name, number in numbers.items()]
+    return joined([texts[0].replace(" of ", " pods of ", 1), *texts[1:]])
 
 
 def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:
@@ -23,6 +50,20 @@ def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Po
     if deployments == {deployment_of(what_if, pod)} and "" not in deployments:
         return f", which the update of Deployment {deployments.pop()} replaces"
     return ""
+
+
+def origin(what_if: WhatIfCluster, metadata: ObjectMeta) -> OwnerReference | None:
+    """The topmost object that an object is made from, as far as known; only a change there lasts. None if nobody made it."""
+    found: OwnerReference | None = None
+    for _ in range(_LEVELS_MAX):
+        above = controller_reference(metadata)
+        type_ = _MADE.get(above.kind) if above is not None else None
+        made = what_if.get(type_, above.name, metadata.namespace) if above is not None and type_ is not None else None
+        found = above or found
+        if made is None or above is None or made.metadata.uid != above.uid:
+            break
+        metadata = made.metadata
+    return found
 
 
 def deployment_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:

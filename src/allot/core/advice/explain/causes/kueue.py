@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.kueue_quotas import Held, short_of_quota, too_much
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.nearest import nearest
@@ -16,34 +16,27 @@ from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.resource_v1 import ResourceClaimTemplate
-from allot.core.quantity import Quantity, QuantityError
 from allot.core.workloads.ownership import controller_reference
 
 KUEUE = "Kueue"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _QUEUED_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 _ADMISSION = ("QuotaReserved", "Admitted")
-_INSUFFICIENT = re.compile(
-    r"insufficient (?:unused )?quota (?:in cohort )?for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), (?P<more>\S+) more needed"
-)
-
-
 _UNMAPPED = re.compile(r'DeviceClass "?(?P<class_name>[^"\s]+)"? is not mapped')
 _ABSENT = re.compile(r"references missing(?:/inactive)? (?P<kind>ResourceFlavor|AdmissionCheck)\(s\): (?P<names>[^;]+)")
 _CONFIGURATION = "kueue-manager-config"
 _UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported usage: (?P<what>.+)')
 
 
-class Held(NamedTuple):
-    """Why a queue manager holds something back. text: phrased to follow a colon; empty if it gives no reason."""
-
-    text: str
-    advice: str
-
-
 def queue_of(metadata: ObjectMeta) -> str:
     """The LocalQueue that a pod or Job names; empty if none."""
     return metadata.labels.get(QUEUE_LABEL, "")
+
+
+def cluster_queue_of(what_if: WhatIfCluster, namespace: str, name: str) -> observed_v1.ClusterQueue | None:
+    """The ClusterQueue behind a LocalQueue, if both exist."""
+    local = what_if.get(observed_v1.LocalQueue, name, namespace)
+    return what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
 
 
 def workload_of(what_if: WhatIfCluster, metadata: ObjectMeta) -> observed_v1.KueueWorkload | None:
@@ -69,7 +62,7 @@ def held_by_kueue(
         or _stopped(what_if, metadata.namespace, name)
         or _kept_back(what_if, workload)
         or _said(what_if, workload, metadata.namespace, name)
-        or _too_much(what_if, metadata.namespace, name, containers)
+        or too_much(cluster_queue_of(what_if, metadata.namespace, name), containers)
         or Held("", _ask(metadata.namespace, workload))
     )
 
@@ -177,7 +170,7 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
         if condition.type in _ADMISSION and condition.status == "False" and condition.message:
             said = one_line(condition.message)
             advice = _ask(workload.metadata.namespace, workload)
-            counted = _counted(what_if, namespace, name, said)
+            counted = short_of_quota(what_if, workload, cluster_queue_of(what_if, namespace, name), said)
             if counted is not None:
                 return counted
             unmapped = _UNMAPPED.search(said)
@@ -261,96 +254,3 @@ def _without_unsupported(template: str, what: str) -> str:
     if "All" in what:
         return f"ask for a count of devices instead of all in {template}, or run it without Kueue"
     return f"drop from {template} what Kueue does not support ({what}), or run it without Kueue"
-
-
-def _counted(what_if: WhatIfCluster, namespace: str, name: str, said: str) -> Held | None:
-    """Kueue's message about a quota, with the numbers of the ClusterQueue; None if they are unknown."""
-    local = what_if.get(observed_v1.LocalQueue, name, namespace)
-    found = what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
-    short = _INSUFFICIENT.search(said)
-    if found is None or short is None:
-        return None
-    resource, flavor = short["resource"], short["flavor"]
-    quotas = [
-        row.nominal_quota
-        for group in found.spec.resource_groups
-        for each in group.flavors
-        for row in each.resources
-        if (each.name, row.name) == (flavor, resource)
-    ]
-    used = [
-        row.total
-        for each in (*found.status.flavors_reservation, *found.status.flavors_usage)
-        for row in each.resources
-        if (each.name, row.name) == (flavor, resource)
-    ]
-    try:
-        more = Quantity.parse(short["more"])
-    except QuantityError:
-        return None
-    if not quotas or not used:
-        return None
-    left = max(quotas[0].nano - used[0].nano, 0)
-    queue, form = f"ClusterQueue {found.metadata.name}", quotas[0].format
-    wanted = Quantity.from_nano(left + more.nano, form)
-    users = _users(what_if, found.metadata.name, resource, flavor)
-    by = f" by {listed(users)}" if users else ""
-    text = f"{queue} has nominalQuota {quotas[0]} of {resource} in flavor {flavor}, of which {used[0]} are in use{by}, and it needs {wanted}"
-    enough = Quantity.from_nano(max(quotas[0].nano, used[0].nano) + more.nano, form)
-    ends = f"{users[0]} ends" if len(users) == 1 else "others of the queue end"
-    return Held(text, f"raise nominalQuota of {resource} in {queue} to {enough}, or wait until {ends}")
-
-
-def _users(what_if: WhatIfCluster, queue: str, resource: str, flavor: str) -> list[str]:
-    """What is admitted in a ClusterQueue with some of a resource in a flavor, the largest first: `Job ml/train`."""
-    found = []
-    for workload in what_if.all(observed_v1.KueueWorkload):
-        admission = workload.status.admission
-        finished = any(each.type == "Finished" and each.status == "True" for each in workload.status.conditions)
-        if admission is None or admission.cluster_queue != queue or finished:
-            continue
-        used = sum(
-            each.resource_usage[resource].nano
-            for each in admission.pod_set_assignments
-            if each.flavors.get(resource) == flavor and resource in each.resource_usage
-        )
-        owner = next(iter(workload.metadata.owner_references), None)
-        namespace = workload.metadata.namespace
-        name = f"{owner.kind} {namespace}/{owner.name}" if owner is not None else f"Workload {full_name(workload)}"
-        if used:
-            found.append((-used, name))
-    return [name for _, name in sorted(found)]
-
-
-def _too_much(
-    what_if: WhatIfCluster, namespace: str, name: str, containers: Iterable[core_v1.Container]
-) -> Held | None:
-    """More than the ClusterQueue could ever admit by itself."""
-    local = what_if.get(observed_v1.LocalQueue, name, namespace)
-    found = what_if.get(observed_v1.ClusterQueue, local.spec.cluster_queue) if local is not None else None
-    if found is None or found.spec.cohort or found.spec.cohort_name:
-        return None
-    quotas: dict[str, int] = {}
-    for group in found.spec.resource_groups:
-        for flavor in group.flavors:
-            for row in flavor.resources:
-                quotas[row.name] = max(quotas.get(row.name, 0), row.nominal_quota.nano)
-    for resource, asked in _requests(containers).items():
-        queue = f"ClusterQueue {found.metadata.name}"
-        if resource not in quotas:
-            return Held(f"{queue} has no quota for {resource}", f"give {queue} a nominalQuota for {resource}")
-        if asked > quotas[resource]:
-            most = Quantity.from_nano(quotas[resource])
-            return Held(
-                f"it asks for {Quantity.from_nano(asked)} {resource}, and {queue} may admit {most}",
-                f"ask for at most {most} {resource}, or raise the nominalQuota of {queue}",
-            )
-    return None
-
-
-def _requests(containers: Iterable[core_v1.Container]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
-    for container in containers:
-        for name, amount in container.resources.requests.items():
-            found[name] = found.get(name, 0) + amount.nano
-    return found

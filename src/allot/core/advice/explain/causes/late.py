@@ -12,9 +12,10 @@ from allot.core.advice.explain.causes.compute_domains import FAILED_PREPARE, wai
 from allot.core.advice.explain.causes.containers import container_trouble, with_meaning
 from allot.core.advice.explain.causes.keepers import idle_keeper
 from allot.core.advice.explain.causes.kinship import deployment_of
-from allot.core.advice.explain.causes.probes import probe_trouble
+from allot.core.advice.explain.causes.probes import KILLED, probe_trouble
 from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.causes.tainted import evicting_taint
+from allot.core.advice.explain.causes.unhealthy import unhealthy
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
@@ -36,9 +37,7 @@ from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 
-_UNHEALTHY = "Unhealthy"
 _RESIZE_PENDING, _RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
-_READY = ("Ready", "Healthy")
 # Prefixes in messages of kubelets and drivers.
 _PREFIXES = re.compile(
     r"^(?:Failed to prepare dynamic resources|prepare dynamic resources|preparing devices|NodePrepareResources failed for "
@@ -56,7 +55,6 @@ _CONFIG_FIELDS = {
         "defaultPerDevicePinnedMemoryLimit",
     ),
 }
-_KILLED = (137, 143)
 _NOT_REGISTERED = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 _SAME_NAME = re.compile(r"old ResourceClaim with same name (?P<claim>\S+) and different UID (?P<uid>\S+) still exists")
 _UNPREPARE = re.compile(r"NodeUnprepareResources|unprepar")
@@ -175,8 +173,7 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     found = (
         _node_away(what_if, pod)
         or evicting_taint(what_if, pod)
-        or _unhealthy(what_if, pod)
-        or _said_by_driver(what_if, pod)
+        or unhealthy(what_if, pod)
         or container_trouble(what_if, pod)
     )
     if found is None or found.reason is not Reason.CRASH:
@@ -191,7 +188,7 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 def _may_be_killed(pod: core_v1.Pod) -> bool:
     """Whether a container ended as those do that the kubelet kills, or in an unknown way; one that ended by itself said why."""
     last = [each.last_state.terminated for each in pod.status.container_statuses if each.last_state is not None]
-    return any(each is None or not each.message or each.exit_code in _KILLED for each in last) or not last
+    return any(each is None or not each.message or each.exit_code in KILLED for each in last) or not last
 
 
 def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -208,42 +205,6 @@ def _node_away(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     said = f" ({ready.message.rstrip('.')})" if ready.message else ""
     advice = (f"check the kubelet of node {name} (kubectl describe node {name})",)
     return Diagnosis(reason=Reason.NODE_NOT_READY, text=f"node {name} is not ready{said}", advice=advice)
-
-
-def _device_behind(what_if: WhatIfCluster, pod: core_v1.Pod, resource_id: str) -> str:
-    """The device that a kubelet reports about: it does so by a CDI name, which ends in the device's own."""
-    used = [each.device for each in devices_of(what_if, pod)]
-    found = [each for each in used if resource_id == each or resource_id.endswith(each.rpartition("/")[2])]
-    return f"{found[0] if len(found) == 1 else resource_id} on node {pod.spec.node_name}"
-
-
-def _unhealthy(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    for status in pod.status.container_statuses:
-        for part in status.allocated_resources_status:
-            for health in part.resources:
-                if health.health == _UNHEALTHY:
-                    said = f": {health.message}" if health.message else ""
-                    text = f"device {_device_behind(what_if, pod, health.resource_id)} is unhealthy{said}"
-                    advice = ("repair or reset the device, and delete the pod so that it gets another one",)
-                    return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
-    return None
-
-
-def _said_by_driver(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A driver that reports an allocated device as not ready."""
-    for namespace, name in what_if.claims.claims_of(pod):
-        claim = what_if.get(api.ResourceClaim, name, namespace)
-        for device in claim.status.devices if claim is not None else ():
-            for condition in device.conditions:
-                if condition.status == "False" and condition.type.rpartition("/")[2] in _READY:
-                    said = condition.message or condition.reason
-                    text = (
-                        f"driver {device.driver} says that device {device.device} of claim {namespace}/{name} is not ready"
-                        f"{f': {said}' if said else ''}"
-                    )
-                    advice = (f"see the log of driver {device.driver} on node {pod.spec.node_name}",)
-                    return Diagnosis(reason=Reason.DEVICE_UNHEALTHY, text=text, advice=advice)
-    return None
 
 
 def _unallocated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
@@ -406,7 +367,8 @@ def _misspelt(what_if: WhatIfCluster, pod: core_v1.Pod, said: str, path: str) ->
     hint = f" ({inside})" if meant is not None and meant != field else ""
     text = f"node {pod.spec.node_name} cannot prepare its devices: {said}{where}{hint}"
     fix = f"write {meant} instead of {field}" if hint else f"correct or remove field {path}"
-    advice = (f"{fix}{where}, and recreate the pod",)
+    made = "the template" if any("Template" in each for each in places) else "the claim" if places else ""
+    advice = (f"{fix}{where}, and recreate {f'{made} and ' if made else ''}the pod",)
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 

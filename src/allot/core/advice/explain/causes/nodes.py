@@ -6,24 +6,28 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import volumes
+from allot.core.advice.explain.causes import spreading, volumes
 from allot.core.advice.explain.causes.kinship import fewer_replicas
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
-from allot.core.advice.explain.devices import nodes_of, users_of
+from allot.core.advice.explain.causes.spreading import crowded
+from allot.core.advice.explain.devices import nodes_of, taint_rule_text, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of, possessor
 from allot.core.advice.explain.nodes import Check, Shortage, amount, asks, hard_spreads, missing, shortages
 from allot.core.advice.explain.remedies import holders, nodes, selectors
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.allocation.devices import DeviceID
+from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.scheduling_v1 import PREEMPT_NEVER
 from allot.core.quantity import Quantity
-from allot.core.scheduling import HOSTNAME, Held, NodeInfo
+from allot.core.scheduling import HOSTNAME, Held, NodeInfo, PodInfo
 from allot.core.workloads.daemonset_nodes import placement_of, target_node
 from allot.core.workloads.ownership import selector_of
 
@@ -109,9 +113,13 @@ def node_cause(placing: Placing) -> Diagnosis:
         text += _matching(placing) or _gone_host(placing) or _no_labels(placing)
     if Reason.VOLUME not in reasons:
         text += _volume_elsewhere(placing)
-    if Reason.NEIGHBOURS in reasons and placing.wanted:
+    crowd = crowded(placing) if Reason.NEIGHBOURS in reasons else None
+    if crowd is not None:
+        text = crowd.text if crowd.is_all(placing) else f"{text}; {crowd.text}"
+    elif Reason.NEIGHBOURS in reasons and placing.wanted:
         text += _full_elsewhere(placing, reasons)
-    candidates = [each for found, infos in groups.items() for each in _for_group(placing, infos, found)]
+    candidates = list(spreading.candidates(placing, crowd)) if crowd is not None else []
+    candidates += [each for found, infos in groups.items() for each in _for_group(placing, infos, found)]
     if Reason.VOLUME in reasons:
         rivals = volumes.other_users(placing.what_if, placing.pod)
         near = rivals or [each for info in placing.nearest for each in info.pods.values() if each.profile.volume_claims]
@@ -475,20 +483,26 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
         offered = any(info.allocatable_scalars.get(resource) for info in cluster.nodes.values())
         if "/" not in resource or offered or what_if.claims.backs(resource):
             continue
-        known = selectors.known_resources(what_if)
-        meant = nearest(resource, known)
+        meant = nearest(resource, selectors.known_resources(what_if, resource))
         implicit = resource.removeprefix(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX)
         if implicit != resource:
             text = f"it asks for {resource}, but there is no DeviceClass {implicit}"
         else:
             text = f"it asks for {resource}, which no node offers (no device plugin) and no DeviceClass names in extendedResourceName"
+        own = selectors.classes_of_vendor(what_if, resource) if implicit == resource else []
         if meant is not None:
             text += f'; did you mean "{meant}"?'
+        elif own:
+            text += f"; DeviceClass {own[0]}, the one for such devices, does not set that field"
         candidates = [*selectors.renamed_resource(placing.pod, resource, meant)]
         advice: tuple[str, ...] = ()
         if implicit == resource:
-            candidates += selectors.extended_resource(what_if, resource)
-            advice = (f"install the device plugin that offers {resource}",)
+            candidates += selectors.extended_resource(what_if, resource, meant)
+            candidates += selectors.from_template(what_if, placing.pod, resource, placing.needed_of(resource))
+            vendor = resource.partition("/")[0]
+            if not any(driver.endswith(vendor) for driver in placing.published.drivers):
+                # Beside a driver that publishes the same devices, a plugin would hand them out a second time.
+                advice = (f"install the device plugin that offers {resource}",)
         return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, candidates=tuple(candidates), advice=advice)
     return None
 
@@ -511,6 +525,10 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
         who = possessor(placing.what_if, claim)
         used = f" for {who.text if who.ending and not who.running else named('pod', users)}" if users else ""
         homes = _homes(placing, held)
+        apart = _one_for_all(placing, held, homes)
+        if apart:
+            parts.append(apart)
+            candidates += holders.own_claims(placing.what_if, placing.pod, claim, Rank.FIX)
         parts.append(f"claim {full_name(claim)} is allocated{used} and can only be used on {named('node', homes)}")
         for name in homes[:_GROUPS_MAX]:
             parts += _at_home(placing, name, candidates)
@@ -521,6 +539,40 @@ def pinned(placing: Placing, here: Diagnosis | None) -> Diagnosis:
         candidates += here.candidates
     text = "; ".join(dict.fromkeys(parts))
     return Diagnosis(reason=Reason.PINNED, text=text, candidates=tuple(candidates))
+
+
+def _one_for_all(placing: Placing, held: Held, homes: Collection[str]) -> str:
+    """The field by which all pods of a workload share one claim, although they cannot run on one node; empty if that is not so."""
+    what_if, pod, name = placing.what_if, placing.pod, held.claim.metadata.name
+    running = possessor(what_if, held.claim).running
+    others = [each for each in running if each.metadata.uid != pod.metadata.uid]
+    workload = workload_of(what_if, pod)
+    if not workload or not are_siblings(pod, others) or not any(_parts(placing, home, others) for home in homes):
+        return ""
+    at = next((at for at, each in enumerate(pod.spec.resource_claims) if each.resource_claim_name == name), None)
+    if at is None:
+        return ""
+    above = "spec.jobTemplate.spec.template" if workload.startswith("CronJob ") else "spec.template"
+    field = f"{above}.spec.resourceClaims[{at}].resourceClaimName: {name}"
+    return f"{workload} names one claim for all its pods ({field}), which may not share a node"
+
+
+def _parts(placing: Placing, home: str, others: Sequence[core_v1.Pod]) -> bool:
+    """Whether it is the other pods of its workload that keep the pod from a node."""
+    info = placing.what_if.cluster.nodes.get(home)
+    uids = {each.metadata.uid for each in others}
+    for check in placing.checks[home] if info is not None else ():
+        assert info is not None
+        if check.reason is Reason.NEIGHBOURS and "spread" in check.text:
+            return True
+        near: Sequence[PodInfo] = ()
+        if check.reason is Reason.NEIGHBOURS and "anti-affinity" in check.text:
+            near = nodes.kept_apart(placing.what_if, placing.pod, info)
+        elif check.reason is Reason.PORTS:
+            near = nodes.port_users(placing.what_if, placing.pod, info)
+        if any(each.pod.metadata.uid in uids for each in near):
+            return True
+    return False
 
 
 def _not_first(candidate: Candidate, users: Collection[str]) -> Candidate:
@@ -550,7 +602,7 @@ def _never_ready(what_if: WhatIfCluster, claim: api.ResourceClaim) -> Diagnosis:
                 which = f"device {device.device} of pool {device.pool}"
                 repair = (
                     f"repair what condition {condition.type} reports of {which}, as the scheduler may choose it again; until then, "
-                    f"taint it with a DeviceTaintRule (driver {device.driver}, effect NoSchedule)"
+                    f"create {taint_rule_text(DeviceID(device.driver, device.pool, device.device))}"
                 )
                 end = (f"end {named('pod', who)}, or wait until a device of the pool is free",) if who else ()
                 return Diagnosis(reason=Reason.BINDING_CONDITIONS, text=text, advice=(repair, *end, again))

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, Wanted, find_claim, users_of
+from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, NodeDevices, Wanted, find_claim, users_of
+from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.expressions import Published
 from allot.core.advice.explain.holding import comes_back
 from allot.core.advice.explain.nodes import Check, NodeChecks, grouped, shortages, untolerated
@@ -89,7 +90,7 @@ class Placing:
         for name, info in self.what_if.cluster.nodes.items():
             if not any(is_wish(check) and check.reason is not Reason.PINNED for check in self.checks[name]):
                 continue
-            if all(_has_enough(each, name) for each in self.survey.wanted):
+            if all(has_enough(each, name) for each in self.survey.wanted):
                 found.append(info)
         return found
 
@@ -120,6 +121,11 @@ class Placing:
     def request_name(self, wanted: Wanted) -> str:
         """A request as the user knows it."""
         return self.resource_of(wanted) or f'request "{wanted.leaf.full_name}"'
+
+    def request_text(self, wanted: Wanted) -> str:
+        """A request with the object in which it is written."""
+        place = place_of_claim(self.what_if, self.pod, wanted.claim)
+        return f"{self.request_name(wanted)}{f' of {place.spoken}' if place is not None else ''}"
 
     def class_text(self, wanted: Wanted, matching: str = "", which: str = "") -> str:
         """`of class x`, phrased to follow `devices`. matching: more about them; which: the name of the only one."""
@@ -195,7 +201,7 @@ class Placing:
     def _device_text(self, name: str) -> str:
         parts = []
         for wanted in self.decisive(name):
-            found = wanted.found.nodes.get(name)
+            found = wanted.found.nodes.get(name) or self._anywhere(wanted, name)
             if found is None or not found.in_class:
                 parts.append(f"publishes no devices of class {wanted.class_name}")
                 continue
@@ -207,6 +213,13 @@ class Placing:
                 reasons.append(f"{found.free} free, {needed} needed")
             parts.append(f"{count(found.in_class, 'device')} of class {wanted.class_name}: {'; '.join(reasons)}")
         return "; ".join(dict.fromkeys(parts)) or self._apart_text(name)
+
+    def _anywhere(self, wanted: Wanted, name: str) -> NodeDevices | None:
+        """What a node that the pod itself excludes has for a request."""
+        key = (wanted.claim_name, wanted.leaf.full_name)
+        everywhere = self.survey.wanted if self.survey is not None else []
+        same = (each for each in everywhere if (each.claim_name, each.leaf.full_name) == key)
+        return next((each.found.nodes.get(name) for each in same), None)
 
     def _apart_text(self, name: str) -> str:
         """Why the free devices of a node cannot be combined; too slow for large clusters."""
@@ -272,7 +285,7 @@ class Placing:
         return self.node_checks.profile.scalars.get(resource, 0)
 
 
-def _has_enough(wanted: Wanted, node: str) -> bool:
+def has_enough(wanted: Wanted, node: str) -> bool:
     """Whether a node has enough free devices for a request."""
     found = wanted.found.nodes.get(node)
     if found is None or not found.in_class:

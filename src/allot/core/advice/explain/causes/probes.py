@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+from allot.core.advice.explain.causes.images import split
+from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
+from allot.core.workloads.pod_states import is_ready
 
 _FAILED = re.compile(
     r"(?P<kind>Readiness|Liveness|Startup) probe (?:failed|errored(?: and resulted in \S+ state)?): (?P<said>.*)"
@@ -23,6 +27,12 @@ _UNREADY = re.compile(r"containers with (?:unready|incomplete) status: \[(?P<nam
 _GATE = re.compile(r'condition of pod readiness gate "([^"]+)" (?:does not exist|status is not "True")')
 # A probe that was not answered in time.
 _SLOW = ("deadline exceeded", "Timeout exceeded", "timed out", "timeout")
+# What a server answers that is up, but asked for a path that it does not have, or without a login.
+_NOT_SERVED = re.compile(r"statuscode: 4(?:01|03|04|05)\b")
+# How containers end that the kubelet kills: by SIGKILL, or by SIGTERM.
+KILLED = (137, 143)
+# What a pod has to end in if it does not say.
+_GRACE_S = 30
 # How long a server may take to start, and one that loads a model into devices.
 _STARTING_S, _LOADING_S = 300, 1200
 _KINDS = {"Readiness": "readiness", "Liveness": "liveness", "Startup": "startup"}
@@ -33,9 +43,9 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     ready = next((each for each in pod.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "False":
         return None
+    # A container that is killed before it listens is not ready, either: the probe that kills it is the cause.
     kinds = ("Readiness", "Startup", "Liveness") if _restarts(pod) else ("Readiness", "Startup")
-    found = probe_trouble(what_if, pod, *kinds)
-    found = found or _wrong_port(what_if, pod)
+    found = being_killed(what_if, pod) or probe_trouble(what_if, pod, *kinds) or _wrong_port(what_if, pod)
     if found is not None:
         return found
     said = one_line(ready.message or ready.reason or "")
@@ -54,22 +64,61 @@ def not_serving(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
 
 
 def being_killed(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
-    """A ready pod that the kubelet kills again and again: without a readiness probe it is ready as soon as it runs. None once a run has lasted
-    longer than its liveness probe allows."""
+    """A running pod that the kubelet kills again and again because of a liveness or startup probe, whatever happened since; without a readiness
+    probe it may be ready. None once a run has lasted longer than the probe allows."""
     for event in events_of(what_if, pod, "Unhealthy"):
         found = _FAILED.match(one_line(event.message))
         container = _container(pod, event)
-        if found is None or found["kind"] != "Liveness" or container is None or container.liveness_probe is None:
+        probe = _killing_probe(container, found["kind"]) if found is not None and container is not None else None
+        if found is None or container is None or probe is None:
             continue
-        status = next((each for each in pod.status.container_statuses if each.name == container.name), None)
+        status = _status(pod, container)
         running = status.state.running if status is not None and status.state is not None else None
+        if status is None or not status.restart_count or not _was_killed(what_if, pod, status):
+            continue
         if running is None or running.started_at is None:
             continue
-        probe = container.liveness_probe
-        allowed = probe.initial_delay_seconds + probe.period_seconds * (probe.failure_threshold + 1)
-        if what_if.now - seconds_of(running.started_at) <= allowed:
-            return _killed(pod, event, "Liveness", found["said"])
+        if what_if.now - seconds_of(running.started_at) <= _allowed(probe) + probe.period_seconds + _grace(pod):
+            killed = _killed(what_if, pod, event, found["kind"], found["said"])
+            return killed or (None if status.ready else _failed(pod, event, _KINDS[found["kind"]], found["said"]))
     return None
+
+
+def _killing_probe(container: core_v1.Container, kind: str) -> core_v1.ProbeTimes | None:
+    """The probe of a kind after whose failures the kubelet restarts a container; None if it has none."""
+    return {"Liveness": container.liveness_probe, "Startup": container.startup_probe}.get(kind)
+
+
+def _status(pod: core_v1.Pod, container: core_v1.Container) -> core_v1.ContainerStatus | None:
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return next((each for each in statuses if each.name == container.name), None)
+
+
+def _was_killed(what_if: WhatIfCluster, pod: core_v1.Pod, status: core_v1.ContainerStatus) -> bool:
+    """Whether the last run of a container ended as the kubelet ends it, or in an unknown way."""
+    if any(f"ontainer {status.name} failed" in event.message for event in events_of(what_if, pod, "Killing")):
+        return True
+    last = status.last_state.terminated if status.last_state is not None else None
+    return last is None or last.exit_code in (*KILLED, 0)
+
+
+def _allowed(probe: core_v1.ProbeTimes) -> int:
+    """How many seconds after its start a probe lets the kubelet kill a container that never answers."""
+    return probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
+
+
+def _grace(pod: core_v1.Pod) -> int:
+    seconds = pod.spec.termination_grace_period_seconds
+    return _GRACE_S if seconds is None else seconds
+
+
+def _answered_once(pod: core_v1.Pod, status: core_v1.ContainerStatus, probe: core_v1.ProbeTimes) -> bool | None:
+    """Whether the last run lasted so long that it must have answered a probe at first; None if unknown."""
+    last = status.last_state.terminated if status.last_state is not None else None
+    if last is None or last.started_at is None or last.finished_at is None:
+        return None
+    lasted = seconds_of(last.finished_at) - seconds_of(last.started_at)
+    return lasted > _allowed(probe) + 3 * probe.period_seconds + _grace(pod)
 
 
 def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diagnosis | None:
@@ -78,7 +127,7 @@ def probe_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, *kinds: str) -> Diag
         found = _FAILED.match(one_line(event.message))
         if found is not None and found["kind"] in kinds:
             starting = _starting(what_if, pod, event) if found["kind"] == "Startup" else None
-            killed = _killed(pod, event, found["kind"], found["said"])
+            killed = _killed(what_if, pod, event, found["kind"], found["said"])
             return starting or killed or _failed(pod, event, _KINDS[found["kind"]], found["said"])
     return None
 
@@ -87,39 +136,71 @@ def _restarts(pod: core_v1.Pod) -> int:
     return max((each.restart_count for each in pod.status.container_statuses), default=0)
 
 
-def _killed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) -> Diagnosis | None:
-    """A container that the kubelet kills again and again because of a probe, with the times that it allows; None if it does not."""
+def _killed(
+    what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str
+) -> Diagnosis | None:
+    """A container that the kubelet kills again and again because of a probe, with the times that it allows; None if it does not, or if the probe
+    asks for what the container does not serve."""
     container = _container(pod, event)
-    probe = container.startup_probe if container is not None and kind == "Startup" else None
-    probe = container.liveness_probe if container is not None and kind == "Liveness" else probe
-    status = next((each for each in pod.status.container_statuses if container and each.name == container.name), None)
-    port = _PORT.search(said)
-    declared = [each.container_port for each in container.ports] if container is not None else []
+    probe = _killing_probe(container, kind) if container is not None else None
+    status = _status(pod, container) if container is not None else None
     if container is None or probe is None or status is None or not status.restart_count:
         return None
-    if port is not None and declared and int(port["port"]) not in declared:
+    port = _PORT.search(said)
+    served = {each.container_port for each in container.ports} | {told for told in (_told_port(container),) if told}
+    if (port is not None and served and int(port["port"]) not in served) or _NOT_SERVED.search(said):
         return None
-    allowed = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
-    # Ages are rounded to minutes; what a probe allows is not.
-    given = f"{allowed}s" if allowed % 60 else duration(allowed)
-    how = f"{probe.period_seconds} s periodSeconds x {probe.failure_threshold} failureThreshold"
-    how += f" after {probe.initial_delay_seconds} s" if probe.initial_delay_seconds else ""
+    allowed = _allowed(probe)
     times = "once" if status.restart_count == 1 else f"{status.restart_count} times"
     slow = any(word in said for word in _SLOW)
     if kind == "Liveness" and slow:
         text = f"the kubelet has restarted container {container.name} {times}: it does not answer its liveness probe within {probe.timeout_seconds} s (timeoutSeconds)"
         fix = f"raise timeoutSeconds of the liveness probe from {probe.timeout_seconds} to {max(5, 5 * probe.timeout_seconds)} in the pod"
         return Diagnosis(reason=Reason.NOT_READY, text=f"{text}: {said}", advice=(fix,))
-    if kind == "Liveness" and (container.startup_probe is not None or "refused" not in said):
+    answered = _answered_once(pod, status, probe)
+    if kind == "Liveness" and (container.startup_probe is not None or answered):
         return None
+    if kind == "Liveness" and answered is None and "refused" not in said:
+        return None
+    # Ages are rounded to minutes; what a probe allows is not.
+    given = f"{allowed}s" if allowed % 60 else duration(allowed)
+    how = f"{probe.period_seconds} s periodSeconds x {probe.failure_threshold} failureThreshold"
+    how += f" after {probe.initial_delay_seconds} s initialDelaySeconds" if probe.initial_delay_seconds else ""
+    how += ", no startup probe" if kind == "Liveness" else ""
     text = f"its {_KINDS[kind]} probe gives container {container.name} {given} to start ({how}), which is not enough: the kubelet has killed and restarted it {times}"
     target = max(_LOADING_S if pod.spec.resource_claims else _STARTING_S, 4 * allowed)
-    enough = -(-target // probe.period_seconds)
-    fix = f"raise failureThreshold of the startup probe from {probe.failure_threshold} to {enough} in the pod, which gives it {duration(enough * probe.period_seconds)}"
+    like = _started_alike(what_if, pod, container, target)
+    if kind == "Liveness" and like is not None:
+        whose, other = like
+        period, enough, as_there = other.period_seconds, other.failure_threshold, f", as {whose} has it"
+    else:
+        period = probe.period_seconds if kind == "Startup" else 10
+        enough, as_there = -(-target // period), ""
+    gives = f"which gives it {duration(enough * period)}{as_there}"
+    fix = f"raise failureThreshold of the startup probe from {probe.failure_threshold} to {enough} in the pod, {gives}"
     if kind == "Liveness":
-        fix = f"add a startup probe with the same check, periodSeconds: 10 and failureThreshold: {target // 10} to container {container.name} of the pod, which gives it {duration(target)}"
+        fix = f"add a startup probe with the same check, periodSeconds: {period} and failureThreshold: {enough} to container {container.name} of the pod, {gives}"
     log = f"if it still does not start, see its log: kubectl logs -n {pod.metadata.namespace} {pod.metadata.name} -c {container.name} --previous"
     return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(fix, log))
+
+
+def _started_alike(
+    what_if: WhatIfCluster, pod: core_v1.Pod, container: core_v1.Container, enough_s: int
+) -> tuple[str, core_v1.ProbeTimes] | None:
+    """A ready container of the namespace with the same image, whatever its tag, whose startup probe gives it enough time: whose it is, and the
+    probe."""
+    for other in what_if.all(core_v1.Pod):
+        if other.metadata.namespace != pod.metadata.namespace or other is pod or not is_ready(other):
+            continue
+        for each in other.spec.containers:
+            probe = each.startup_probe
+            same = split(each.image)[0] == split(container.image)[0]
+            if probe is None or not same or probe.period_seconds * probe.failure_threshold < enough_s:
+                continue
+            maker, deployment = controller_of(other), deployment_of(what_if, other)
+            whose = f"{maker.kind} {maker.name}" if maker is not None else f"pod {other.metadata.name}"
+            return f"Deployment {deployment}" if deployment else whose, probe
+    return None
 
 
 def _starting(what_if: WhatIfCluster, pod: core_v1.Pod, event: observed_v1.Event) -> Diagnosis | None:

@@ -23,6 +23,8 @@ from allot.core.advice.outlook import (
     verb_of,
 )
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.lifecycle.times import seconds_of
+from allot.core.model.foreign_groups import KaiPodGroup
 from allot.core.scheduling import (
     CONSOLIDATE,
     OVER_LIMIT,
@@ -33,7 +35,11 @@ from allot.core.scheduling import (
     Nothing,
     QueueShares,
     amounts_text,
+    over_limit,
 )
+
+# A scheduler that makes room does so within seconds of its report.
+_TOLD_MIN_S = 300
 
 
 def queue_cause(what_if: WhatIfCluster, subject: Subject, outlook: Outlook) -> Diagnosis | None:
@@ -99,8 +105,47 @@ def _makes_room(what_if: WhatIfCluster, outlook: Outlook) -> Diagnosis:
     details = [f"queue {job.queue} {_shares(what_if, job)}"]
     others: dict[str, Job] = {task.job.queue: task.job for task in outlook.evicted if task.job.queue != job.queue}
     details += [f"queue {name} {_shares(what_if, other)}" for name, other in others.items()]
+    queue = what_if.machine.book.tree.get(job.queue)
+    over = over_limit(queue, amounts_of(job)) if queue is not None else None
+    if over is not None:
+        return _room_below_limit(what_if, outlook, over, details)
     details.append("no action is needed: the scheduler evicts them when it next processes the queues")
     return Diagnosis(reason=Reason.QUEUE_MAKES_ROOM, text=text, details=tuple(details))
+
+
+def _room_below_limit(what_if: WhatIfCluster, outlook: Outlook, over: Excess, details: list[str]) -> Diagnosis:
+    """Others leave only because a limit is reached: a higher one spares them, and helps if the scheduler does not evict them."""
+    found = _excess(what_if, outlook.job, over)
+    leaving = f"it {verb_of(outlook)} {listed(outlook.names_of_leaving)}"
+    since_s = _told_since(what_if, outlook.job, over)
+    if since_s >= _TOLD_MIN_S:
+        details.append(
+            f"by the shares of the queues {leaving}, but the scheduler has reported the limit for {duration(since_s)} and has not done so"
+        )
+        return replace(found, details=tuple(details))
+    details.append("no action is needed: the scheduler evicts them when it next processes the queues")
+    text = f"{found.text}; so others have to make room first: {leaving}"
+    return replace(found, reason=Reason.QUEUE_MAKES_ROOM, text=text, details=tuple(details))
+
+
+def _told_since(what_if: WhatIfCluster, job: Job, over: Excess) -> int:
+    """For how many seconds the scheduler has reported that a job is over a limit; 0 if it does not say so."""
+    namespace, _, name = job.name.partition("/")
+    group = what_if.get(KaiPodGroup, name, namespace)
+    told = [
+        each.last_transition_time
+        for each in (group.status.scheduling_conditions if group is not None else ())
+        if each.reason == over.reason or any(reason.reason == over.reason for reason in each.reasons)
+    ]
+    told += [
+        each.last_transition_time
+        for task in job.waiting()
+        for each in task.pod.status.conditions
+        if each.type == "PodScheduled" and each.status == "False" and over.message in each.message
+    ]
+    if what_if.taken_at is None:
+        return 0
+    return max((int(what_if.taken_at - seconds_of(each)) for each in told if each), default=0)
 
 
 # --- bounds ---

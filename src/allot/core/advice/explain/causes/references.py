@@ -16,6 +16,7 @@ _NO_KEY = re.compile(
     r"couldn't find key (?P<key>\S+) in (?P<kind>configmap|secret) (?:(?P<namespace>[^/\s]+)/)?(?P<name>[^\s,;]+)",
     re.IGNORECASE,
 )
+_SLIP_MIN = 0.75
 _Named = observed_v1.ConfigMap | observed_v1.Secret | core_v1.PersistentVolumeClaim
 _TYPES: dict[str, type[_Named]] = {
     "configmap": observed_v1.ConfigMap,
@@ -46,7 +47,11 @@ def _missing(what_if: WhatIfCluster, pod: core_v1.Pod, type_: type[_Named], name
     create = f"create {kind} {namespace}/{name}"
     meant = nearest(name, [each.metadata.name for each in known if each.metadata.namespace == namespace])
     if meant is not None:
-        return Reference(f' (did you mean "{meant}"?)', (f"name {kind} {meant} instead of {name} in the pod", create))
+        other = f"name {kind} {meant} instead of {name} in the pod"
+        # A similar name is a slip; a less similar one may be what took its place.
+        slip = nearest(name, [meant], likeness_min=_SLIP_MIN) is not None
+        advice = (other, create) if slip else (f"{create}, as a copy of {meant} if that took its place", other)
+        return Reference(f' (did you mean "{meant}"?)', advice)
     elsewhere = sorted(each.metadata.namespace for each in known if each.metadata.name == name)
     if elsewhere:
         where = f"namespace {listed(elsewhere)}"

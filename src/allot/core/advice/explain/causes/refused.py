@@ -6,11 +6,11 @@ import re
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import devices, nodes
+from allot.core.advice.explain.causes import devices, nodes, skipped
 from allot.core.advice.explain.causes.kueue import by_flavor
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
 from allot.core.advice.explain.causes.volumes import volume_cause
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
 from allot.core.advice.explain.holding import NOT_FOR_DEVICES
 from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
@@ -90,13 +90,14 @@ def _cause(placing: Placing) -> Diagnosis:
         apart = nodes.volume_apart(placing, found)
         if apart is not None:
             return apart
-        return replace(
+        found = replace(
             found,
             text=found.text + nodes.ruled_out(placing),
             candidates=(*found.candidates, *nodes.let_in(placing)),
             advice=(*found.advice, *nodes.moved_advice(placing)),
         )
-    return nodes.node_cause(placing)
+        return skipped.without_driver(placing, found)
+    return skipped.without_driver(placing, nodes.node_cause(placing))
 
 
 def _is_pinned(placing: Placing) -> bool:
@@ -125,7 +126,8 @@ def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str)
     for namespace, claimed in what_if.claims.claims_of(pod):
         claim = what_if.get(api.ResourceClaim, claimed, namespace)
         if claim is not None and name in _classes_of(claim):
-            owner = f" of claim {namespace}/{claimed}"
+            place = place_of_claim(what_if, pod, claim)
+            owner = f" of {place.spoken if place is not None else f'claim {namespace}/{claimed}'}"
             others += selectors.beside(claim.spec, request)
             candidates += selectors.missing_class(what_if, pod, claim, request, name)
     known = sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from allot.core.advice.explain.events import scaled_from
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
@@ -95,9 +96,11 @@ def scaled_to_nothing(
     return None
 
 
-def scale_up(found: Deployment) -> str:
-    """The command that scales a Deployment up."""
-    return f"kubectl scale deployment {found.metadata.name} -n {found.metadata.namespace} --replicas=1"
+def scale_up(what_if: WhatIfCluster, found: Deployment) -> str:
+    """The command that scales a Deployment up, to what it had before if that is known."""
+    namespace, name = found.metadata.namespace, found.metadata.name
+    number = scaled_from(what_if, "Deployment", namespace, name) or "1"
+    return f"kubectl scale deployment {name} -n {namespace} --replicas={number}"
 
 
 def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tuple[str, str]:
@@ -110,7 +113,7 @@ def without_endpoints(what_if: WhatIfCluster, namespace: str, name: str) -> tupl
     if not pods:
         empty = scaled_to_nothing(what_if, namespace, service.spec.selector)
         if empty is not None:
-            return f"has no endpoints: Deployment {empty.metadata.name} is scaled to 0", scale_up(empty)
+            return f"has no endpoints: Deployment {empty.metadata.name} is scaled to 0", scale_up(what_if, empty)
         return selects_nobody(service, here)
     if any(map(is_ready, pods)):
         return "", ""

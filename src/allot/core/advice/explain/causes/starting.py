@@ -11,6 +11,7 @@ from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import OUT_OF_SERVICE
+from allot.core.advice.explain.moving import fits_on
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import duration, joined, named, one_line
 from allot.core.advice.what_if import WhatIfCluster
@@ -167,7 +168,9 @@ def _detached(what_if: WhatIfCluster, pod: core_v1.Pod, user: core_v1.Pod) -> It
     if own and own == deployment_of(what_if, user):
         yield f"set strategy: {{type: Recreate}} in Deployment {own}, so that the old pod is deleted before the new one is created"
     yield f"delete pod {name}, or wait until it ends"
-    yield f"run this pod on node {node} too (nodeSelector kubernetes.io/hostname: {node}), or give it a ReadWriteMany volume or a clone"
+    share = "give it a ReadWriteMany volume or a clone"
+    beside = f"run this pod on node {node} too (nodeSelector kubernetes.io/hostname: {node}), or "
+    yield f"{beside if fits_on(what_if, pod, node) else ''}{share}"
 
 
 def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:

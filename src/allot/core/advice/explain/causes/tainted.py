@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
+from allot.core.advice.explain.diagnosis import ClaimPlace, Diagnosis, place_of_claim
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.what_if import WhatIfCluster
@@ -86,10 +86,16 @@ def _evicted(
         return Diagnosis(reason=Reason.TAINT, text=text, advice=(repair,))
     text += f": {where} tolerates {taint.key} without an effect, which is enough for the scheduler, but not against eviction"
     advice = (
-        f"set effect: {_NO_EXECUTE} in the toleration of {taint.key} in {where}, and create the pod again",
+        f"set effect: {_NO_EXECUTE} in the toleration of {taint.key} in {where}{_again(place)}",
         repair,
     )
     return Diagnosis(reason=Reason.TAINT, text=text, advice=advice)
+
+
+def _again(place: ClaimPlace | None) -> str:
+    """What has to be created again for a change to a claim's spec, which is immutable."""
+    what = "template" if place is not None and place.kind == "ResourceClaimTemplate" else "claim"
+    return f" (recreate the {what}, then the pod)"
 
 
 def _tolerations(claim: api.ResourceClaim, request: str) -> tuple[api.DeviceToleration, ...]:

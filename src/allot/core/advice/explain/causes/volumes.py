@@ -18,6 +18,9 @@ from allot.core.scheduling import HOSTNAME, NodeInfo, PodInfo, volume_matching
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _SOME_STORAGE = "100Gi"
+_ZONE = "topology.kubernetes.io/zone"
+# Copies of the same data have similar names.
+_LIKENESS_MIN = 0.75
 
 
 def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
@@ -230,7 +233,31 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         )
     if names:
         where = "to where the devices are" if pod.spec.resource_claims else "to where the pod may run"
+        where += f",{_zone(near)}" if _zone(near) else ""
+        other = _like(what_if, pod, names[0], near) if len(names) == 1 else None
+        if other is not None:
+            yield f"use PersistentVolumeClaim {other} instead of {names[0]} in the pod, if it has the same data: its volume is{_zone(near) or ' there'}"
         yield f"copy {named('PersistentVolumeClaim', names)} {where}, or use a volume that every node reaches"
+
+
+def _zone(near: Sequence[NodeInfo]) -> str:
+    """` in zone a`: where nodes are, if that is one zone."""
+    zones = {info.labels.get(_ZONE, "") for info in near}
+    return f" in zone {zones.pop()}" if len(zones) == 1 and "" not in zones else ""
+
+
+def _like(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, near: Sequence[NodeInfo]) -> str | None:
+    """Another claim of the pod's namespace with a similar name, whose volume these nodes reach."""
+    found = []
+    for claim in what_if.all(core_v1.PersistentVolumeClaim):
+        volume = what_if.get(core_v1.PersistentVolume, claim.spec.volume_name)
+        if claim.metadata.namespace != pod.metadata.namespace or claim.metadata.name == name or volume is None:
+            continue
+        affinity = volume.spec.node_affinity
+        required = affinity.required if affinity is not None else None
+        if required is None or any(selects_node(required, info) for info in near):
+            found.append(claim.metadata.name)
+    return nearest(name, found, likeness_min=_LIKENESS_MIN)
 
 
 def _waits_for_pod(what_if: WhatIfCluster, claim: core_v1.PersistentVolumeClaim) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.selecting import without_endpoints
+from allot.core.advice.explain.devices import taint_rule_text
 from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
@@ -148,6 +149,12 @@ def _device(facts: Facts) -> str:
     return _described(first[1]) if first is not None else ""
 
 
+def _taint_rule(facts: Facts) -> str:
+    """A rule for the device; of several, it is not known which one is meant."""
+    held = facts.devices
+    return taint_rule_text(held[0].id) if len(held) == 1 else "a DeviceTaintRule of effect NoExecute for the device"
+
+
 def _place(facts: Facts) -> str:
     first = _first(facts)
     claim = first[0].claim if first is not None else next((each.claim for each in facts.devices), None)
@@ -260,6 +267,11 @@ def _owner_of_claim(facts: Facts) -> str:
         return ""
     users = [each.name for each in _containers(facts.pod) if each.resources.claims]
     return named("container", users) if users else ""
+
+
+def _image_with_claims(facts: Facts) -> str:
+    """The image of the container, unless it names no claim and another one does: then it is known why it sees no device."""
+    return "" if facts.container is None or _owner_of_claim(facts) else facts.container.image
 
 
 def _missing_claims(facts: Facts) -> str:
@@ -503,11 +515,13 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "device": _device,
     "disk": _disk,
     "driver": _driver,
+    "taint_rule": _taint_rule,
     "driver_version": _of_attribute("driverVersion"),
     "entry": _entry,
     "fellow": _fellow,
     "free": _free,
     "hosted": _hosted,
+    "image_with_claims": _image_with_claims,
     "larger": _larger,
     "limit": _limit,
     "locally": _locally,

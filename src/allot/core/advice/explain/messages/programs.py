@@ -25,8 +25,7 @@ ACCELERATORS: tuple[Saying, ...] = (
         r"|hipErrorECCNotCorrectable|GPU requires reset|GPU_IS_LOST",
         ("{device} is broken", "its device is broken"),
         (
-            "reset or replace the device, and keep it from other pods until then with a DeviceTaintRule of effect NoExecute: its pod then gets "
-            "another device",
+            "create {taint_rule}, so that the pod's replacement gets another device, and reset or replace this one",
             "delete pod {self}, so that its replacement may get another device",
         ),
     ),
@@ -136,7 +135,7 @@ ACCELERATORS: tuple[Saying, ...] = (
         (
             _CLAIMS,
             "give pod {without_claims} a claim: spec.resourceClaims with a ResourceClaimTemplate, and claims: in the resources of container {container}",
-            "check that image {image} has the libraries of the device, and that nothing in it overrides CUDA_VISIBLE_DEVICES or the like; then delete pod "
+            "check that image {image_with_claims} has the libraries of the device, and that nothing in it overrides CUDA_VISIBLE_DEVICES or the like; then delete pod "
             "{self}, so that its devices are prepared again",
         ),
     ),

@@ -19,6 +19,7 @@ from allot.core.features import GATES
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.encoding import encode_struct
+from allot.core.quantity import Quantity
 from allot.core.selectors import selects_device, tolerates
 
 # For devices that need a feature of their node.
@@ -60,13 +61,19 @@ def is_for_all(rule: api.DeviceTaintRule) -> bool:
     return selector is None or (selector.driver, selector.pool, selector.device) == (None, None, None)
 
 
-def rules_text(rules: Sequence[api.DeviceTaintRule]) -> str:
+def rules_text(what_if: WhatIfCluster, rules: Sequence[api.DeviceTaintRule]) -> str:
     """Which rules tainted the devices; empty if none did."""
     if not rules:
         return ""
     found = f"set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])}"
     every = [rule for rule in rules if is_for_all(rule)]
     if not every:
+        meant = [(rule.metadata.name, pool) for rule in rules if (pool := _pool_meant(what_if, rule))]
+        for name, pool in meant[:1]:
+            which = "which" if len(rules) == 1 else f"of which {name}"
+            found += (
+                f", {which} has no pool in its deviceSelector, such as {pool}, and so taints every device of the driver"
+            )
         return f" ({found})"
     which = "which" if len(rules) == 1 else named("DeviceTaintRule", [rule.metadata.name for rule in every])
     return f" ({found}, {which} {'has' if len(every) == 1 else 'have'} no deviceSelector and so taint{'s' if len(every) == 1 else ''} every device)"
@@ -115,8 +122,9 @@ def device_taint(
     a repair."""
     for rule in taint_rules(what_if, wanted):
         name = rule.metadata.name
-        text = f"delete DeviceTaintRule {name}"
-        if is_for_all(rule):
+        yield from _narrowed(what_if, rule)
+        text = f"delete DeviceTaintRule {name}, if the reason for its taint is over"
+        if is_for_all(rule) and not _pool_meant(what_if, rule):
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
         # It can be made again at any time; the pod that someone else would have to lose cannot.
         yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
@@ -134,6 +142,40 @@ def device_taint(
         text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}",
         patches=(place.patch({"op": "add", "path": path, "value": tolerations}),),
     )
+
+
+def _is_wide(rule: api.DeviceTaintRule) -> bool:
+    """Whether a rule taints all devices of a driver, or of all."""
+    selector = rule.spec.device_selector
+    return selector is None or (selector.pool, selector.device) == (None, None)
+
+
+def _pool_meant(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> str:
+    """The pool that the name of a rule speaks of, although it taints those of others, too; empty if there is none."""
+    name = f"-{rule.metadata.name}-"
+    selector = rule.spec.device_selector
+    drivers = {each.spec.driver for each in what_if.all(api.ResourceSlice)}
+    if selector is not None and selector.driver is not None:
+        drivers = {selector.driver}
+    pools = {each.spec.pool.name for each in what_if.all(api.ResourceSlice) if each.spec.driver in drivers}
+    meant = [each for each in pools if f"-{each}-" in name]
+    return max(meant, key=lambda each: (len(each), each), default="") if _is_wide(rule) and len(pools) > 1 else ""
+
+
+def _narrowed(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> Iterator[Candidate]:
+    """A rule only for the pool that its name speaks of."""
+    pool, name = _pool_meant(what_if, rule), rule.metadata.name
+    if pool:
+        selector = encode_struct(rule.spec.device_selector) if rule.spec.device_selector is not None else {}
+        drivers = {each.spec.driver for each in what_if.all(api.ResourceSlice) if each.spec.pool.name == pool}
+        shown = f"deviceSelector.pool: {pool}"
+        if "driver" not in selector and len(drivers) == 1:
+            # Drivers name a node's pool after the node: another one may come to use the same name.
+            selector["driver"] = next(iter(drivers))
+            shown = f"deviceSelector: {{driver: {selector['driver']}, pool: {pool}}}"
+        operation = {"op": "add", "path": "/spec/deviceSelector", "value": {**selector, "pool": pool}}
+        text = f"set {shown} in DeviceTaintRule {name}, so that it taints only what its name says"
+        yield Candidate(rank=Rank.NODE, text=text, patches=(patch_of("DeviceTaintRule", name, operation),))
 
 
 def _repaired(what_if: WhatIfCluster, wanted: Wanted, rank: int) -> Iterator[Candidate]:
@@ -244,19 +286,24 @@ class Pool(msgspec.Struct, frozen=True):
             patches=tuple(delete_of("ResourceSlice", name) for name in names),
         )
 
-    def candidates(self, first: str = "") -> Iterator[Candidate]:
-        """Possible remedies. first: what must be done before the driver can publish the rest."""
-        number = len(self.current)
-        operation = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": number}
+    def candidates(self, first: str = "", plugin: str = "") -> Iterator[Candidate]:
+        """Possible remedies. first: what must be done before the driver can publish the rest; plugin: the driver's pod there, if it is
+        known."""
         nodes = sorted({each.spec.node_name for each in self.current if each.spec.node_name})
         where = f" on {named('node', nodes)}" if nodes else ""
+        stale = [each.metadata.name for each in self._lacking()]
+        delete = (
+            f", or delete the stale {named('ResourceSlice', stale)}, which it then publishes again" if stale else ""
+        )
+        there = " there" if where else ""
+        restart = f"restart {plugin or f'it{there}'} if it hangs{delete}"
         yield Candidate(
             # This harms no pod.
             rank=Rank.NODE,
             text=f"{first}, so that driver {self.driver}{where} publishes all of pool {self.name}"
             if first
-            else f"make driver {self.driver}{where} publish all of pool {self.name}: restart it{' there' if where else ''} if it hangs",
-            patches=tuple(patch_of("ResourceSlice", each.metadata.name, operation) for each in self.current),
+            else f"make driver {self.driver}{where} publish all of pool {self.name}: {restart}",
+            patches=tuple(self._completed()),
         )
         if self.old:
             names = [each.metadata.name for each in self.current]
@@ -266,6 +313,60 @@ class Pool(msgspec.Struct, frozen=True):
                 text=f"delete the incomplete {named('slice', names)}: generation {last} counts again",
                 patches=tuple(delete_of("ResourceSlice", name) for name in names),
             )
+
+    def _lacking(self) -> list[api.ResourceSlice]:
+        """The slices of the last generation before the newest that none of the newest replaces: their driver has not got to them yet."""
+        there = {name for each in self.current for name in _contents(each)}
+        last = max((each.spec.pool.generation for each in self.old), default=0)
+        return [each for each in self.old if each.spec.pool.generation == last and not there & _contents(each)]
+
+    def _completed(self) -> Iterator[Patch]:
+        """The pool as its driver would publish it: the slices that it has not got to are of the newest generation, too, and no counters
+        are missing."""
+        if not self.current:
+            return
+        rest, counters = self._lacking(), self._counters()
+        first = self.current[0].spec
+        holder = next((each for each in rest if each.spec.shared_counters), None)
+        total = len(self.current) + len(rest) + bool(counters and holder is None)
+        number = {"op": "replace", "path": "/spec/pool/resourceSliceCount", "value": total}
+        for each in self.current:
+            yield patch_of("ResourceSlice", each.metadata.name, number)
+        for each in rest:
+            operations = [{"op": "replace", "path": "/spec/pool/generation", "value": first.pool.generation}, number]
+            if each is holder:
+                sets = [*map(encode_struct, each.spec.shared_counters or ()), *counters]
+                operations.append({"op": "replace", "path": "/spec/sharedCounters", "value": sets})
+            yield patch_of("ResourceSlice", each.metadata.name, *operations)
+        if counters and holder is None:
+            pool = {**encode_struct(first.pool), "resourceSliceCount": total}
+            where = {"nodeName": first.node_name} if first.node_name else {"allNodes": True}
+            yield Patch(
+                action="create",
+                object={
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceSlice",
+                    "metadata": {"name": f"{self.current[0].metadata.name}-counters"},
+                    "spec": {"driver": self.driver, "pool": pool, **where, "sharedCounters": counters},
+                },
+            )
+
+    def _counters(self) -> list[dict[str, object]]:
+        """The counter sets that the devices draw on and that no slice has, with enough for any one of them."""
+        known = {set_.name for each in (*self.current, *self._lacking()) for set_ in each.spec.shared_counters or ()}
+        most: dict[str, dict[str, Quantity]] = {}
+        for each in (*self.current, *self._lacking()):
+            for device in each.spec.devices or ():
+                for drawn in device.consumes_counters:
+                    amounts = most.setdefault(drawn.counter_set, {})
+                    for name, counter in drawn.counters.items():
+                        if name not in amounts or counter.value.nano > amounts[name].nano:
+                            amounts[name] = counter.value
+        return [
+            {"name": name, "counters": {each: {"value": str(amount)} for each, amount in amounts.items()}}
+            for name, amounts in most.items()
+            if name not in known
+        ]
 
     def once(self) -> Iterator[Candidate]:
         """Devices in several slices, kept only in the first."""
@@ -287,6 +388,12 @@ class Pool(msgspec.Struct, frozen=True):
                 "restart it"
             )
             yield Candidate(rank=Rank.ADMIN, text=text, patches=tuple(patches))
+
+
+def _contents(slice_: api.ResourceSlice) -> set[tuple[str, str]]:
+    """The devices and the counter sets of a slice, by name."""
+    devices = {("device", each.name) for each in slice_.spec.devices or ()}
+    return devices | {("counters", each.name) for each in slice_.spec.shared_counters or ()}
 
 
 class Twin(msgspec.Struct, frozen=True):

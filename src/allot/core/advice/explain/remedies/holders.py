@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
+from allot.core.advice.explain.causes.kinship import deployment_of
+from allot.core.advice.explain.causes.vendors import is_accelerator
 from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
     Candidate,
@@ -17,6 +19,7 @@ from allot.core.advice.explain.diagnosis import (
     place_of_claim,
     pointer,
     request_path,
+    template_object,
 )
 from allot.core.advice.explain.holding import (
     FITS_TOO,
@@ -45,11 +48,14 @@ from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.apps_v1 import Deployment
 
 _OPTIONS_MAX = 8
 # For a counted capacity without a requested amount.
 _SOME_AMOUNT = "1"
 _NODES_MAX = 64
+# Commands that end well-known sidecars.
+_QUIT = {"istio-proxy": "pilot-agent request POST quitquitquit"}
 
 
 # A claim and how many devices it has.
@@ -68,8 +74,18 @@ class _Option(NamedTuple):
     goes_to: tuple[str, ...] = ()
 
 
-def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[Candidate]:
-    """Others release devices that the request could use: the least important ones, never of higher priority."""
+def freed(what_if: WhatIfCluster, pod: core_v1.Pod, *requests: Wanted) -> Iterator[Candidate]:
+    """Others release devices that one of the requests could use: the least important ones, never of higher priority."""
+    options: dict[tuple[str, ...], _Option] = {}
+    for wanted in requests:
+        for option in _options(what_if, pod, wanted):
+            options.setdefault(tuple(full_name(each.claim) for each, _ in option.chosen), option)
+    ranked = sorted(options.values(), key=lambda each: (each.cost, each.node))
+    yield from (_let_go(what_if, pod, each) for each in ranked)
+
+
+def _options(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> list[_Option]:
+    """Whose claims could be released for a request."""
     # Counters and shares do not add up as devices do: any single holder may be enough.
     adds_up = all(tally.reason.obstacle is Obstacle.IN_USE for tally in wanted.found.of(*TAKEN))
     options: list[_Option] = []
@@ -93,9 +109,7 @@ def freed(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Iterator[
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
     asked = [_movable(what_if, each) for each in distinct.values()]
-    ranked = [each for each in asked if each.goes_to or not each.if_movable]
-    ranked.sort(key=lambda each: (each.cost, each.node))
-    yield from (_let_go(what_if, each) for each in ranked)
+    return [each for each in asked if each.goes_to or not each.if_movable]
 
 
 def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
@@ -116,7 +130,7 @@ def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]
         if claim is None or is_in_flight(what_if, name):
             continue
         who = possessor(what_if, claim)
-        if who.running and (are_siblings(pod, who.running) or any(map(comes_back, who.running))):
+        if who.running and not who.done and (are_siblings(pod, who.running) or any(map(comes_back, who.running))):
             continue
         if who.priority <= (pod.spec.priority or 0) and all(user.metadata.uid != pod.metadata.uid for user in who.pods):
             found.append((who, devices))
@@ -147,8 +161,21 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     devices = sum(number for _, number in chosen)
     # With the devices that do not matter here: who has fewer loses less.
     everything = sum(len(_results(each)) for each in chosen)
-    cost = (priority, len(chosen), devices, foreign, everything, sum(map(_share, chosen)))
+    peers = sum(any(_is_peer(pod, each) for each in who.running) for who, _ in chosen)
+    # Who holds only a network device loses less than who computes with a GPU.
+    accelerators = sum(is_accelerator(result.driver) for each in chosen for result in _results(each))
+    cost = (priority, peers, len(chosen), devices, accelerators, foreign, everything, sum(map(_share, chosen)))
     return _Option(cost, node, tuple(chosen))
+
+
+def _is_peer(pod: core_v1.Pod, other: core_v1.Pod) -> bool:
+    """Whether two pods do the same work: the same images, with devices from the same templates."""
+    return pod.metadata.namespace == other.metadata.namespace and _work(pod) == _work(other)
+
+
+def _work(pod: core_v1.Pod) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    images = tuple(each.image for each in pod.spec.containers)
+    return images, tuple(each.resource_claim_template_name for each in pod.spec.resource_claims)
 
 
 def _results(held: Held) -> Sequence[api.DeviceRequestAllocationResult]:
@@ -176,7 +203,7 @@ def _held_by_node(what_if: WhatIfCluster, wanted: Wanted) -> dict[str, dict[str,
     return by_node
 
 
-def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
+def _let_go(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> Candidate:
     patches: dict[str, Patch] = {}
     for who, _ in option.chosen:
         for pod in who.pods:
@@ -198,6 +225,7 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
     where = f" on {named('node', homes)}" if homes else ""
     unseen = [name for who, _ in option.chosen if not who.pods for name in who.unseen]
     waits = False
+    gist = ""
     forgotten = None
     done = [pod for who, _ in option.chosen for pod in who.done] if all(who.done for who, _ in option.chosen) else []
     groups = [group for who, _ in option.chosen for group in who.groups]
@@ -223,26 +251,52 @@ def _let_go(what_if: WhatIfCluster, option: _Option) -> Candidate:
         why = f"which {'has' if len(patches) == 1 else 'have'} finished" if over else "which no pod uses now"
         text = f"delete {listed(patches, 4)}, {why}"
     elif done:
-        text = _stopped(done, where)
+        text = _stopped(waiting, done, where)
     else:
         them = "it ends" if len(patches) == 1 else "they end"
         other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
         text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
+        scaled = _scaled(what_if, waiting, [pod for who, _ in option.chosen for pod in who.pods])
+        if scaled and not other:
+            gist = scaled
+            text = f"{scaled}, so that, for example, {listed(patches, 4)}{where} {'leaves' if len(patches) == 1 else 'leave'}"
     unmissed = (
         all(who.is_idle or who.is_lost for who, _ in option.chosen) or forgotten is not None or bool(done) or ended
     )
     # No one needs these: they go before the pod asks for less.
     rank = Rank.FEWER - 1 if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
-    return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits)
+    return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits, gist=gist)
 
 
-def _stopped(pods: Sequence[core_v1.Pod], where: str) -> str:
-    """How to end pods whose work is done: a Job would recreate one that is deleted."""
+def _scaled(what_if: WhatIfCluster, waiting: core_v1.Pod, pods: Sequence[core_v1.Pod]) -> str:
+    """How another Deployment gives up pods: it would replace one that is only deleted. Empty for other pods."""
+    names = {(pod.metadata.namespace, deployment_of(what_if, pod)) for pod in pods}
+    namespace, name = next(iter(names), ("", ""))
+    if (
+        len(names) != 1
+        or not name
+        or (namespace, name) == (waiting.metadata.namespace, deployment_of(what_if, waiting))
+    ):
+        return ""
+    deployment = what_if.get(Deployment, name, namespace)
+    replicas = deployment.spec.replicas if deployment is not None else None
+    left = f" (to {replicas - len(pods)} replicas)" if replicas is not None and replicas > len(pods) else ""
+    number = "one" if len(pods) == 1 else str(len(pods))
+    return f"scale Deployment {namespace}/{name} down by {number}{left}"
+
+
+def _stopped(waiting: core_v1.Pod, pods: Sequence[core_v1.Pod], where: str) -> str:
+    """How to end pods whose work is done: a Job would recreate one that is deleted. waiting: the pod that needs their devices."""
     names = named("pod", map(full_name, pods))
     running = dict.fromkeys(name for pod in pods for name in still_running(pod))
     makers = {maker.name for pod in pods if ends_by_itself(pod) and (maker := controller_of(pod)) is not None}
     other = named("Job", sorted(makers)) if makers else "the pod" if len(pods) == 1 else "the pods"
-    return f"stop {named('container', running)}, which alone still {'runs' if len(running) == 1 else 'run'}, in {names}{where}, or delete {other}"
+    delete = "" if are_siblings(waiting, pods) else f", or delete {other}"
+    how = _QUIT.get(next(iter(running)), "") if len(running) == 1 and len(pods) == 1 else ""
+    if how:
+        first = pods[0].metadata
+        how = f" (kubectl exec -n {first.namespace} {first.name} -c {next(iter(running))} -- {how})"
+    return f"stop {named('container', running)}, which alone still {'runs' if len(running) == 1 else 'run'}, in {names}{where}{how}{delete}"
 
 
 def forgotten_by(what_if: WhatIfCluster, found: Sequence[Possessor]) -> Keeper | None:
@@ -283,7 +337,11 @@ def released(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim)
     name = full_name(claim)
     if users:
         # Pods that name one claim are meant to share its devices: running where those are comes first.
-        yield from second_claim(pod, claim, Rank.OTHERS - 1)
+        if are_siblings(pod, users):
+            # Its workload makes all of them from one template, which can name no claim for each.
+            yield from own_claims(what_if, pod, claim, Rank.OTHERS - 1)
+        else:
+            yield from second_claim(pod, claim, Rank.OTHERS - 1)
         stranded = all(is_stranded(what_if, user) for user in users)
         text = f"delete {named('pod', map(full_name, users))}, or wait until claim {name} is free"
         if stranded:
@@ -322,6 +380,30 @@ def second_claim(pod: core_v1.Pod, claim: api.ResourceClaim, rank: int = Rank.CR
                 rank=rank,
                 text=f"create a second claim, {namespace}/{name}, and use that one in the pod",
                 patches=(Patch(action="create", object=claim_object(namespace, name, spec)), point),
+            )
+
+
+def own_claims(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim, rank: int) -> Iterator[Candidate]:
+    """A claim of its own, like the one that they share, for each pod of a workload."""
+    namespace, name = claim.metadata.namespace, claim.metadata.name
+    templates = [each for each in what_if.all(api.ResourceClaimTemplate) if each.metadata.namespace == namespace]
+    same = next((each.metadata.name for each in templates if each.spec.spec == claim.spec), None)
+    taken = {each.metadata.name for each in templates}
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    new = same or (name if name not in taken else next(each for each in numbered if each not in taken))
+    spec = {"spec": as_json(claim).get("spec", {})}
+    made = () if same else (Patch(action="create", object=template_object(namespace, new, spec)),)
+    first = "" if same else f"create ResourceClaimTemplate {namespace}/{new} with the spec of claim {name}, and "
+    for index, entry in enumerate(pod.spec.resource_claims):
+        if entry.resource_claim_name == name:
+            path = f"/spec/resourceClaims/{index}"
+            value = {"name": entry.name, "resourceClaimTemplateName": new}
+            operation = {"op": "replace", "path": path, "value": value}
+            point = patch_of("Pod", pod.metadata.name, operation, namespace=namespace, recreate=True)
+            yield Candidate(
+                rank=rank,
+                text=f"{first}set resourceClaimTemplateName: {new} instead of resourceClaimName: {name} in the pod",
+                patches=(*made, point),
             )
 
 

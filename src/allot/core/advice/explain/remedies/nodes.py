@@ -22,6 +22,7 @@ from allot.core.advice.explain.nodes import (
     trouble_of,
     untolerated,
 )
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
@@ -94,7 +95,7 @@ def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: S
 
 def _for_check(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check) -> list[_Part]:
     if check.reason is Reason.CORDONED:
-        return [_Part(Rank.NODE, f"uncordon node {info.name}", _uncordoned(info))]
+        return [_Part(Rank.NODE, f"uncordon node {info.name}", uncordoned(info))]
     if check.reason in (Reason.NODE_TAINT, Reason.NODE_NOT_READY):
         return _taint(what_if, pod, info, check, untolerated(what_if.cluster.profiles.of(pod), info))
     if check.reason is Reason.AFFINITY:
@@ -116,7 +117,8 @@ def _pod_patch(pod: core_v1.Pod, path: str, value: object, *, recreate: bool) ->
 # --- cordons and taints ---
 
 
-def _uncordoned(info: NodeInfo) -> Patch:
+def uncordoned(info: NodeInfo) -> Patch:
+    """A node that takes pods again."""
     operations = [{"op": "remove", "path": "/spec/unschedulable"}]
     if any(taint.key == CORDON_TAINT for taint in info.taints):
         operations.append(_without_taints(info, {CORDON_TAINT}))
@@ -451,16 +453,20 @@ def _others_go(
         key=lambda each: (each.priority, each.pod.metadata.namespace != pod.metadata.namespace, full_name(each.pod)),
     )
     return [
-        _goes(pod, node, each.pod, other_place(what_if, each.pod) if elsewhere else "") for each in others[:_OTHERS_MAX]
+        _goes(what_if, pod, node, each.pod, other_place(what_if, each.pod) if elsewhere else "")
+        for each in others[:_OTHERS_MAX]
     ]
 
 
-def _goes(pod: core_v1.Pod, node: str, other: core_v1.Pod, place: str) -> _Part:
+def _goes(what_if: WhatIfCluster, pod: core_v1.Pod, node: str, other: core_v1.Pod, place: str) -> _Part:
     """One pod of a node makes room. place: where it also fits."""
     name, patch = full_name(other), delete_of("Pod", other.metadata.name, other.metadata.namespace)
     if are_siblings(pod, [other]):
         return _Part(Rank.OTHERS, f"wait until pod {name} on node {node} ends", patch, waits=True)
-    fits = f" ({FITS_TOO} node {place})" if place else ""
+    # Who is created anew may come back to the node that it has left.
+    maker = workload_of(what_if, other) if place and not other.spec.resource_claims else ""
+    stays = f"; a nodeSelector in {maker} keeps it off node {node}" if maker else ""
+    fits = f" ({FITS_TOO} node {place}{stays})" if place else ""
     # To move a pod that does not need the node's devices harms no one.
     rank = Rank.NODE + 1 if place and not other.spec.resource_claims else Rank.OTHERS
     return _Part(rank, f"delete pod {name} on node {node}{fits}, or wait until it ends", patch)

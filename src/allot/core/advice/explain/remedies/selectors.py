@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from allot.core.advice.explain.devices import Wanted
+from allot.core.advice.explain.causes.vendors import are_rivals, vendor_of
+from allot.core.advice.explain.devices import Wanted, expected_drivers
 from allot.core.advice.explain.diagnosis import (
     Candidate,
     ClaimPlace,
@@ -23,6 +25,10 @@ from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 
 _OTHERS_MAX = 4
+_WORD = re.compile(r"[^a-z0-9]+")
+# What says nothing about a device.
+_DOMAINS = frozenset(("com", "io", "dev", "net", "org", "k8s", "kubernetes", "example", "resource"))
+_SAME_WORDS_MIN = 2
 # For a name that is part of a vendor's domain: gpu.example.com.
 _LABELS_MIN = 3
 
@@ -72,13 +78,20 @@ def other_class(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> Ite
     place = place_of_claim(what_if, pod, wanted.claim)
     meant = similar_class(what_if, wanted.class_name)
     if place is not None and meant is not None:
-        yield _with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
+        yield with_class(place, wanted.claim.spec, wanted.leaf.full_name, meant, Rank.FIX)
 
 
 def similar_class(what_if: WhatIfCluster, wrong: str, but: Iterable[str] = ()) -> str | None:
     """The class that a misspelt name may mean. but: those that it cannot mean."""
-    names = [name for name in _class_names(what_if) if name not in (wrong, *but) and not _of_others(wrong, name)]
-    return nearest(wrong, names)
+    names = [name for name in _class_names(what_if) if name not in (wrong, *but)]
+    same = next((name for name in names if _same_words(wrong, name)), None)
+    return nearest(wrong, [name for name in names if not _of_others(wrong, name)]) or same
+
+
+def _same_words(one: str, other: str) -> bool:
+    """Whether a name has the words of another one, as amd-gpu.rocm.io and gpu.amd.com have: vendor and kind of device."""
+    ours, theirs = ({*_WORD.split(name.lower())} - _DOMAINS for name in (one, other))
+    return min(len(ours), len(theirs)) >= _SAME_WORDS_MIN and (ours <= theirs or theirs <= ours)
 
 
 def beside(spec: api.ResourceClaimSpec, request: str) -> list[str]:
@@ -107,7 +120,8 @@ def _class_names(what_if: WhatIfCluster) -> list[str]:
     return sorted(class_.metadata.name for class_ in what_if.all(api.DeviceClass))
 
 
-def _with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, name: str, rank: int) -> Candidate:
+def with_class(place: ClaimPlace, spec: api.ResourceClaimSpec, request: str, name: str, rank: int) -> Candidate:
+    """Another class for a request."""
     patch = place.patch({"op": "replace", "path": f"{request_path(spec, request)}/deviceClassName", "value": name})
     return Candidate(rank=rank, text=f"ask for class {name} in request {request} of {place.spoken}", patches=(patch,))
 
@@ -124,10 +138,13 @@ def missing_class(
     if place is not None:
         for other in _class_names(what_if)[:_OTHERS_MAX]:
             if other == meant or (not of_a_driver and other not in others):
-                yield _with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
+                yield with_class(place, claim.spec, request, other, Rank.FIX if other == meant else Rank.DROP)
         yield from _without_alternative(place, claim.spec, request)
-    drivers = sorted({slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)})
+    there = {slice_.spec.driver for slice_ in what_if.all(api.ResourceSlice)}
+    # A class for parts of devices is not one for all devices of the driver.
+    drivers = sorted(each for each in there if not of_a_driver or not _of_others(name, each) or _same_words(name, each))
     similar = nearest(name, drivers, likeness_min=DRIVER_LIKENESS_MIN) if of_a_driver else nearest(name, drivers)
+    similar = similar or next((each for each in drivers if _same_words(name, each)), None)
     more = [] if of_a_driver else drivers
     for driver in dict.fromkeys([*([similar] if similar is not None else []), *more]):
         expression = f'device.driver == "{driver}"'
@@ -154,15 +171,44 @@ def _class_object(name: str, expression: str) -> dict[str, object]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
-def known_resources(what_if: WhatIfCluster) -> list[str]:
-    """Extended resources that nodes offer or classes serve."""
+def known_resources(what_if: WhatIfCluster, wrong: str) -> list[str]:
+    """Extended resources that nodes offer or classes serve, and that a wrong name may mean: another vendor's is not a misspelling."""
     scalars = (info.allocatable_scalars for info in what_if.cluster.nodes.values())
     # A node keeps the name, with 0 of it, when its device plugin has gone.
     found = {name for each in scalars for name, amount in each.items() if amount and "/" in name}
     for class_ in what_if.all(api.DeviceClass):
         found.add(class_.spec.extended_resource_name or api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
         found.add(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX + class_.metadata.name)
-    return sorted(found)
+    return sorted(name for name in found if not _of_another_vendor(wrong, name))
+
+
+def _of_another_vendor(wrong: str, name: str) -> bool:
+    """Whether an extended resource is that of another vendor: amd.com/gpu is not nvidia.com/gpu, but nvdia.com/gpu may be."""
+    prefix = api.IMPLICIT_EXTENDED_RESOURCE_PREFIX
+    own = wrong.removeprefix(prefix) if wrong.startswith(prefix) else wrong.partition("/")[0]
+    other = name.removeprefix(prefix)
+    vendor = vendor_of(own)
+    if are_rivals(own, other):
+        return True
+    return "." in own and vendor not in _DOMAINS and nearest(vendor, _WORD.split(other.lower())) is None
+
+
+def classes_of_vendor(what_if: WhatIfCluster, resource: str) -> list[str]:
+    """Classes for the devices of an extended resource, by vendor and kind, that do not name it; the most similar first."""
+    domain, _, rest = resource.lower().partition("/")
+    kinds = {*_WORD.split(rest)}
+    found = []
+    for class_ in what_if.all(api.DeviceClass):
+        name, drivers = class_.metadata.name, expected_drivers(class_)
+        of_domain = [
+            each
+            for each in (name, *drivers)
+            if f".{each}".endswith(f".{domain}") or vendor_of(domain) in {*_WORD.split(each)} - _DOMAINS
+        ]
+        alike = [each for each in (name, *drivers) if kinds & {*_WORD.split(each)}]
+        if of_domain and alike and class_.spec.extended_resource_name is None:
+            found.append((name != f"{rest}.{domain}", name not in alike, len(name), name))
+    return [name for *_, name in sorted(found)]
 
 
 def renamed_resource(pod: core_v1.Pod, wrong: str, right: str | None) -> Iterator[Candidate]:
@@ -220,6 +266,57 @@ def without_resource(pod: core_v1.Pod, resource: str) -> Iterator[Candidate]:
     yield Candidate(rank=Rank.FIX, text=f"do not ask for {resource} in the pod, which has a claim", patches=(patch,))
 
 
+def from_template(what_if: WhatIfCluster, pod: core_v1.Pod, resource: str, number: int) -> Iterator[Candidate]:
+    """A claim from a template that the pod's namespace has, instead of an extended resource that one container asks for."""
+    containers = pod.spec.containers
+    asking = [
+        index for index, each in enumerate(containers) if resource in {*each.resources.requests, *each.resources.limits}
+    ]
+    templates = [
+        each
+        for each in what_if.all(api.ResourceClaimTemplate)
+        if each.metadata.namespace == pod.metadata.namespace and _is_plain(what_if, each, resource, number)
+    ]
+    if len(asking) != 1 or not templates or pod.spec.resource_claims:
+        return
+    name, index = templates[0].metadata.name, asking[0]
+    resources = containers[index].resources
+    path = f"/spec/containers/{index}/resources"
+    operations: list[dict[str, object]] = [
+        {"op": "remove", "path": f"{path}/{part}/{pointer(resource)}"}
+        for part, amounts in (("requests", resources.requests), ("limits", resources.limits))
+        if resource in amounts
+    ]
+    operations += [
+        {"op": "add", "path": f"{path}/claims", "value": [{"name": "devices"}]},
+        {
+            "op": "add",
+            "path": "/spec/resourceClaims",
+            "value": [{"name": "devices", "resourceClaimTemplateName": name}],
+        },
+    ]
+    metadata = pod.metadata
+    patch = patch_of("Pod", metadata.name, *operations, namespace=metadata.namespace, recreate=True)
+    text = f"use a claim from ResourceClaimTemplate {metadata.namespace}/{name} instead of {resource} in the pod"
+    yield Candidate(rank=Rank.ADMIN + 1, text=text, patches=(patch,))
+
+
+def _is_plain(what_if: WhatIfCluster, template: api.ResourceClaimTemplate, resource: str, number: int) -> bool:
+    """Whether a template asks for a number of devices of the vendor of an extended resource, and for nothing else."""
+    requests = template.spec.spec.devices.requests
+    exact = requests[0].exactly if len(requests) == 1 else None
+    class_ = what_if.get(api.DeviceClass, exact.device_class_name) if exact is not None else None
+    vendor = resource.partition("/")[0].partition(".")[0]
+    return (
+        exact is not None
+        and class_ is not None
+        and vendor in class_.metadata.name.split(".")
+        and not exact.selectors
+        and (exact.allocation_mode or api.EXACT_COUNT) == api.EXACT_COUNT
+        and (exact.count or 1) == number
+    )
+
+
 def older_classes(what_if: WhatIfCluster, resource: str, name: str) -> list[str]:
     """Other classes with the same extended resource: the newest one provides it."""
     return sorted(
@@ -229,20 +326,26 @@ def older_classes(what_if: WhatIfCluster, resource: str, name: str) -> list[str]
     )
 
 
-def not_for_resource(name: str, resource: str) -> Iterator[Candidate]:
-    """Drop an extended resource from a class."""
+def not_for_resource(name: str, resource: str, older: Sequence[str]) -> Iterator[Candidate]:
+    """Drop an extended resource from a class. older: the classes that have it, too."""
     patch = patch_of("DeviceClass", name, {"op": "remove", "path": "/spec/extendedResourceName"})
-    yield Candidate(
-        rank=Rank.FIX - 1, text=f"remove extendedResourceName: {resource} from DeviceClass {name}", patches=(patch,)
-    )
+    # kube-scheduler's cache forgets the name, and learns it again from the next event of another class (extendedresourcecache.go, 1.36).
+    touch = f"kubectl annotate deviceclass {older[0]} touched=1"
+    text = f"remove extendedResourceName: {resource} from DeviceClass {name}, then change {older[0]} in any way ({touch}): kube-scheduler maps the name to it only then"
+    yield Candidate(rank=Rank.FIX - 1, text=text, patches=(patch,))
 
 
-def extended_resource(what_if: WhatIfCluster, resource: str) -> Iterator[Candidate]:
-    """Classes that could provide an extended resource."""
-    first = nearest(resource, _class_names(what_if), likeness_min=0.3)
-    for name in sorted(_class_names(what_if), key=lambda each: each != first)[:_OTHERS_MAX]:
+def extended_resource(what_if: WhatIfCluster, resource: str, meant: str | None) -> Iterator[Candidate]:
+    """Classes that could provide an extended resource. meant: what it may be a misspelling of."""
+    names = classes_of_vendor(what_if, resource)
+    if not names:
+        first = nearest(resource, _class_names(what_if), likeness_min=0.3)
+        names = sorted(_class_names(what_if), key=lambda each: each != first)
+    for name in names[:_OTHERS_MAX]:
         class_ = what_if.get(api.DeviceClass, name)
         if class_ is None or class_.spec.extended_resource_name is not None:
+            continue
+        if any(are_rivals(f"{resource} {meant}", each) for each in (name, *expected_drivers(class_))):
             continue
         operation = {"op": "add", "path": "/spec/extendedResourceName", "value": resource}
         yield Candidate(

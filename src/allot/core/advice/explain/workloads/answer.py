@@ -13,15 +13,19 @@ from allot.core.advice.explain.workloads.budgets import explain_budget
 from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
 from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
 from allot.core.advice.explain.workloads.machines import explain_node, explain_slice
+from allot.core.advice.explain.workloads.namespaces import explain_namespace
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.explain.workloads.services import explain_service
 from allot.core.advice.explain.workloads.sets import explain_daemon_set, explain_stateful_set
 from allot.core.advice.explain.workloads.storage import explain_volume_claim
+from allot.core.advice.explain.workloads.volcano_jobs import explain_volcano_job
+from allot.core.advice.snapshot import snapshot_kind
 from allot.core.model import core_v1, policy_v1, resource_v1
 from allot.core.model.apps_v1 import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import CronJob, Job
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.observed_v1 import HorizontalPodAutoscaler
+from allot.core.model.volcano_jobs import VolcanoJob
 from allot.core.workloads.ownership import controller_reference
 
 
@@ -40,6 +44,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(ReplicaSet, explain_replica_set, ("replicaset", "replicasets", "rs")),
     Workload(CronJob, explain_cron_job, ("cronjob", "cronjobs", "cj")),
     Workload(Job, explain_job, ("job", "jobs")),
+    Workload(VolcanoJob, explain_volcano_job, ("vcjob", "vcjobs", "vj")),
     Workload(
         HorizontalPodAutoscaler, explain_autoscaler, ("horizontalpodautoscaler", "horizontalpodautoscalers", "hpa")
     ),
@@ -53,11 +58,11 @@ WORKLOADS: tuple[Workload, ...] = (
 # Explained only on request; the overview leaves them out.
 ASKED: tuple[Workload, ...] = (
     Workload(core_v1.Node, explain_node, ("node", "nodes", "no")),
+    Workload(core_v1.Namespace, explain_namespace, ("namespace", "namespaces", "ns")),
     Workload(policy_v1.PodDisruptionBudget, explain_budget, ("poddisruptionbudget", "poddisruptionbudgets", "pdb")),
     Workload(resource_v1.ResourceSlice, explain_slice, ("resourceslice", "resourceslices")),
 )
 BY_WORD: Mapping[str, Workload] = {word: each for each in (*WORKLOADS, *ASKED) for word in each.words}
-_MAKERS = {each.words[0]: each for each in WORKLOADS}
 # Not running, but intentionally so.
 _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
 
@@ -70,6 +75,11 @@ def explain_workload(scene: Scene, kind: Workload, object_: APIStruct, *, briefl
     return with_autoscaler(scene, object_, found) if scaled and not briefly else found
 
 
+def namesakes(kind: str) -> list[Workload]:
+    """The kinds of one name, as Job of batch and of Volcano."""
+    return [each for each in WORKLOADS if snapshot_kind(each.type).name == kind]
+
+
 def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
     """The topmost owner of an object; the object itself if unknown."""
     known: set[str] = set()
@@ -78,9 +88,12 @@ def top_owner(scene: Scene, object_: APIStruct) -> APIStruct:
         if reference is None or reference.uid in known:
             return object_
         known.add(reference.uid)
-        kind = _MAKERS.get(reference.kind.lower())
-        owner = scene.what_if.get(kind.type, reference.name, _metadata(object_).namespace) if kind is not None else None
-        if owner is None or _metadata(owner).uid != reference.uid:
+        owners = [
+            scene.what_if.get(kind.type, reference.name, _metadata(object_).namespace)
+            for kind in namesakes(reference.kind)
+        ]
+        owner = next((each for each in owners if each is not None and _metadata(each).uid == reference.uid), None)
+        if owner is None:
             return object_
         object_ = owner
 

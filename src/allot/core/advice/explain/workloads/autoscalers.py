@@ -6,14 +6,13 @@ import re
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.selecting import Unselected, scale_up, scaled_to_nothing, without_endpoints
+from allot.core.advice.explain.causes.selecting import Unselected
+from allot.core.advice.explain.causes.serving import not_served
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import count, listed
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
 from allot.core.advice.nearest import nearest
-from allot.core.advice.what_if import full_name
 from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
-from allot.core.model.core_v1 import Service
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.observed_v1 import APIService, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
 
@@ -91,27 +90,10 @@ def with_autoscaler(scene: Scene, found: APIStruct, explained: Explanation) -> E
 def _not_served(scene: Scene, said: str) -> Unselected | None:
     """The metrics API named in a message, if it is not served; None if it is, or if unknown."""
     for entry in scene.what_if.all(APIService):
-        service, name = entry.spec.service, entry.metadata.name
-        down = next(
-            (each for each in entry.status.conditions if each.type == "Available" and each.status == "False"), None
-        )
         named = entry.spec.group in said or (entry.spec.group == _RESOURCE_METRICS and "resource metrics API" in said)
-        if service is None or down is None or not named:
-            continue
-        why, fix = without_endpoints(scene.what_if, service.namespace, service.name)
-        there = scene.what_if.get(Service, service.name, service.namespace)
-        empty = scaled_to_nothing(
-            scene.what_if, service.namespace, there.spec.selector if there is not None else {}, service.name
-        )
-        text = f"APIService {name} is not available"
-        if empty is not None:
-            return Unselected(f"{text}: Deployment {full_name(empty)} is scaled to 0", scale_up(empty))
-        if why:
-            return Unselected(
-                f"{text}: Service {service.namespace}/{service.name} {why}",
-                fix or f"see kubectl describe apiservice {name}",
-            )
-        return Unselected(f"{text} ({down.message or down.reason})", f"see kubectl describe apiservice {name}")
+        found = not_served(scene.what_if, entry) if named else None
+        if found is not None:
+            return found
     return None
 
 

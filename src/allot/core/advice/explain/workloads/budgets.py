@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import count, named
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, held_back, live_pods, not_as_wanted, of_pod
@@ -14,6 +15,8 @@ from allot.core.model.policy_v1 import PodDisruptionBudget
 from allot.core.workloads.ownership import selector_of
 
 _KIND = "PodDisruptionBudget"
+# How many times as many replicas are still worth a thought, so that a budget lets one go.
+_TIMES_MAX = 2
 
 
 def explain_budget(scene: Scene, found: PodDisruptionBudget, *, briefly: bool) -> Explanation:
@@ -40,7 +43,7 @@ def explain_budget(scene: Scene, found: PodDisruptionBudget, *, briefly: bool) -
         return of_pod(not_as_wanted(_KIND, found, Reason.NO_DISRUPTION, text), held.explanation)
     text = f"never allows a disruption{waits}: {rule}, even if all are healthy"
     explained = not_as_wanted(_KIND, found, Reason.NO_DISRUPTION, text)
-    return replace(explained, changes=tuple(Change(text=each) for each in looser(found, pods)))
+    return replace(explained, changes=tuple(Change(text=each) for each in looser(scene, found, pods)))
 
 
 def members(scene: Scene, found: PodDisruptionBudget) -> list[core_v1.Pod]:
@@ -90,12 +93,31 @@ def _drains(scene: Scene, pods: Sequence[core_v1.Pod]) -> str:
     )
 
 
-def looser(found: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> list[str]:
+def looser(scene: Scene, found: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> list[str]:
     """A budget that lets one pod go at a time. With a single pod that means a short outage."""
     name = f"{_KIND} {found.metadata.name}"
-    more = f"run one more replica of {named('pod', [pod.metadata.name for pod in pods])}"
+    makers = {workload_of(scene.what_if, pod) for pod in pods}
+    maker = makers.pop() if len(makers) == 1 else ""
+    needed = _replicas_needed(found, len(pods))
+    many = "one more replica" if needed == len(pods) + 1 else f"{needed - len(pods)} more replicas"
+    more = f"run {many} of {named('pod', [pod.metadata.name for pod in pods])}"
+    if maker:
+        more = f"scale {maker} to {needed} replicas"
+    helps = [more] if 0 < needed <= _TIMES_MAX * len(pods) else []
     if found.spec.min_available is not None and len(pods) > 1:
-        return [f"set minAvailable: {len(pods) - 1} in {name}", more]
+        return [f"set minAvailable: {len(pods) - 1} in {name}", *helps]
     if len(pods) > 1:
-        return [f"set maxUnavailable: 1 in {name}", more]
-    return [more, f"set maxUnavailable: 1 in {name}, if it may be gone for a moment"]
+        return [f"set maxUnavailable: 1 in {name}", *helps]
+    return [*helps, f"set maxUnavailable: 1 in {name}, if it may be gone for a moment"]
+
+
+def _replicas_needed(found: PodDisruptionBudget, there: int) -> int:
+    """With how many replicas a minimum lets one of them go: a percentage is rounded up, so that many may be needed. 0 if with no number, or if
+    what counts is how many may be away."""
+    minimum = found.spec.min_available
+    if minimum is None:
+        return 0
+    if isinstance(minimum, int):
+        return max(minimum, there) + 1
+    percent = int(minimum.removesuffix("%")) if minimum.removesuffix("%").isdecimal() else 100
+    return max(there + 1, -(-100 // (100 - percent))) if percent < 100 else 0

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.containers import OOM, last_words, memory_limit, more_memory_advice, with_meaning
+from allot.core.advice.explain.causes.kinship import origin
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.messages.table import shortened
 from allot.core.advice.explain.remedies.templates import of_workload
@@ -74,16 +75,26 @@ def explain_job(scene: Scene, found: Job, *, briefly: bool) -> Explanation:
     if held is not None:
         made = not_as_wanted(kind, found, held.explanation.reason, f"{progress}: {held.text}")
         return of_pod(made, held.explanation, budgets(scene, pods))
-    if live_pods(pods):
-        return as_wanted(kind, found, f"{progress} and {count(len(live_pods(pods)), 'pod')} running")
-    refused = not_created(scene, kind, found, progress, lacking=1 if spec.parallelism is None else spec.parallelism)
+    live, wanted = len(live_pods(pods)), _at_once(found)
+    some = f"{progress} and only {live} of {count(wanted, 'pod')}" if live else progress
+    refused = not_created(scene, kind, found, some, lacking=wanted - live) if live < wanted or not live else None
     if refused is not None:
         return refused
+    if live:
+        return as_wanted(kind, found, f"{progress} and {count(live, 'pod')} running")
     if status.failed:
         limit = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
         text = f"{progress}: it waits before it tries again ({count(status.failed, 'pod')} failed{_last_end(scene, found)}, backoffLimit {limit})"
         return not_as_wanted(kind, found, Reason.BACK_OFF, text, advice=_remedies(scene, found) or _logs(scene, found))
     return not_as_wanted(kind, found, Reason.PROGRESSING, f"{progress}: its controller is working on it")
+
+
+def _at_once(found: Job) -> int:
+    """How many pods a Job wants to have now: no more than it has completions left."""
+    parallelism = 1 if found.spec.parallelism is None else found.spec.parallelism
+    if found.spec.completions is None:
+        return parallelism
+    return min(parallelism, max(0, found.spec.completions - found.status.succeeded))
 
 
 def _is_queued(scene: Scene, found: Job) -> bool:
@@ -96,7 +107,7 @@ def _in_queue(scene: Scene, found: Job) -> Explanation:
     queue = queue_of(found.metadata)
     text = f"is suspended until Kueue admits it{f' from queue {queue}' if queue else ''}"
     text += f": {held.text}" if held.text else ", which it has not done yet"
-    return not_as_wanted("Job", found, Reason.SUSPENDED, text, advice=(held.advice,))
+    return not_as_wanted("Job", found, Reason.SUSPENDED, text, advice=(held.advice, *held.others))
 
 
 def _containers(found: Job) -> list[core_v1.Container]:
@@ -143,8 +154,10 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
         details.append(f"failed indexes: {status.failed_indexes}")
     again = "recreate the Job when that is fixed: a failed Job does not restart"
     fixes, logs = _remedies(scene, found), _logs(scene, found)
-    if fixes:
+    maker = origin(scene.what_if, found.metadata)
+    if fixes and (maker is None or maker.kind != "CronJob"):
         fixes = (f"{fixes[0]}, and recreate the Job: a failed Job does not restart", *fixes[1:])
+    if fixes:
         advice = (*advice, *fixes)
     else:
         advice = (*advice, *logs) if advice else (*logs, again)
@@ -183,16 +196,18 @@ def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             ended = status.state.terminated if status.state is not None else None
             if ended is not None and ended.reason == OOM:
-                return _in_job(found, [more_memory_advice(scene.what_if, pod, status.name)])
+                return _in_job(scene, found, [more_memory_advice(scene.what_if, pod, status.name)])
             if ended is not None and ended.exit_code and ended.message:
                 meaning = last_words(scene.what_if, pod, status.name, ended.message)
-                return _in_job(found, meaning.advice) if meaning is not None else ()
+                return _in_job(scene, found, meaning.advice) if meaning is not None else ()
     return ()
 
 
-def _in_job(found: Job, advice: Sequence[str]) -> tuple[str, ...]:
-    """Changes to the Job instead of its pod."""
-    return tuple(of_workload(each, f"Job {found.metadata.name}", "") for each in advice)
+def _in_job(scene: Scene, found: Job, advice: Sequence[str]) -> tuple[str, ...]:
+    """Changes to the Job, or to what makes it, instead of its pod."""
+    maker = origin(scene.what_if, found.metadata)
+    owner = f"{maker.kind} {maker.name}" if maker is not None else f"Job {found.metadata.name}"
+    return tuple(of_workload(each, owner, "") for each in advice)
 
 
 def _logs(scene: Scene, found: Job) -> tuple[str, ...]:

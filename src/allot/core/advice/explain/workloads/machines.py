@@ -74,7 +74,7 @@ def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
             f"{named('pod', [full_name(pod) for pod in pods])} may not be evicted (PodDisruptionBudget {full_name(budget)}: {rule_of(budget)}, no disruption "
             "allowed now)"
         )
-        advice += looser(budget, members(scene, budget))
+        advice += looser(scene, budget, members(scene, budget))
     if blocking:
         text += f", and cannot be drained: {listed(blocking)}"
         advice[0] += f", then drain node {name}"

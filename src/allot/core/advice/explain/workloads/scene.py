@@ -158,7 +158,16 @@ class HeldBack:
 
 def held_back(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> HeldBack | None:
     """What keeps pods from being ready; None if they all are."""
-    unready = [pod for pod in live_pods(pods) if not is_ready(pod)]
+    return _most_frequent(scene, [pod for pod in live_pods(pods) if not is_ready(pod)], briefly=briefly)
+
+
+def terminating(scene: Scene, pods: Iterable[core_v1.Pod], *, briefly: bool) -> HeldBack | None:
+    """What keeps pods that were deleted from going; None if there are none."""
+    deleted = [pod for pod in pods if pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is not None]
+    return _most_frequent(scene, deleted, briefly=briefly)
+
+
+def _most_frequent(scene: Scene, unready: Sequence[core_v1.Pod], *, briefly: bool) -> HeldBack | None:
     if not unready:
         return None
     causes: dict[str, list[core_v1.Pod]] = {}

@@ -27,7 +27,7 @@ def explain_service(scene: Scene, found: core_v1.Service, *, briefly: bool) -> E
     empty = None if pods else scaled_to_nothing(scene.what_if, found.metadata.namespace, spec.selector)
     if empty is not None:
         text = f"has no endpoints: Deployment {empty.metadata.name} is scaled to 0"
-        return not_as_wanted(kind, found, Reason.NO_POD_SELECTED, text, advice=(scale_up(empty),))
+        return not_as_wanted(kind, found, Reason.NO_POD_SELECTED, text, advice=(scale_up(scene.what_if, empty),))
     if not pods:
         return _nobody(found, here, [] if briefly else scene.what_if.all(core_v1.Pod))
     ready = [pod for pod in pods if is_ready(pod)]

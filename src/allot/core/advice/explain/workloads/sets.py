@@ -23,6 +23,7 @@ from allot.core.advice.explain.workloads.scene import (
     not_created,
     of_pod,
     ready_text,
+    terminating,
     unobserved,
 )
 from allot.core.advice.nearest import nearest
@@ -48,11 +49,15 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
     if early is not None:
         return early
     wanted = 1 if spec.replicas is None else spec.replicas
-    pods = sorted(live_pods(scene.owned_by(core_v1.Pod, found)), key=lambda pod: _ordinal(pod.metadata.name))
+    owned = scene.owned_by(core_v1.Pod, found)
+    pods = sorted(live_pods(owned), key=lambda pod: _ordinal(pod.metadata.name))
     ready = ready_text(sum(map(is_ready, pods)), wanted)
     first = next((pod for pod in pods if not is_ready(pod)), None)
     if first is None:
         if len(pods) < wanted:
+            leaving = terminating(scene, owned, briefly=briefly)
+            if leaving is not None:
+                return _not_replaced(scene, found, ready, leaving)
             return not_created(scene, kind, found, ready, lacking=wanted - len(pods)) or not_as_wanted(
                 kind, found, Reason.PROGRESSING, f"{ready}: its controller is working on it"
             )
@@ -69,16 +74,25 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
         verb = "is" if wanted - len(pods) == 1 else "are"
         text += f"; pods are created one at a time (OrderedReady), so {count(wanted - len(pods), 'pod')} after it {verb} not created"
     if ordered and _is_old(first, found):
-        text += (
-            "; its template has been changed since, and a StatefulSet does not replace a pod that never became ready"
+        revision, newest = first.metadata.labels.get(_REVISION, ""), found.status.update_revision
+        which = f"it is of revision {revision}, " if revision else ""
+        text += f"; {which}its template has been changed since (updateRevision {newest}), and a StatefulSet does not replace a pod that never became ready"
+        advice.append(
+            f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, to recreate it from revision {newest}"
         )
-        advice.append(f"kubectl delete pod {first.metadata.name} -n {first.metadata.namespace}, to recreate it")
     reason = Reason.ORDERED if ordered and len(pods) < wanted else held.explanation.reason
     made = not_as_wanted(kind, found, reason, text, advice=advice)
     explanation = held.explanation
     if ordered:
         explanation = replace(explanation, changes=_with_deletion(found, first, explanation.changes))
     return of_pod(made, explanation, budgets(scene, pods))
+
+
+def _not_replaced(scene: Scene, found: StatefulSet, ready: str, leaving: HeldBack) -> Explanation:
+    """A pod that was deleted and stays: the new one would have its name."""
+    text = f"{ready}: {leaving.text}; a StatefulSet creates the pod of a name again only when the old one is gone"
+    made = not_as_wanted("StatefulSet", found, leaving.explanation.reason, text)
+    return of_pod(made, leaving.explanation, budgets(scene, leaving.pods))
 
 
 def _with_deletion(found: StatefulSet, pod: core_v1.Pod, changes: Sequence[Change]) -> tuple[Change, ...]:

@@ -1,0 +1,108 @@
+"""Devices made of numbered slots, such as the memory slices of a GPU: enough slots are free, but not those that belong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.devices import device_id
+from allot.core.advice.explain.holding import possessor
+from allot.core.advice.explain.wording import listed, named
+from allot.core.allocation.devices import DeviceEntry, DeviceID
+from allot.core.model import resource_v1 as api
+
+_NUMBER = re.compile(r"[-_]?[0-9]+$")
+_ONE = 10**9
+_SHOWN_MAX = 4
+_SETS_MAX = 3
+
+
+class _Slot(NamedTuple):
+    """A counter of 1, one of several with the same name but for a number."""
+
+    driver: str
+    pool: str
+    set_name: str
+    name: str
+
+    @property
+    def group(self) -> tuple[str, str, str, str]:
+        return self.driver, self.pool, self.set_name, _NUMBER.sub("", self.name)
+
+
+def fragmented(placing: Placing, devices: Sequence[str]) -> str:
+    """How the slots of devices are in use, phrased to follow the devices, although enough of them are free; empty if that is not what is
+    wrong. devices: one for each slot that is in use, and that it needs."""
+    entries = [
+        entry for device in devices for entry in placing.what_if.claims.inventory.devices_named(device_id(device))[:1]
+    ]
+    there = _slots(placing)
+    taken = _taken(placing, there)
+    sizes: dict[tuple[str, str, str, str], int] = {}
+    blocked: dict[str, list[str]] = {}
+    needed = 0
+    for entry in entries:
+        slots = [slot for slot in _drawn(entry) if slot in there]
+        held = [slot for slot in slots if slot in taken]
+        if not held:
+            return ""
+        group = held[0].group
+        sizes.setdefault(group, sum(slot.group == group for slot in there))
+        needed = max(needed, sum(slot.group == group for slot in slots))
+        blocked.setdefault(f"{held[0].name} of {held[0].set_name} by {taken[held[0]]}", []).append(entry.id.device)
+    free = {group: size - sum(slot.group == group for slot in taken) for group, size in sizes.items()}
+    if (
+        len(entries) < len(devices)
+        or len({group[3] for group in sizes}) != 1
+        or max(free.values()) < needed
+        or needed < 2
+    ):
+        return ""
+    shown = [f"{free[group]} of {size} {group[3]} counters of {group[2]}" for group, size in sizes.items()]
+    nodes = sorted({entry.slice.spec.node_name for entry in entries if entry.slice.spec.node_name})
+    where = f"on {named('node', nodes)}, " if nodes else ""
+    profiles = sorted({text for entry in entries if (text := _profile(entry))})
+    what = f" ({named('profile', profiles)})" if profiles else ""
+    return (
+        f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {where}{listed(shown, _SETS_MAX)} are free, "
+        f"but each such {needed} include one in use: {listed(blocked, _SHOWN_MAX)}"
+    )
+
+
+def _slots(placing: Placing) -> set[_Slot]:
+    return {
+        _Slot(slice_.spec.driver, slice_.spec.pool.name, set_.name, name)
+        for slice_ in placing.what_if.all(api.ResourceSlice)
+        for set_ in slice_.spec.shared_counters or ()
+        for name, counter in set_.counters.items()
+        if counter.value.nano == _ONE and _NUMBER.search(name)
+    }
+
+
+def _drawn(entry: DeviceEntry) -> Iterator[_Slot]:
+    for each in entry.device.consumes_counters:
+        for name, counter in each.counters.items():
+            if counter.value.nano:
+                yield _Slot(entry.id.driver, entry.id.pool, each.counter_set, name)
+
+
+def _taken(placing: Placing, there: set[_Slot]) -> dict[_Slot, str]:
+    """The slots in use, and who has them."""
+    found: dict[_Slot, str] = {}
+    inventory = placing.what_if.claims.inventory
+    for claim in placing.what_if.all(api.ResourceClaim) if there else ():
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            for entry in inventory.devices_named(DeviceID(result.driver, result.pool, result.device)):
+                for slot in _drawn(entry):
+                    if slot in there:
+                        found[slot] = possessor(placing.what_if, claim).text
+    return found
+
+
+def _profile(entry: DeviceEntry) -> str:
+    """What a driver calls the size of a part."""
+    found = entry.attribute(f"{entry.id.driver}/profile")
+    return found.string or "" if found is not None else ""
