@@ -122,6 +122,32 @@ def test_every_page_of_a_dump_at_three_widths_light_and_dark(browser: Browser, t
             is_well(other, "the door")
 
 
+def test_a_page_whose_files_were_cut_off_is_loaded_again(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path, "--snapshot", str(scene.write(tmp_path / "dump.json"))) as link, browser.page() as page:
+        page.go(read_link(link))
+        page.at("cluster")
+        # Pauses between tries end when the test says so.
+        page.evaluate("held = [], timer = setTimeout, setTimeout = (f, ms) => [200, 1000].includes(ms) ? held.push(f) : timer(f, ms)")
+        page.send("Network.setBlockedURLs", {"urls": ["*/pages/nodes.js"]})
+        page.evaluate("location.hash = '#/nodes'")
+        page.until("held.length")
+        page.send("Network.setBlockedURLs", {"urls": ["*/pages/events.js"]})
+        page.evaluate("held.pop()()")
+        page.at("nodes")
+        # Nothing helps.
+        page.evaluate("location.hash = '#/events'")
+        for _ in range(2):
+            page.until("held.length")
+            page.evaluate("held.pop()()")
+        page.shows("pages/events.js of the dashboard could not be loaded")
+        # The page that was left is made anew, not taken for being shown.
+        page.evaluate("location.hash = '#/nodes'")
+        page.shows("node-0")
+        page.send("Network.setBlockedURLs", {"urls": []})
+        to(page, "events")
+        is_well(page, "events")
+
+
 def test_the_keyboard_alone_reaches_everything(browser: Browser, tmp_path: Path) -> None:
     with dashboard(tmp_path, "--snapshot", str(scene.write(tmp_path / "dump.json"))) as link, browser.page() as page:
         page.go(read_link(link))

@@ -1,7 +1,7 @@
 // @ts-check
 // Comes in, finds the page that the address names, keeps it up to date, and listens to the keyboard.
 import { byId, h, href, moment, objectLink, say, setClock } from "./dom.js";
-import { get, Refused, Store } from "./store.js";
+import { again, get, load, Refused, Store } from "./store.js";
 
 const PAGES = /** @type {[string, string, string][]} */ ([["cluster", "Cluster", "c"], ["pending", "Pending", "p"], ["claims", "Claims", "l"], ["queues", "Queues", "q"], ["gangs", "Gangs", "a"], ["nodes", "Nodes", "n"], ["capacity", "Capacity", "y"], ["timeline", "Timeline", "t"], ["events", "Events", "e"]]);
 const OTHERS = ["object", "graph"];
@@ -25,7 +25,7 @@ class App {
     moment.at = new URLSearchParams(this.place().query || "").get("at") || "";
     if (location.hash.startsWith("#token=")) await this.enter(decodeURIComponent(location.hash.slice(7)));
     // What the first page shows is asked for together with what the server says of itself: each way there and back takes its time.
-    const ahead = import(`./pages/${this.place().name}.js`).then((module) => this.store.ahead(module.tables));
+    const ahead = load(`pages/${this.place().name}.js`).then((module) => this.store.ahead(module.tables)).catch(() => { /* The page itself says so, once it is asked for. */ });
     const [isIn] = await Promise.all([this.load(), ahead]);
     if (!isIn) return;
     addEventListener("hashchange", () => this.route());
@@ -39,7 +39,9 @@ class App {
   /** A link's token becomes a cookie, and leaves the address. @param {string} token */
   async enter(token) {
     history.replaceState(null, "", "#/cluster");
-    const response = await fetch("login", { method: "POST", headers: { "X-Allot-Token": token } });
+    // A first try that was cut off may have got in: then the second one is refused, and the page opens all the same.
+    const response = await again(() => fetch("login", { method: "POST", headers: { "X-Allot-Token": token } })).catch(() => null);
+    if (!response) return;
     if (!response.ok) this.refused = (await response.json().catch(() => ({}))).error;
   }
 
@@ -54,7 +56,7 @@ class App {
     this.store.now = about;
     document.title = `allot · ${about.title}`;
     if (!about.live) setClock(() => this.about.takenAt || Date.now() / 1000);
-    if (about.span) { const { Player } = await import("./player.js"); this.player = new Player(this); }
+    if (about.span) { const { Player } = await load("player.js"); this.player = new Player(this); }
     const notes = [...about.notes, about.unread.length ? `not all of these may be read: ${about.unread.join(", ")}` : ""].filter(Boolean);
     this.standing = [about.live ? "" : about.span ? `A recording: ${about.title}.` : `A dump: ${about.title}. Nothing here changes.`, ...notes].filter(Boolean).join(" · ");
     this.banner("");
@@ -95,12 +97,16 @@ class App {
     if (this.player && this.params.at && this.params.at !== moment.at) await this.player.show(this.params.at);
     if (this.page && this.name === name) { this.page.go?.(this.params); return; }
     const turn = this.turn = (this.turn || 0) + 1;
-    const module = await import(`./pages/${name}.js`);
+    let module;
     try {
+      module = await load(`pages/${name}.js`);
       await this.store.want(module.tables, this.about.live);
     } catch (error) {
+      if (turn !== this.turn) return;
       if (/** @type {any} */ (error).status === 401) { this.door(/** @type {any} */ (error)); return; }
-      byId("main").replaceChildren(h("h1", {}, module.title), h("p", { class: "note" }, /** @type {any} */ (error).message));
+      this.page?.end?.();
+      this.page = null;
+      byId("main").replaceChildren(h("h1", {}, PAGES.find(([each]) => each === name)?.[1] || name), h("p", { class: "note" }, /** @type {any} */ (error).message));
       return;
     }
     if (turn !== this.turn) return;

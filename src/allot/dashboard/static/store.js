@@ -8,23 +8,30 @@ export class Refused extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 
-/** A browser aborts requests when the machine's network changes, as it does when a container starts there. These only read: they are repeated.
- * @param {string} url */
-async function fetched(url) {
-  for (const pause of [200, 1000, 0]) {
+/** A browser aborts requests when the machine's network changes, as it does when a container starts there: what was cut off is tried again.
+ * @template T @param {(attempt: number) => Promise<T>} work @returns {Promise<T>} */
+export async function again(work) {
+  for (const [attempt, pause] of [200, 1000].entries()) {
     try {
-      return await fetch(url, { headers: { Accept: "application/json" } });
+      return await work(attempt);
     } catch {
-      if (pause) await new Promise((done) => setTimeout(done, pause));
+      await new Promise((done) => setTimeout(done, pause));
     }
   }
-  throw new Refused(0, "the dashboard does not answer: it may have ended");
+  return work(2);
+}
+
+/** A module of the dashboard's own. Some browsers keep a failure under the address that failed, so that another try has another address.
+ * @param {string} path @returns {Promise<any>} */
+export function load(path) {
+  return again((attempt) => import(attempt ? `./${path}?again=${attempt}` : `./${path}`)).catch(() => { throw new Refused(0, `${path} of the dashboard could not be loaded: it may have ended; if it runs, load this page again`); });
 }
 
 /** @param {string} path @param {Record<string, any>} [params] */
 export async function get(path, params) {
   const query = new URLSearchParams(Object.entries({ at: moment.at, ...params }).filter(([, value]) => value !== undefined && value !== "")).toString();
-  const response = await fetched(`api/${path}${query ? `?${query}` : ""}`);
+  const response = await again(() => fetch(`api/${path}${query ? `?${query}` : ""}`, { headers: { Accept: "application/json" } }))
+    .catch(() => { throw new Refused(0, "the dashboard does not answer: it may have ended"); });
   const value = await response.json().catch(() => ({ error: response.statusText }));
   if (!response.ok) throw new Refused(response.status, value.error || response.statusText);
   return value;
