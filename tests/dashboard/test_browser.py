@@ -127,7 +127,9 @@ def test_a_page_whose_files_were_cut_off_is_loaded_again(browser: Browser, tmp_p
         page.go(read_link(link))
         page.at("cluster")
         # Pauses between tries end when the test says so.
-        page.evaluate("held = [], timer = setTimeout, setTimeout = (f, ms) => [200, 1000].includes(ms) ? held.push(f) : timer(f, ms)")
+        page.evaluate(
+            "held = [], timer = setTimeout, setTimeout = (f, ms) => [200, 1000].includes(ms) ? held.push(f) : timer(f, ms)"
+        )
         page.send("Network.setBlockedURLs", {"urls": ["*/pages/nodes.js"]})
         page.evaluate("location.hash = '#/nodes'")
         page.until("held.length")

@@ -6,9 +6,10 @@ import re
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import devices, nodes, skipped
+from allot.core.advice.explain.causes import combining, devices, nodes, skipped
 from allot.core.advice.explain.causes.kueue import by_flavor
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
+from allot.core.advice.explain.causes.selectors import ended_by_selector
 from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
 from allot.core.advice.explain.holding import NOT_FOR_DEVICES
@@ -46,7 +47,7 @@ def failed_before(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagno
     if not isinstance(fit, ClaimFit):
         return None
     status = Status(verdict=Verdict.ERROR, plugin=DYNAMIC_RESOURCES, reasons=(said,))
-    return devices.ended_by_selector(Placing(what_if, pod, Failure(status=status, fit=fit)))
+    return ended_by_selector(Placing(what_if, pod, Failure(status=status, fit=fit)))
 
 
 def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, placing: Placing) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ def _preemption(what_if: WhatIfCluster, pod: core_v1.Pod, failure: Failure, plac
 def _cause(placing: Placing) -> Diagnosis:
     if not placing.what_if.cluster.nodes:
         return nodes.no_nodes(placing)
-    ended = devices.ended_by_selector(placing)
+    ended = ended_by_selector(placing)
     if ended is not None:
         return ended
     bare = nodes.for_bare_node(placing)
@@ -116,7 +117,7 @@ def _early(what_if: WhatIfCluster, pod: core_v1.Pod, status: Status) -> Diagnosi
         return _no_class(what_if, pod, missing["request"], missing["name"])
     if status.plugin.startswith("Volume"):
         return volume_cause(what_if, pod, said)
-    return devices.switched_off(what_if, said) or Diagnosis(reason=Reason.NO_DEVICES, text=said)
+    return combining.switched_off(what_if, said) or Diagnosis(reason=Reason.NO_DEVICES, text=said)
 
 
 def _no_class(what_if: WhatIfCluster, pod: core_v1.Pod, request: str, name: str) -> Diagnosis:

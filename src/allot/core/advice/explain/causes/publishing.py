@@ -1,0 +1,135 @@
+"""Causes in what drivers publish: nothing at all, nothing within reach, nothing in the class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allot.core.advice.explain.causes import driver_pods, states
+from allot.core.advice.explain.causes.placing import Placing
+from allot.core.advice.explain.causes.selectors import SENTENCES_MAX, class_selectors
+from allot.core.advice.explain.devices import (
+    Wanted,
+    expected_drivers,
+)
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
+from allot.core.advice.explain.nodes import selects_node
+from allot.core.advice.explain.remedies import drivers, nodes, selectors
+from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.rewrites import similar_driver
+from allot.core.advice.explain.wording import count, named
+from allot.core.explain import Obstacle, numbered
+from allot.core.model import resource_v1 as api
+
+_ADVICE_MAX = 2
+
+
+def nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
+    what_if = placing.what_if
+    slices = what_if.all(api.ResourceSlice)
+    ignored = [
+        each
+        for each in slices
+        if each.spec.devices and (each.spec.shared_counters or each.spec.per_device_node_selection)
+    ]
+    if slices and ignored and "DRAPartitionableDevices" not in what_if.gates:
+        text = "its devices draw on shared counters, and feature gate DRAPartitionableDevices is disabled"
+        candidates = drivers.gate(what_if, "DRAPartitionableDevices")
+        return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(candidates))
+    expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
+    return _out_of_reach(placing, slices, expected) or _no_driver(placing, wanted, slices, expected)
+
+
+def _no_driver(
+    placing: Placing, wanted: Wanted, slices: Sequence[api.ResourceSlice], expected: Sequence[str]
+) -> Diagnosis:
+    """The drivers whose devices are expected have published none for the nodes of the cluster."""
+    driver = named("driver", expected) if expected else "the driver of the devices"
+    number = "all devices" if wanted.leaf.all_devices else count(wanted.leaf.count, "device")
+    need = f"{placing.request_name(wanted)} needs {number} of class {wanted.class_name}"
+    own = [each for each in slices if not expected or each.spec.driver in expected]
+    candidates: list[Candidate] = []
+    advice = [f"install {driver} on the nodes that have the hardware", "add a node that has the devices"]
+    failing = [each for driver_name in expected for each in driver_pods.failing(placing.what_if, driver_name)]
+    if not failing:
+        failing = [each for name in expected if (each := driver_pods.not_made(placing.what_if, name)) is not None]
+    fails = driver_pods.failing_text(failing)
+    if not own:
+        no_slices = "there are no ResourceSlices" + (f" of {driver}" if slices or fails else "")
+        absent = f"{'it' if slices else driver} runs on no node"
+        text = f"{need}, but {no_slices}: {fails or absent}"
+    elif not any(slice_.spec.devices for slice_ in own):
+        publishers = sorted({each.spec.driver for each in own})
+        text = f"{need}, but the ResourceSlices of {named('driver', publishers)} have no devices in them"
+    else:
+        names = sorted({slice_.spec.node_name for slice_ in own if slice_.spec.devices and slice_.spec.node_name})
+        text = f"{need}, but its devices are published for {named('node', names)}, which the cluster does not have"
+        candidates += drivers.renamed_nodes(placing.what_if, own)
+    if fails:
+        advice = list(dict.fromkeys(each.advice for each in failing))[:_ADVICE_MAX]
+    return Diagnosis(reason=Reason.NO_DRIVER, text=text, candidates=tuple(candidates), advice=tuple(advice))
+
+
+def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expected: Sequence[str]) -> Diagnosis | None:
+    """Network-attached devices of the expected drivers that no node of the cluster reaches."""
+    found = [
+        each
+        for each in slices
+        if each.spec.devices and each.spec.node_selector is not None and (not expected or each.spec.driver in expected)
+    ]
+    if not found or any(_is_on_a_node(placing, each) for each in found):
+        return None
+    pools = sorted({each.spec.pool.name for each in found})
+    selector = found[0].spec.node_selector
+    assert selector is not None
+    shown = nodes.selector_text(selector)
+    verb = "is" if len(pools) == 1 else "are"
+    text = (
+        f"no node reaches the devices of driver {found[0].spec.driver}: {named('pool', pools)} {verb} only for nodes with {shown}, "
+        f"and none of the {count(len(placing.what_if.cluster.nodes), 'node')} has that"
+    )
+    candidates = drivers.connected(placing.what_if, placing.near, found[0])
+    advice = (f"check how the driver publishes pool {pools[0]}: its ResourceSlices say which nodes reach it",)
+    return Diagnosis(reason=Reason.NOT_REACHABLE, text=text, candidates=tuple(candidates), advice=advice)
+
+
+def nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
+    what_if = placing.what_if
+    class_ = what_if.get(api.DeviceClass, wanted.class_name)
+    problem, candidates = class_selectors(placing, class_, ())
+    expected = expected_drivers(class_)
+    slices = what_if.all(api.ResourceSlice)
+    if expected and not any(_is_on_a_node(placing, each) for each in slices if each.spec.driver in expected):
+        unreached = _out_of_reach(placing, slices, expected)
+        if unreached is not None:
+            return unreached
+        if all(similar_driver(driver, placing.published) is None for driver in expected):
+            # The name is not a misspelling of another driver.
+            return _no_driver(placing, wanted, slices, expected)
+    if problem:
+        text = f"DeviceClass {wanted.class_name} {problem}"
+    else:
+        tallies = wanted.found.of(Obstacle.NOT_IN_CLASS)
+        why = "; ".join(numbered(tally.count, tally.reason.text) for tally in tallies[:SENTENCES_MAX])
+        published = count(wanted.found.published, "device")
+        none = (
+            "the only device in the cluster is not"
+            if wanted.found.published == 1
+            else f"none of the {published} in the cluster is"
+        )
+        text = f"{none} in DeviceClass {wanted.class_name}: {why}"
+    candidates += states.changed(what_if, states.excluded(placing, wanted))
+    candidates += selectors.other_class(what_if, placing.pod, wanted)
+    missing = [driver for driver in expected if driver not in placing.published.drivers]
+    advice = (f"install {named('driver', missing)} on the nodes that have the hardware",) if missing else ()
+    return Diagnosis(reason=Reason.NOT_IN_CLASS, text=text, candidates=tuple(candidates), advice=advice)
+
+
+def _is_on_a_node(placing: Placing, slice_: api.ResourceSlice) -> bool:
+    """Whether a slice has devices for a node of the cluster."""
+    spec, there = slice_.spec, placing.what_if.cluster.nodes
+    if not spec.devices:
+        return False
+    if spec.node_name is not None:
+        return spec.node_name in there
+    selector = spec.node_selector
+    return selector is None or any(selects_node(selector, info) for info in there.values())
