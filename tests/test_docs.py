@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path) -> None:
         for command in commands:
             try:
                 _check(place, page, command)
-            except AssertionError as error:
+            except (AssertionError, subprocess.TimeoutExpired) as error:
                 if console.cluster_of(page) is not None:
                     error.add_note(place.cluster())
                 raise
