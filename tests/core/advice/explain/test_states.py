@@ -213,7 +213,10 @@ ASKED = {
         "rs/web", refused('serviceaccount "bot" not found'), '"bot" not found', "create ServiceAccount default/bot"
     ),
     "pod security": Asked(
-        "rs/web", refused('violates PodSecurity "restricted:latest"'), "PodSecurity", "set what it asks"
+        "rs/web",
+        refused('violates PodSecurity "restricted:latest"'),
+        "PodSecurity",
+        "^change in .* what Pod Security level restricted forbids",
     ),
     "webhook": Asked(
         "rs/web",

@@ -111,17 +111,23 @@ class Possessor(msgspec.Struct, frozen=True, kw_only=True):
 def still_running(pod: core_v1.Pod) -> list[str]:
     """The containers that keep a pod although those that use its devices have ended for good; none while these may run."""
     users = set(_device_users(pod))
-    running, ended = [], set()
+    running, ended = running_and_ended(pod)
+    return running if users and users <= set(ended) else []
+
+
+def running_and_ended(pod: core_v1.Pod) -> tuple[list[str], dict[str, int]]:
+    """The containers that run, and the exit codes of those that have ended and are not restarted."""
+    running, ended = [], {}
     for status in pod.status.container_statuses:
         state = status.state
         if state is not None and state.running is not None:
             running.append(status.name)
         elif state is not None and state.terminated is not None:
-            again = pod.spec.restart_policy == "Always" or (
-                pod.spec.restart_policy == "OnFailure" and state.terminated.exit_code
-            )
-            ended |= set() if again else {status.name}
-    return running if users and users <= ended else []
+            code = state.terminated.exit_code
+            again = pod.spec.restart_policy == "Always" or (pod.spec.restart_policy == "OnFailure" and code)
+            if not again:
+                ended[status.name] = code
+    return running, ended
 
 
 def _device_users(pod: core_v1.Pod) -> list[str]:

@@ -14,6 +14,7 @@ from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import being_killed, not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
 from allot.core.advice.explain.causes.refused import failed_before, refused
+from allot.core.advice.explain.causes.starting import incomplete
 from allot.core.advice.explain.causes.tainted import evicted_before
 from allot.core.advice.explain.causes.unread import is_unfounded, undecided
 from allot.core.advice.explain.causes.waiting import (
@@ -247,10 +248,14 @@ def _placed(what_if: WhatIfCluster, pod: core_v1.Pod, briefly: bool) -> Explanat
     but = f", but {wrong.text}" if wrong is not None else ""
     advice = wrong.advice if wrong is not None else ()
     unused = unused_claims(pod)
-    unready = not_serving(what_if, pod) if wrong is None else None
+    over = incomplete(pod) if wrong is None else None
+    unready = not_serving(what_if, pod) if wrong is None and over is None else None
     reason = wrong.reason if wrong is not None else Reason.PLACED
-    killed = being_killed(what_if, pod) if wrong is None and unready is None else None
-    if unready is not None:
+    killed = being_killed(what_if, pod) if wrong is None and over is None and unready is None else None
+    if over is not None:
+        has += f", but {over.text}"
+        advice, reason = over.advice, over.reason
+    elif unready is not None:
         has += f", but is not ready: {unready.text}"
         advice, reason = unready.advice, unready.reason
     elif killed is not None:

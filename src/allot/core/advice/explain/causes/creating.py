@@ -21,6 +21,7 @@ _WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
 _WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
 _NO_PRIORITY = re.compile(r"no PriorityClass with name (?P<name>\S+) was found")
 _NO_RUNTIME = re.compile(r'RuntimeClass "?(?P<name>[\w.-]+)"? not found')
+_POD_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*"(?P<what>: .+)?')
 _DENIED = re.compile(
     r"(?P<who>(?:admission webhook \"[^\"]+\"|ValidatingAdmissionPolicy '[^']+')(?: with binding '[^']+')?) denied (?:the )?request: "
     r"(?P<why>.+)"
@@ -150,9 +151,10 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
     denied = _DENIED.search(said)
     if denied is not None:
         return (f"change in {template} what {denied['who']} refuses: {denied['why']}",)
-    if "violates PodSecurity" in said:
+    violated = _POD_SECURITY.search(said)
+    if violated is not None:
         return (
-            f"set what it asks for in {template}",
+            f"change in {template} what Pod Security level {violated['level']} forbids{violated['what'] or ''}",
             f"allow more in namespace {metadata.namespace}: label pod-security.kubernetes.io/enforce",
         )
     hook = _WEBHOOK.search(said)

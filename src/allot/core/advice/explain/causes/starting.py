@@ -10,7 +10,7 @@ from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
-from allot.core.advice.explain.holding import OUT_OF_SERVICE
+from allot.core.advice.explain.holding import OUT_OF_SERVICE, running_and_ended
 from allot.core.advice.explain.moving import fits_on
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import duration, joined, named, one_line
@@ -179,6 +179,30 @@ def _is_up(what_if: WhatIfCluster, user: core_v1.Pod) -> bool:
     return info is not None and all(
         each.status == "True" for each in info.node.status.conditions if each.type == "Ready"
     )
+
+
+# --- containers that go on after the work is done ---
+
+
+def incomplete(pod: core_v1.Pod) -> Diagnosis | None:
+    """A pod whose work is done, while a container that only serves it goes on. None if it is not that. text: phrased to follow the pod's
+    node."""
+    running, ended = running_and_ended(pod)
+    if not running or not ended or any(ended.values()) or len(running) + len(ended) < len(pod.spec.containers):
+        return None
+    have, run = ("has", "have"), ("runs", "run")
+    over = f"{named('container', ended)} {have[len(ended) > 1]} ended with exit code 0"
+    rest = f"{named('container', running)} still {run[len(running) > 1]}"
+    text = f"does not complete: {over}, but {rest}, and a pod completes when all its containers have ended"
+    only = len(running) == 1
+    which = f"{named('container', running)} {'a sidecar' if only else 'sidecars'}"
+    sidecar = f"make {which} in the pod: {'an entry' if only else 'entries'} of initContainers with restartPolicy: Always, {'which ends' if only else 'which end'} after the others"
+    metadata = pod.metadata
+    now = (
+        f"let {joined(list(ended))} stop {'it' if only else 'them'} at the end; to complete this pod now: "
+        + "; ".join(f"kubectl exec -n {metadata.namespace} {metadata.name} -c {name} -- kill 1" for name in running)
+    )
+    return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(sidecar, now))
 
 
 # --- init containers ---

@@ -269,9 +269,34 @@ def _owner_of_claim(facts: Facts) -> str:
     return named("container", users) if users else ""
 
 
+def _unknown_requests(facts: Facts) -> Iterator[tuple[core_v1.ContainerResourceClaim, list[str]]]:
+    """What the container names of its claims that they do not request, and what they do. It gets no device for that, and nobody says so."""
+    made = {status.name: status.resource_claim_name for status in facts.pod.status.resource_claim_statuses}
+    names = {entry.name: entry.resource_claim_name or made.get(entry.name) for entry in facts.pod.spec.resource_claims}
+    for use in facts.container.resources.claims if facts.container is not None else ():
+        name = names.get(use.name)
+        claim = facts.what_if.get(api.ResourceClaim, name, facts.pod.metadata.namespace) if name else None
+        requests = [each.name for each in claim.spec.devices.requests] if claim is not None else []
+        if use.request and requests and use.request not in requests:
+            yield use, requests
+
+
+def _unknown_request(facts: Facts) -> str:
+    return joined([f'request "{use.request}" of claim {use.name}' for use, _ in _unknown_requests(facts)])
+
+
+def _known_requests(facts: Facts) -> str:
+    return joined([f'"{name}"' for _, requests in _unknown_requests(facts) for name in requests])
+
+
+def _right_request(facts: Facts) -> str:
+    return joined([nearest(use.request, requests) or requests[0] for use, requests in _unknown_requests(facts)])
+
+
 def _image_with_claims(facts: Facts) -> str:
-    """The image of the container, unless it names no claim and another one does: then it is known why it sees no device."""
-    return "" if facts.container is None or _owner_of_claim(facts) else facts.container.image
+    """The image of the container, unless it is known why it sees no device: it names no claim and another one does, or no request of the claim."""
+    is_known = facts.container is None or _owner_of_claim(facts) or _unknown_request(facts)
+    return "" if is_known or facts.container is None else facts.container.image
 
 
 def _missing_claims(facts: Facts) -> str:
@@ -523,6 +548,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "hosted": _hosted,
     "image_with_claims": _image_with_claims,
     "larger": _larger,
+    "known_requests": _known_requests,
     "limit": _limit,
     "locally": _locally,
     "missing_claims": _missing_claims,
@@ -539,10 +565,12 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "plugin_directory": _plugin_directory,
     "product": _of_attribute("productName", "model"),
     "requests": _requests,
+    "right_request": _right_request,
     "rival": _rival,
     "serve": _serve,
     "sharers": _sharers,
     "stale": _stale,
+    "unknown_request": _unknown_request,
     "unserved": _unserved,
     "volume_claim": _volume_claim,
     "without_claims": _without_claims,

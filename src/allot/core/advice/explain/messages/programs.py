@@ -129,12 +129,14 @@ ACCELERATORS: tuple[Saying, ...] = (
         (
             "container {container} names no claim, only {owner_of_claim} does, so it has no device",
             "pod {without_claims} asks for no device: it has no resourceClaims",
+            "container {container} names {unknown_request}, which has only {known_requests}, so it gets no device",
             "container {container} does not see {device} of its claim",
             "it sees no device",
         ),
         (
             _CLAIMS,
             "give pod {without_claims} a claim: spec.resourceClaims with a ResourceClaimTemplate, and claims: in the resources of container {container}",
+            'name request "{right_request}", or none, in resources.claims of container {container} of the pod',
             "check that image {image_with_claims} has the libraries of the device, and that nothing in it overrides CUDA_VISIBLE_DEVICES or the like; then delete pod "
             "{self}, so that its devices are prepared again",
         ),
