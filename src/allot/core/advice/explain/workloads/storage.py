@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.causes.volumes import DEFAULT_CLASS
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, one_line
@@ -41,6 +42,8 @@ def explain_volume_claim(scene: Scene, found: core_v1.PersistentVolumeClaim, *, 
     waits = storage_class is not None and storage_class.volume_binding_mode == _WAITS
     if waits:
         return _waits(scene, found, briefly=briefly)
+    if storage_class is None and not unread and (none := _no_default(scene, found, said)) is not None:
+        return none
     if storage_class is None or storage_class.provisioner == _NO_PROVISIONER:
         return _no_volume(scene, found, name, said)
     provisioner = f"provisioner {storage_class.provisioner} of StorageClass {name}"
@@ -113,6 +116,22 @@ def _no_class(scene: Scene, found: core_v1.PersistentVolumeClaim, name: str, sai
     return not_as_wanted(
         "PersistentVolumeClaim", found, Reason.STORAGE_CLASS_MISSING, text, details=said, advice=advice
     )
+
+
+def _no_default(scene: Scene, found: core_v1.PersistentVolumeClaim, said: list[str]) -> Explanation | None:
+    """A claim that leaves its class to the default while none of the classes is that, and no volume fits. An empty class is a choice."""
+    known = {each.metadata.name: each for each in scene.what_if.all(StorageClass)}
+    able = sorted(name for name, each in known.items() if each.provisioner != _NO_PROVISIONER)
+    if found.spec.storage_class_name is not None or not able:
+        return None
+    if any(each.metadata.annotations.get(DEFAULT_CLASS) == "true" for each in known.values()):
+        return None
+    if any(volume_matching.suits(each, found) for each in scene.what_if.all(core_v1.PersistentVolume)):
+        return None
+    text = f"is not bound: it has no storageClassName, and no StorageClass is the default (there is {listed(sorted(known))}), so no volume is created for it"
+    default = f"make one StorageClass the default: kubectl annotate storageclass {able[0]} {DEFAULT_CLASS}=true (claims without a class then get it)"
+    advice = (f"set storageClassName in PersistentVolumeClaim {found.metadata.name}, to {' or '.join(able)}", default)
+    return not_as_wanted("PersistentVolumeClaim", found, Reason.NO_VOLUME, text, details=said, advice=advice)
 
 
 def _waits(scene: Scene, found: core_v1.PersistentVolumeClaim, *, briefly: bool) -> Explanation:
