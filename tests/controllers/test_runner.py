@@ -28,6 +28,7 @@ from allot.core.lifecycle.actions import (
     Update,
     Write,
 )
+from allot.process.clock import ManualClock
 from controllers.cluster import Cluster, Hooked, Send, cluster, pod
 from waiting import until
 
@@ -171,6 +172,21 @@ async def test_only_so_many_keys_are_written_at_once(tmp_path: Path) -> None:
             assert 'workqueue_longest_running_processor_seconds{name="test"} 0.0' in made.metrics()
         assert most == 3
         assert [error for _, error in busy.written] == [None] * 21
+
+
+async def test_a_time_counts_from_the_decision_however_long_its_writes_take(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as made:
+        clock = ManualClock()
+
+        async def around(_method: str, _path: str, send: Send) -> Response:
+            clock.advance(3600)
+            return await send()
+
+        create = Create(resource=MAPS, object=config_map("slow"), namespace="default")
+        late = Recorder(lambda count, _: (create, RequeueAfter(seconds=3600)) if count == 1 else ())
+        slow = Client(Hooked(made.client.transport, around))
+        async with made.running({"test": late.make}, through=lambda _: slow, clock=clock):
+            assert await until(lambda: asked(late, 2))
 
 
 async def test_what_was_interrupted_comes_again_when_the_controller_runs_again(tmp_path: Path) -> None:

@@ -172,28 +172,29 @@ class Controller(Generic[K]):
                 await asyncio.sleep(0)
             key = await self.queue.get()
             self._taken[key] = None
+            decided_at = self._clock.monotonic()
             actions = result_or_none(f"controller {self._name}: {key}", partial(self._reconcile, key, {}))
             if actions is not None and any(isinstance(action, _TASKS) for action in actions):
-                tasks.create_task(self._perform(key, actions, free))
+                tasks.create_task(self._perform(key, actions, decided_at, free))
                 continue
             if actions is None:
                 self._again(key)
             else:
-                self._finish(key, actions)
+                self._finish(key, actions, decided_at)
             self._give_back(key)
             free.release()
 
-    async def _perform(self, key: K, actions: Sequence[Action], free: asyncio.Semaphore) -> None:
-        work = partial(self._carry_out, key, actions)
+    async def _perform(self, key: K, actions: Sequence[Action], decided_at: float, free: asyncio.Semaphore) -> None:
+        work = partial(self._carry_out, key, actions, decided_at)
         if await answer_or_none(f"controller {self._name}: {key}", work) is None:
             self._again(key)
         self._give_back(key)
         free.release()
 
-    async def _carry_out(self, key: K, actions: Sequence[Action]) -> bool:
+    async def _carry_out(self, key: K, actions: Sequence[Action], decided_at: float) -> bool:
         """Execute everything in order, until something fails. True if the failure has been handled."""
         try:
-            actions = await self._answered(key, actions)
+            actions, decided_at = await self._answered(key, actions, decided_at)
             before: dict[str, Any] | None = None
             for action in actions:
                 if isinstance(action, _WRITES):
@@ -210,18 +211,20 @@ class Controller(Generic[K]):
             _log.log(level, "controller %s: %s: %s", self._name, key, error)
             self._again(key)
             return True
-        self._finish(key, actions)
+        self._finish(key, actions, decided_at)
         return True
 
-    async def _answered(self, key: K, actions: Sequence[Action]) -> Sequence[Action]:
+    async def _answered(self, key: K, actions: Sequence[Action], decided_at: float) -> tuple[Sequence[Action], float]:
+        """What to do once all questions are answered, and when that was decided."""
         answers: dict[Question, Any] = {}
         for _ in range(_ROUNDS_MAX):
             questions = [action for action in actions if isinstance(action, LookUp | Review) and action not in answers]
             if not questions:
                 assert not any(isinstance(each, _QUESTIONS) for each in actions), f"{key}: asked again after the answer"
-                return actions
+                return actions, decided_at
             for question in questions:
                 answers[question] = await self._executor.ask(question)
+            decided_at = self._clock.monotonic()
             actions = self._reconcile(key, answers)
         raise AssertionError(f"controller {self._name}: {key}: still asking after {_ROUNDS_MAX} rounds")
 
@@ -263,14 +266,14 @@ class Controller(Generic[K]):
             self._emit(msgspec.structs.replace(told, note=told.note + made_up) if made_up else told)
         return after
 
-    def _finish(self, key: K, actions: Sequence[Action]) -> None:
-        """The actions that need no server, after all that do."""
+    def _finish(self, key: K, actions: Sequence[Action], decided_at: float) -> None:
+        """The actions that need no server, after all that do. However long those took, a time counts from the decision."""
         failed = False
         for action in actions:
             if isinstance(action, Emit):
                 self._emit(action)
             elif isinstance(action, RequeueAfter):
-                self.queue.add_after(key, action.seconds)
+                self.queue.add_after(key, decided_at + action.seconds - self._clock.monotonic())
             elif isinstance(action, Retry):
                 _log.info("controller %s: %s: %s", self._name, key, action.message)
                 failed = True
