@@ -109,7 +109,7 @@ def test_what_a_stateful_set_wrote_survives_its_pods(kubectl: Kubectl) -> None:
     (before,) = kubectl.rows("get", "pvc", "data-db-0", "--no-headers")
     assert before[1] == "Bound" and before[3:6] == ["1Gi", "RWO", "standard"]
     node = node_of(kubectl, "db-0")
-    kubectl("delete", "pod", "db-0")
+    kubectl("rollout", "restart", "sts/db")
     kubectl("rollout", "status", "sts/db", WAIT)
     # The folder is of one node: the pod comes back to it, and finds what it left.
     assert logged(kubectl, "db-0", "/data/log") == ["db-0", "db-0"] and node_of(kubectl, "db-0") == node

@@ -101,7 +101,7 @@ async def _run(runtime: ProcessRuntime, asked: Asked, came: Came, folder: Path) 
         ContainerSpec(
             pod=POD,
             name="c",
-            command=("sh", "-c", "while true; do sleep 60; done"),
+            command=("sh", "-c", "while true; do sleep 61; done"),
             # Those of a container on the machine itself need namespaces, too.
             mounts=()
             if asked.host_commands

@@ -252,7 +252,7 @@ def test_classes_are_printed_for_kubectl(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.slow
 def test_the_hook_binds_a_process_and_what_it_has_started_to_its_cpus() -> None:
     cpu = min(os.sched_getaffinity(0))
-    script = "sh -c 'sleep 60 & echo $!; wait' & echo $!; wait"
+    script = "sh -c 'sleep 62 & echo $!; wait' & echo $!; wait"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True) as shell:
         try:
             assert shell.stdout is not None
