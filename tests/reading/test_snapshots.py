@@ -44,6 +44,24 @@ def test_values_are_those_of_the_kinds_that_matter(tmp_path: Path) -> None:
     assert [value["kind"] for value in values] == ["Node"]
 
 
+def test_of_an_object_that_keeps_others_only_its_metadata_is_a_value(tmp_path: Path) -> None:
+    kept = (
+        "apiVersion: ray.io/v1\nkind: RayJob\n"
+        "metadata: {name: sweep, namespace: lab, deletionTimestamp: 2026-01-02T03:04:05Z, finalizers: [ray.io/done]}\n"
+        "spec: {head: {template: {spec: {containers: [{name: main, env: [{name: KEY, value: private}]}]}}}}\n"
+        "status: {message: private}\n"
+    )
+    private = kept.replace("ray.io/v1", "v1").replace("RayJob", "Secret")
+    source = dump(tmp_path, f"{NODE}---\n{kept}---\n{private}---\n{kept.replace('finalizers', 'labels')}")
+    values = read_values(source, Notes())
+    assert [value["kind"] for value in values] == ["Node", "RayJob"]
+    assert "private" not in repr(values)
+    notes = Notes()
+    (found,) = read_snapshot(source, notes).others
+    assert (found.api_version, found.kind, found.metadata.name) == ("ray.io/v1", "RayJob", "sweep")
+    assert found.metadata.finalizers == ("ray.io/done",)
+
+
 def test_a_dump_without_anything_of_a_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="nothing of a cluster's state is in there"):
         read_snapshot(dump(tmp_path, NODE.replace("Node", "Secret")), Notes())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,14 @@ from allot.core.advice.snapshot import (
     SnapshotKind,
     device_api_of,
     read_object,
+    read_other,
 )
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, resource_v1
 from allot.core.model.codec import DecodeError
 from allot.core.model.convert import ConversionError
 from allot.core.model.meta import APIStruct
+from allot.core.model.observed_v1 import OtherObject
 from allot.reading.errors import NoCluster, Unreadable
 from allot.reading.listener import Listener
 from allot.reading.manifests import Manifest, Origin, manifests_in, read_sources
@@ -38,6 +40,7 @@ DEFAULT_NAMESPACE = "default"
 # Required kinds of which even a complete cluster may have no objects.
 _MAY_BE_NONE = (core_v1.Pod, resource_v1.ResourceClaim)
 _KIND_NAMES = frozenset((kind.group, kind.name) for kind in KINDS)
+_DUMPED_NAMES = frozenset((kind.group, kind.name) for kind in DUMPED_KINDS)
 _DUMPED = frozenset(kind.type for kind in DUMPED_KINDS)
 
 
@@ -79,16 +82,26 @@ def read_snapshot(source: SnapshotSource, listener: Listener, kinds: Sequence[Sn
 
 
 def read_values(source: SnapshotSource, listener: Listener) -> list[dict[str, Any]]:
-    """The objects of snapshot kinds as JSON values, from the server or the dump."""
+    """The objects of snapshot kinds as JSON values, from the server or the dump; of a dump, also the metadata of those that keep others
+    from being deleted."""
     if source.files:
-        found = _manifests(source.files)
-        return [manifest.value for manifest in found if (manifest.group, manifest.kind) in _KIND_NAMES]
+        return list(_values(_manifests(source.files)))
     from allot.reading.live import fetch_values
 
     return asyncio.run(fetch_values(connection_of(source), listener))[1]
 
 
 # --- dumps ---
+
+
+def _values(manifests: Iterable[Manifest]) -> Iterator[dict[str, Any]]:
+    for manifest in manifests:
+        place = (manifest.group, manifest.kind)
+        if place in _KIND_NAMES:
+            yield manifest.value
+        elif place not in _DUMPED_NAMES and read_other(manifest.value) is not None:
+            # The rest may contain anything, as environment variables in a template at any depth.
+            yield {key: manifest.value[key] for key in ("apiVersion", "kind", "metadata")}
 
 
 def values_in(files: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -109,6 +122,7 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
     """The same, and these objects as written."""
     manifests = list(_manifests(files))
     found: dict[tuple[str, str, str, str], tuple[APIStruct, dict[str, Any]]] = {}
+    others: dict[tuple[str, str, str, str], OtherObject] = {}
     passed_over: dict[str, int] = {}
     with listener.progress("reading objects", len(manifests)) as advance:
         for manifest in manifests:
@@ -116,6 +130,10 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
             try:
                 object_ = read_object(manifest.value)
             except NotInSnapshots:
+                other = read_other(manifest.value)
+                if other is not None:
+                    others[manifest.group, manifest.kind, manifest.namespace, manifest.name] = other
+                    continue
                 passed_over[manifest.kind] = passed_over.get(manifest.kind, 0) + 1
                 continue
             except (DecodeError, ConversionError) as error:
@@ -135,7 +153,7 @@ def snapshot_and_values(files: tuple[str, ...], listener: Listener) -> tuple[Sna
     # Private contents have been dropped by now, and must not reappear.
     values = [value for (group, kind, _, _), (_, value) in found.items() if (group, kind) in _KIND_NAMES]
     served = device_api_of(each.value for each in manifests)
-    return Snapshot(objects, _newest_time(objects), device_api=served), values
+    return Snapshot(objects, _newest_time(objects), device_api=served, others=tuple(others.values())), values
 
 
 def _note_absence(snapshot: Snapshot, listener: Listener) -> None:

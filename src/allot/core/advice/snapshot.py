@@ -26,7 +26,7 @@ from allot.core.model import (
     storage_v1,
     volcano_jobs,
 )
-from allot.core.model.codec import decode_served, without_managed_fields
+from allot.core.model.codec import DecodeError, decode_served, without_managed_fields
 from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
@@ -215,6 +215,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     unread: Mapping[type[APIStruct], str] = {}
     # The version of resource.k8s.io that the cluster serves.
     device_api: str = "v1"
+    # Objects of other kinds that are being deleted and have finalizers. Only dumps have them.
+    others: tuple[observed_v1.OtherObject, ...] = ()
 
     def lacking(self, *types: type[APIStruct]) -> tuple[str, ...]:
         """Those of these kinds that could not be read at all, by their RBAC names."""
@@ -274,6 +276,17 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
     plain = _in_default_namespace(plain) if kind.namespaced else plain
     found = decode_served(plain, kind.type)
     return _bound(found) if isinstance(found, core_v1.PersistentVolumeClaim) else found
+
+
+def read_other(value: Mapping[str, Any]) -> observed_v1.OtherObject | None:
+    """An object of a kind that snapshots do not have, if it may keep others from being deleted; None if not, or if it cannot be read."""
+    try:
+        found = decode_served(without_managed_fields(dict(value)), observed_v1.OtherObject)
+    except DecodeError:
+        return None
+    if found.metadata.deletion_timestamp is None or not found.metadata.finalizers:
+        return None
+    return replace(found, api_version=str(value.get("apiVersion", "")), kind=str(value.get("kind", "")))
 
 
 def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClaim:

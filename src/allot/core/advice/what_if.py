@@ -73,6 +73,7 @@ class WhatIfCluster:
         # What could not be read: see Snapshot.
         self.unread = snapshot.unread
         self.device_api = snapshot.device_api
+        self.others = snapshot.others
         self.machine = Machine(
             lambda _scheduler: self.settings, self.gates, device_policy=device_policy((self.settings,))
         )
@@ -136,7 +137,7 @@ class WhatIfCluster:
     def snapshot(self) -> Snapshot:
         """The current objects."""
         objects = (object_ for objects in self._by_type.values() for object_ in objects.values())
-        return Snapshot(tuple(objects), self.taken_at, self.unread, self.device_api)
+        return Snapshot(tuple(objects), self.taken_at, self.unread, self.device_api, self.others)
 
     # --- what if ---
 

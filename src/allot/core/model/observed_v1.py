@@ -81,6 +81,8 @@ class LimitRangeItem(PartialStruct, frozen=True, kw_only=True):
     type: str = ""
     max: Mapping[str, Quantity] = EMPTY
     min: Mapping[str, Quantity] = EMPTY
+    # The limits of containers that have none.
+    default: Mapping[str, Quantity] = EMPTY
 
 
 class LimitRangeSpec(PartialStruct, frozen=True, kw_only=True):
@@ -333,6 +335,8 @@ class ClusterQueueSpec(PartialStruct, frozen=True, kw_only=True):
     """What a queue may admit. It borrows from others in its cohort."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
+    # StrictFIFO or BestEffortFIFO; empty means the latter.
+    queueing_strategy: str = ""
     stop_policy: str = ""
     cohort: str = ""
     cohort_name: str = ""
@@ -403,3 +407,11 @@ class APIService(PartialStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: APIServiceSpec = APIServiceSpec()
     status: APIServiceStatus = APIServiceStatus()
+
+
+class OtherObject(PartialStruct, frozen=True, kw_only=True):
+    """An object of a kind that has no type here, of which only the metadata matters."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()

@@ -123,6 +123,69 @@ def test_a_quota_that_is_used_up() -> None:
     assert found.changes[0].text == f"raise ResourceQuota default/gpus to {name}=2"
 
 
+def flexible(*alternatives: tuple[str, str, int]) -> dict[str, object]:
+    """A template with alternatives: name, class and count."""
+    listed = [
+        {"name": name, "deviceClassName": of, "allocationMode": "ExactCount", "count": count}
+        for name, of, count in alternatives
+    ]
+    return template("any", {"devices": {"requests": [{"name": "gpu", "firstAvailable": listed}]}})
+
+
+def class_quota(hard: int, used: int = 0) -> dict[str, object]:
+    """A ResourceQuota for devices of class old."""
+    name = "old.deviceclass.resource.k8s.io/devices"
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"hard": {name: str(hard)}},
+        "status": {"hard": {name: str(hard)}, "used": {name: str(used)}},
+    }
+
+
+def test_a_quota_charges_every_class_of_a_list_of_alternatives() -> None:
+    cluster = [*GPU_NODE, device_class("old"), from_template("train", "any")]
+    asked = flexible(("new", "gpu", 1), ("classic", "old", 4))
+    found = explained(cluster, class_quota(3, 1), asked)
+    assert found.cause.endswith(
+        "3 are allowed and 1 in use; request gpu is charged for every class in its firstAvailable list, whichever it gets, so "
+        "alternative classic counts, too"
+    )
+    texts = [each.text for each in found.changes if each.verified]
+    assert (
+        "remove alternative classic from request gpu of ResourceClaimTemplate default/any (recreate the template, then the pod)"
+        in texts
+    )
+    same = explained(cluster, class_quota(3), flexible(("many", "old", 4), ("few", "old", 1)))
+    assert (
+        "is charged for the largest alternative in its firstAvailable list, whichever it gets, so alternative many counts"
+        in same.cause
+    )
+
+
+def test_alternatives_that_are_all_too_much_for_a_quota_are_not_explained_by_the_list() -> None:
+    cluster = [*GPU_NODE, device_class("old"), from_template("train", "any")]
+    found = explained(cluster, class_quota(1), flexible(("many", "old", 4), ("few", "old", 2)))
+    assert "ResourceQuota default/gpus does not allow its claim" in found.cause and "firstAvailable" not in found.cause
+    plain = explained(cluster, class_quota(1), template("any", asks(count=2, of="old")))
+    assert "ResourceQuota default/gpus does not allow its claim" in plain.cause and "firstAvailable" not in plain.cause
+
+
+def test_a_template_that_is_to_be_changed_has_to_be_recreated_where_another_exists_too() -> None:
+    wrong = asks('device.attributes["gpu.nvidia.com"].productName == "NVIDIA H100"')
+    objects = templated("train", wrong)
+    found = explained(GPU_NODE, template("any", asks()), objects)
+    text = next(each.text for each in found.changes if "resourceClaimTemplateName: any" in each.text)
+    assert "ResourceClaimTemplate default/train-template and recreate that template (recreate the pod)" in text
+    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+    objects[2]["metadata"]["ownerReferences"] = [reference]
+    of_set = explained(GPU_NODE, template("any", asks()), objects)
+    text = next(each.text for each in of_set.changes if "resourceClaimTemplateName: any" in each.text)
+    assert text.startswith("set resourceClaimTemplateName: any in StatefulSet s (that template already exists), or ")
+    assert text.endswith("ResourceClaimTemplate default/train-template and recreate that template, then the pods")
+
+
 def test_admin_access_needs_a_label() -> None:
     spec = asks()
     spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
@@ -215,6 +278,61 @@ def test_a_claim_is_explained_by_the_pod_that_waits_for_it() -> None:
 def test_a_claim_that_no_pod_names_waits_for_one() -> None:
     found = Explainer(snapshot(GPU_NODE, claim("mine", asks()))).claim("default", "mine")
     assert found.reason is Reason.UNUSED
+
+
+def naming(name: str, wanted: str, field: str = "resourceClaimName", **more: object) -> dict[str, object]:
+    return pod(name, resourceClaims=[{"name": "gpu", field: wanted}], **more)  # type: ignore[arg-type]
+
+
+def test_a_claim_whose_name_a_pod_misspells_is_told_with_that_pod() -> None:
+    found = Explainer(snapshot(GPU_NODE, claim("train-gpu", asks()), naming("train", "train-gpus"))).claim(
+        "default", "train-gpu"
+    )
+    assert found.reason is Reason.UNUSED
+    assert found.cause == (
+        "claim default/train-gpu has no devices because no pod uses it: pod train names claim train-gpus instead, which does not "
+        "exist (spec.resourceClaims[0].resourceClaimName)"
+    )
+    assert found.changes[0].text == "set resourceClaimName: train-gpu in pod train (recreate the pod)"
+    assert found.changes[0].verified
+
+
+def test_several_pods_that_misspell_a_claim_are_all_named() -> None:
+    pods = [naming(each, "train-gpus") for each in ("b", "a")]
+    found = Explainer(snapshot(GPU_NODE, claim("train-gpu", asks()), pods)).claim("default", "train-gpu")
+    assert "no pod uses it: pods a and b name claim train-gpus instead" in found.cause
+
+
+def test_a_misspelt_claim_is_corrected_first_even_if_its_devices_are_missing() -> None:
+    cluster = snapshot(GPU_NODE, claim("train-gpu", asks(count=9)), naming("train", "train-gpus"))
+    found = Explainer(cluster).claim("default", "train-gpu")
+    assert found.changes[0].text == "set resourceClaimName: train-gpu in pod train (recreate the pod)"
+    assert not found.changes[0].verified
+
+
+def test_a_claim_that_a_pod_names_as_a_template_is_told_with_that_pod() -> None:
+    user = naming("train", "mine", "resourceClaimTemplateName")
+    found = Explainer(snapshot(GPU_NODE, claim("mine", asks()), user)).claim("default", "mine")
+    assert (
+        "no pod uses it: pod train names it as a ResourceClaimTemplate, and there is none of that name" in found.cause
+    )
+    assert found.changes[0].text == "set resourceClaimName: mine in pod train (recreate the pod)"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [naming("train", "data-set")],
+        [naming("train", "train-gpus", status={"phase": "Succeeded"})],
+        [naming("train", "train-gpu-10"), claim("train-gpu-1", asks())],
+        [naming("train", "train-gpus"), claim("train-gpus", asks())],
+    ],
+    ids=["another name", "a pod that has ended", "a claim that is more like it", "a claim that exists"],
+)
+def test_a_claim_that_nobody_means_has_no_user(others: list[dict[str, object]]) -> None:
+    found = Explainer(snapshot(GPU_NODE, claim("train-gpu", asks()), others)).claim("default", "train-gpu")
+    assert "no pod uses it: devices are allocated when" in found.cause
+    assert not found.changes
 
 
 def test_a_claim_that_has_devices_is_told_with_its_users() -> None:

@@ -173,6 +173,38 @@ def test_devices_that_are_free_but_not_together_are_told_with_the_values_that_cl
     assert found.changes[0].text.startswith("drop constraint matchAttribute gpu.nvidia.com/root from")
 
 
+def test_of_those_who_hold_devices_that_would_match_the_one_who_should_leave_comes_first() -> None:
+    root = "resource.kubernetes.io/pcieRoot"
+    cards = [gpu(number, attributes={root: {"string": f"root-{number}"}}) for number in range(4)]
+    ports = [{"name": f"nic-{number}", "attributes": {root: {"string": f"root-{number}"}}} for number in range(4)]
+    nics = pool("n", ports, driver="nic.example.com")
+    nics["metadata"]["name"] = "n-nics"
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": name, "allocationMode": "ExactCount", "count": 1}}
+        for name in ("gpu", "nic")
+    ]
+    wants = {"devices": {"requests": requests, "constraints": [{"matchAttribute": root}]}}
+    held = holding("n", "nic-2", "nic-3", users=("zeta",))
+    for result in held["allocation"]["devices"]["results"]:
+        result["driver"] = "nic.example.com"
+    found = explained(
+        node("n"),
+        pool("n", cards),
+        nics,
+        device_class(),
+        device_class("nic", 'device.driver == "nic.example.com"'),
+        claim("alpha-gpus", asks(count=2), status=holding("n", "gpu-0", "gpu-1", users=("alpha",))),
+        claim("zeta-nics", asks(count=2, of="nic"), status=held),
+        running("alpha", "n", "alpha-gpus"),
+        running("zeta", "n", "zeta-nics"),
+        templated("train", wants),
+    )
+    assert (
+        "(in use there: root-2 and root-3 by pod default/zeta; root-0 and root-1 by pod default/alpha)" in found.cause
+    )
+    assert found.changes[0].text.startswith("delete pod default/zeta on node n")
+
+
 def test_counters_that_are_used_up_are_told_with_numbers() -> None:
     def part(number: int) -> dict[str, object]:
         drawn = [{"counterSet": "board", "counters": {"slices": {"value": "4"}}}]

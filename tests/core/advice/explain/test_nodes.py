@@ -272,3 +272,13 @@ def test_a_label_that_no_labeller_has_set_is_not_set_by_hand() -> None:
         "drop nvidia.com/gpu.product=NVIDIA-A100 from the pod's nodeSelector (recreate the pod)",
         "check that the pods of GPU Feature Discovery run on the nodes",
     ]
+
+
+def test_pods_that_may_not_be_preempted_are_told_with_their_node() -> None:
+    never = {"priority": 100, "priorityClassName": "gentle", "preemptionPolicy": "Never"}
+    small = [running(f"small-{number}", on, cpu="12") for number, on in enumerate(("a", "b"))]
+    found = explained(node("a", cpu="16"), node("b", cpu="16"), *small, pod("train", cpu="8", **never))
+    assert found.cause.endswith(
+        "each of the 2 nodes has 4 cpu free, but the pod needs 8; pod default/small-0 on node a has a lower priority, "
+        "but PriorityClass gentle has preemptionPolicy: Never"
+    )

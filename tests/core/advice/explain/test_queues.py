@@ -86,6 +86,26 @@ def test_a_pod_over_the_limit_of_an_ancestor_names_it_and_what_helps() -> None:
     assert patch.patch == ({"op": "add", "path": "/spec/resources/gpu/limit", "value": 2},)
 
 
+def test_who_uses_what_a_queue_may_have_is_named() -> None:
+    queues = [queue("all", quota=4), queue("team", "all", quota=4, limit=2), queue("other", "all", quota=1)]
+    first, second = runs("a", "team", "gpu-0"), runs("b", "team", "gpu-1")
+    for part, name in ((first, "train"), (second, "eval")):
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
+        part[1]["metadata"]["ownerReferences"] = [owner]
+    # Pods of other queues do not count.
+    elsewhere = runs("c", "other", "gpu-2")
+    found = explainer(queues, first, second, elsewhere, waits("w", "team")).pod("default", "w")
+    assert "it uses 2 GPUs (Job default/eval and Job default/train), and" in found.cause
+    assert found.changes[-1].text == "wait until Job default/eval and Job default/train end"
+    alone = explainer(queue("team", quota=4, limit=1), first, waits("w", "team")).pod("default", "w")
+    assert "it uses 1 GPU (Job default/train), and" in alone.cause
+    assert alone.changes[-1].text == "wait until Job default/train ends, or stop it"
+    bare = runs("a", "team", "gpu-0")
+    del bare[1]["metadata"]["ownerReferences"]
+    single = explainer(queue("team", quota=4, limit=1), bare, waits("w", "team")).pod("default", "w")
+    assert "it uses 1 GPU (pod default/a), and" in single.cause
+
+
 def test_a_gang_over_its_limit_is_told_how_many_would_start() -> None:
     group = {
         "apiVersion": "scheduling.run.ai/v2alpha2",

@@ -512,3 +512,14 @@ def test_changes_to_a_pod_of_a_workload_are_changes_to_the_workload() -> None:
     waiting["metadata"]["ownerReferences"] = [owner | {"controller": True}]
     found = answer(Asked("pod/web-1", (waiting,), ""))
     assert found.changes[0].text == "ask for at most 32 cpu in ReplicaSet web"
+
+
+def test_the_log_of_a_container_that_its_probe_kills_is_advised_once() -> None:
+    made = crashing(137)
+    made["spec"]["containers"][0]["livenessProbe"] = {"httpGet": {"path": "/", "port": 8000}, "periodSeconds": 10}
+    refused = 'Liveness probe failed: Get "http://10.0.0.3:8000/": dial tcp 10.0.0.3:8000: connect: connection refused'
+    found = answer(Asked("pod/app", probed(refused, made), ""))
+    assert [change.text.partition(":")[0] for change in found.changes] == [
+        "add a startup probe with the same check, periodSeconds",
+        "if it still does not start, see its log",
+    ]

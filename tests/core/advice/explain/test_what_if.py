@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from allot.core.advice.explain.changes import helpful
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of
+from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject, try_out, would_help
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
@@ -128,3 +131,31 @@ def test_a_pod_that_is_gated_or_has_a_node_is_not_schedulable() -> None:
     assert not try_out(WhatIfCluster(snapshot(node("n"), gated)), SUBJECT).schedulable
     assert not try_out(WhatIfCluster(snapshot(node("n"), pod("train", nodeName="n"))), SUBJECT).schedulable
     assert not try_out(WhatIfCluster(snapshot(node("n"), wanting("train", "missing"))), SUBJECT).schedulable
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        # Deleting c would do as well; two of a kind are told.
+        (1, ["delete a", "delete b"]),
+        (2, ["delete c, d"]),
+    ],
+)
+def test_a_change_of_which_an_untold_part_is_enough_is_not_told(count: int, expected: list[str]) -> None:
+    names = "abcd"
+    objects = [node("n"), pool("n", gpus(4)), device_class(), *templated("train", asks(count=count))]
+    for number, name in enumerate(names):
+        objects += [claim(f"held-{name}", asks(), status=holding("n", f"gpu-{number}", users=(name,)))]
+        objects += [running(name, "n", f"held-{name}")]
+    sets = [(Rank.OTHERS, name) for name in "abc"] + [(Rank.OTHERS + 1, "cd")]
+    candidates = tuple(
+        Candidate(
+            rank=rank,
+            text=f"delete {', '.join(chosen)}",
+            patches=tuple(delete_of("Pod", name, "default") for name in chosen),
+        )
+        for rank, chosen in sets
+    )
+    diagnosis = Diagnosis(reason=Reason.IN_USE, text="", candidates=candidates)
+    found = helpful(WhatIfCluster(snapshot(objects)), SUBJECT, diagnosis)
+    assert [each.text for each in found] == expected

@@ -211,6 +211,14 @@ def test_a_group_is_placed_exactly_if_an_arrangement_exists(part: int) -> None:
     assert 100 < possible < 400
 
 
+def test_pods_that_share_a_claim_are_not_taken_for_the_pod_with_an_equal_claim_of_its_own() -> None:
+    """One card in two halves, and three pods of which two must run: the first wants both halves, and so do the others, together."""
+    card, own, shared = [1, 1, "a", False], [1, 2, "", "a", ""], [1, 2, "", "a", ""]
+    pods = [False, "", "c0", *own, False, "", "shared", *shared, False, "", "shared", "a", ""]
+    drawn = iter([*card, 3, *pods, 2, False])
+    assert check(World(lambda _options: next(drawn)))
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_a_group_is_placed_exactly_if_an_arrangement_exists_in_any_world(data: st.DataObject) -> None:

@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.claims import renamed
 from allot.core.advice.explain.causes.early import before_scheduling
+from allot.core.advice.explain.causes.misnamed import Misnamed, misnamed
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.node_supply import at_maximum, expected_of_pools, gets_node, told_by_autoscaler
 from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
-from allot.core.advice.explain.report import Explanation, Reason, State
+from allot.core.advice.explain.remedies.templates import in_template, of_workload
+from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, namesakes, top_owner, wrong_workloads
 from allot.core.advice.explain.workloads.scene import Scene
@@ -49,6 +52,14 @@ def _of_member(cause: str, group: PodGroup, pod: core_v1.Pod) -> str:
     if minimum_of(group) <= 1 and pod.metadata.name in group.metadata.name:
         return cause.replace(f"gang {of_group}", name).replace(of_group, name)
     return f"{name} {_WITH_GANG}{cause}"
+
+
+def _sets(change: Change, path: str, value: str) -> bool:
+    """Whether a change writes a value, and nothing else needs to change."""
+    operations = [each for patch in change.patches for each in patch.patch]
+    return len(change.patches) == 1 and any(
+        each.get("path") == path and each.get("value") == value for each in operations
+    )
 
 
 class NotFound(Exception):
@@ -143,11 +154,37 @@ class Explainer:
                 found = self.pod(namespace, pod.metadata.name)
                 cause = f"claim {namespace}/{name} has no devices yet: pod {found.cause}"
                 return replace(found, kind="ResourceClaim", name=name, cause=cause)
+        other = misnamed(self._what_if, claim)
+        if other is not None:
+            return self._misnamed(claim, other)
         cause = (
             f"claim {namespace}/{name} has no devices because no pod uses it: devices are allocated when a pod that names it is "
             "scheduled"
         )
         return said("ResourceClaim", claim, State.PENDING, Reason.UNUSED, cause)
+
+    def _misnamed(self, claim: api.ResourceClaim, other: Misnamed) -> Explanation:
+        """A claim that pods would use if they named it: first of all, they should."""
+        name, pod = claim.metadata.name, other.first.pod
+        found = self.pod(pod.metadata.namespace, pod.metadata.name)
+        path = f"/spec/resourceClaims/{other.first.position}/resourceClaimName"
+        right = [each for each in found.changes if _sets(each, path, name)]
+        if not right:
+            # Something else is in the way as well, so that it alone does not help.
+            candidate = renamed(pod, other.first.entry, "resourceClaimName", name)
+            change = Change(text=candidate.text, patches=candidate.patches)
+            right = list(in_template(self._what_if, pod, (change,)))
+        changes = (*right, *(each for each in found.changes if each not in right))
+        in_pod = f"pod {pod.metadata.name}"
+        return replace(
+            found,
+            kind="ResourceClaim",
+            name=name,
+            state=State.PENDING,
+            reason=Reason.UNUSED,
+            cause=f"claim {full_name(claim)} has no devices because no pod uses it: {other.text}",
+            changes=tuple(replace(each, text=of_workload(each.text, in_pod, "")) for each in changes),
+        )
 
     def workload(self, word: str, namespace: str, name: str) -> Explanation:
         """Why a workload, a volume claim or a service is not as wanted. word: one of `workloads.answer.BY_WORD`."""

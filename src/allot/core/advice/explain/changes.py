@@ -41,6 +41,7 @@ def helpful(
     gists: set[str] = set()
     helped: dict[int, int] = {}
     attempts: dict[int, int] = {}
+    passed: list[Candidate] = []
     for candidate in sorted(diagnosis.candidates, key=lambda each: each.rank):
         key = msgspec.json.encode(candidate.patches)
         if (
@@ -49,6 +50,8 @@ def helpful(
             or (candidate.gist and candidate.gist in gists)
             or helped.get(candidate.rank, 0) >= _PER_RANK_MAX
         ):
+            if key not in tried:
+                passed.append(candidate)
             continue
         if len(found) >= CHANGES_MAX or len(tried) >= tries:
             break
@@ -57,16 +60,16 @@ def helpful(
             continue
         attempts[candidate.rank] = attempts.get(candidate.rank, 0) + 1
         tried.add(key)
-        if any(
-            set(map(msgspec.json.encode, less.patches)) < set(map(msgspec.json.encode, candidate.patches))
-            for less in found
-        ):
+        if any(_is_part(less, candidate) for less in found):
             # Part of it is enough.
             continue
         among = {*some, *_touched(what_if, candidate.patches)} if is_large else None
         candidate = _existing(what_if, subject, candidate)
         outcome = would_help(what_if, subject, candidate.patches, among)
         if outcome is None or not outcome.schedulable:
+            continue
+        if any(_is_part(less, candidate) and _is_enough(what_if, subject, less, among) for less in passed):
+            # So is part of it that was left out because others of its kind help.
             continue
         gists.add(candidate.gist)
         text = made_again(candidate.text, candidate.patches, len(subject.pods))
@@ -85,6 +88,15 @@ def helpful(
     found = list(_told_once(found))
     told = {each.text for each in found}
     return (*found, *(Change(text=text) for text in diagnosis.advice if text not in told))
+
+
+def _is_part(less: Candidate | Change, candidate: Candidate) -> bool:
+    return set(map(msgspec.json.encode, less.patches)) < set(map(msgspec.json.encode, candidate.patches))
+
+
+def _is_enough(what_if: WhatIfCluster, subject: Subject, candidate: Candidate, among: set[str] | None) -> bool:
+    outcome = would_help(what_if, subject, candidate.patches, among)
+    return outcome is not None and outcome.schedulable
 
 
 def _told_once(changes: Sequence[Change]) -> Iterator[Change]:

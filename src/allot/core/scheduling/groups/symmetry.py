@@ -67,7 +67,7 @@ class PodClass:
 def pod_classes(task: Task) -> list[PodClass]:
     """The pods of a task by class, in the order of their first pods."""
     cluster = task.cluster
-    classes: dict[object, PodClass] = {}
+    members: list[tuple[Member, Profile, bool]] = []
     users: dict[str, int] = {}
     for index, pod in enumerate(task.unit.pods):
         profile = cluster.profiles.of(pod)
@@ -75,18 +75,22 @@ def pod_classes(task: Task) -> list[PodClass]:
         fit = cluster.devices.fit(pod, task.group, task.now) if cluster.devices is not None and status is None else None
         is_hopeless = status is not None or isinstance(fit, Status)
         fit = None if isinstance(fit, Status) else fit
+        for uid in fit.new_claims if fit is not None else ():
+            users[uid] = users.get(uid, 0) + 1
+        members.append((Member(index, pod, fit), profile, is_hopeless))
+    classes: dict[object, PodClass] = {}
+    for member, profile, is_hopeless in members:
+        pod, fit = member.pod, member.fit
         of = cluster.membership.key(pod)
-        key: object = (of, profile.key, pod.spec.node_name, None if fit is None else fit.key, is_hopeless)
+        # Pods with equal claims are not the same if one shares its claim and the other has its own.
+        shared = frozenset(uid for uid in fit.new_claims if users[uid] > 1) if fit is not None else frozenset()
+        key: object = (of, profile.key, pod.spec.node_name, None if fit is None else fit.key, shared, is_hopeless)
         if (fit is not None and fit.key is None) or profile.volume_claims:
-            key = index
+            key = member.index
         pod_class = classes.get(key)
         if pod_class is None:
             pod_class = classes[key] = PodClass(profile, of)
             pod_class.is_hopeless = is_hopeless
-        pod_class.members.append(Member(index, pod, fit))
-        for uid in fit.new_claims if fit is not None else ():
-            users[uid] = users.get(uid, 0) + 1
-    for pod_class in classes.values():
-        fits = [member.fit for member in pod_class.members if member.fit is not None]
-        pod_class.shares_claims = any(users[uid] > 1 for fit in fits for uid in fit.new_claims)
+            pod_class.shares_claims = bool(shared)
+        pod_class.members.append(member)
     return list(classes.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,7 +34,7 @@ from allot.core.lifecycle.templates import FAILED
 from allot.core.model import core_v1, observed_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.classic import GATE, controller_of
-from allot.core.quota.claims import ALL_DEVICES, claim_usage, device_classes
+from allot.core.quota.claims import ALL_DEVICES, PER_CLASS_SUFFIX, claim_usage, device_classes
 
 QUOTA = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), limited: (?P<limited>.*)"
@@ -71,7 +72,7 @@ def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:
     return [found.name for found in pod.spec.resource_claims].index(entry.name)
 
 
-def _renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name: str) -> Candidate:
+def renamed(pod: core_v1.Pod, entry: core_v1.PodResourceClaim, field: str, name: str) -> Candidate:
     """Another name in an entry of a pod. field: resourceClaimName or resourceClaimTemplateName; the other one is removed."""
     path = f"/spec/resourceClaims/{_position(pod, entry)}"
     given = {
@@ -94,12 +95,12 @@ def _no_claim(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResour
     candidates: list[Candidate] = []
     if what_if.get(api.ResourceClaimTemplate, name, namespace) is not None:
         text += " (there is a ResourceClaimTemplate of that name: it belongs in resourceClaimTemplateName)"
-        candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", name))
+        candidates.append(renamed(pod, entry, "resourceClaimTemplateName", name))
     known = [found.metadata.name for found in what_if.all(api.ResourceClaim) if found.metadata.namespace == namespace]
     meant = nearest(name, known)
     if meant is not None:
         text += f'; did you mean "{meant}"?'
-        candidates.append(_renamed(pod, entry, "resourceClaimName", meant))
+        candidates.append(renamed(pod, entry, "resourceClaimName", meant))
     for found in what_if.all(api.ResourceClaim):
         if found.metadata.name == name and found.metadata.namespace != namespace:
             text += f"; there is one in namespace {found.metadata.namespace}, but claims cannot be used from other namespaces"
@@ -229,9 +230,9 @@ def _no_template(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodRes
         text += f'; did you mean "{meant}"?'
     if what_if.get(api.ResourceClaim, name, namespace) is not None:
         text += " (there is a ResourceClaim of that name: it belongs in resourceClaimName)"
-        candidates.append(_renamed(pod, entry, "resourceClaimName", name))
+        candidates.append(renamed(pod, entry, "resourceClaimName", name))
     if meant is not None:
-        candidates.append(_renamed(pod, entry, "resourceClaimTemplateName", meant))
+        candidates.append(renamed(pod, entry, "resourceClaimTemplateName", meant))
     candidates += [
         _created(template_object(namespace, name, {"spec": spec}), f"for 1 device of class {class_}")
         for class_, spec in _one_of_each_class(what_if)
@@ -263,6 +264,9 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
     ]
     if greedy:
         text += f": request {greedy[0][1]} asks for all devices (allocationMode: All), which counts as {ALL_DEVICES}"
+    charged = _charged(template, quota, found["requested"]) if quota is not None else None
+    if charged is not None:
+        text += f"; {charged.text}"
     forgotten = _forgotten(what_if, pod, found["requested"]) if quota is not None else []
     if forgotten:
         text += f", {joined([f'{number} of them for ResourceClaim {full_name(claim)}, which no pod uses' for claim, number in forgotten[:2]])}"
@@ -271,12 +275,64 @@ def _quota(what_if: WhatIfCluster, pod: core_v1.Pod, template: api.ResourceClaim
             *_given_up(quota, found["requested"], forgotten),
             *(_counted(what_if, template, greedy[0]) if greedy else ()),
             *_raised(quota, found["requested"]),
+            *_without(template, charged),
             *_freed_quota(what_if, pod),
         ]
         if quota is not None
         else []
     )
     return Diagnosis(reason=Reason.QUOTA, text=text, candidates=tuple(candidates))
+
+
+class _Charged(NamedTuple):
+    """Alternatives of a request that a quota does not allow. text: phrased to follow a semicolon."""
+
+    text: str
+    request: int
+    alternatives: tuple[int, ...]
+
+
+def _charged(template: api.ResourceClaimTemplate, quota: observed_v1.ResourceQuota, requested: str) -> _Charged | None:
+    """The alternatives (firstAvailable) that a claim is charged for although it may get another one; None if there are none."""
+    resource = requested.partition("=")[0]
+    hard, used = quota.spec.hard.get(resource), quota.status.used.get(resource)
+    if not resource.endswith(PER_CLASS_SUFFIX) or "," in requested or hard is None:
+        return None
+    class_ = resource.removesuffix(PER_CLASS_SUFFIX)
+    left = hard.value() - (used.value() if used is not None else 0)
+    for index, request in enumerate(template.spec.spec.devices.requests):
+        over = [
+            at
+            for at, each in enumerate(request.first_available)
+            if each.device_class_name == class_ and (each.allocation_mode == api.ALL or each.count > left)
+        ]
+        # Without another one, all that it may get is too much.
+        if not over or len(over) == len(request.first_available):
+            continue
+        names = named("alternative", [request.first_available[at].name for at in over])
+        others = {each.device_class_name for each in request.first_available} - {class_}
+        rule = (
+            "every class in its firstAvailable list" if others else "the largest alternative in its firstAvailable list"
+        )
+        text = f"request {request.name} is charged for {rule}, whichever it gets, so {names} {'counts' if len(over) == 1 else 'count'}, too"
+        return _Charged(text, index, tuple(over))
+    return None
+
+
+def _without(template: api.ResourceClaimTemplate, charged: _Charged | None) -> Iterator[Candidate]:
+    """A request without the alternatives that the quota does not allow."""
+    if charged is None:
+        return
+    request = template.spec.spec.devices.requests[charged.request]
+    path = f"/spec/spec/devices/requests/{charged.request}/firstAvailable"
+    operations = [{"op": "remove", "path": f"{path}/{at}"} for at in reversed(charged.alternatives)]
+    metadata = template.metadata
+    names = named("alternative", [request.first_available[at].name for at in charged.alternatives])
+    yield Candidate(
+        rank=Rank.ADMIN,
+        text=f"remove {names} from request {request.name} of ResourceClaimTemplate {full_name(template)}",
+        patches=(patch_of("ResourceClaimTemplate", metadata.name, *operations, namespace=metadata.namespace),),
+    )
 
 
 def _forgotten(what_if: WhatIfCluster, pod: core_v1.Pod, requested: str) -> list[tuple[api.ResourceClaim, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.placing import VALUES, Placing, users_on
+from allot.core.advice.explain.causes.vendors import is_accelerator
 from allot.core.advice.explain.devices import (
     Wanted,
     device_id,
@@ -17,6 +18,7 @@ from allot.core.advice.explain.devices import (
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, place_of_claim
 from allot.core.advice.explain.holding import (
     FITS_TOO,
+    Possessor,
     holders_text,
     possessor,
 )
@@ -42,6 +44,7 @@ _ALL_UNSURE = re.compile(
 )
 _NODES_TRIED_MAX = 16
 _OTHERS_MAX = 3
+_HOLDERS_MAX = 3
 _LISTS = "DRAListTypeAttributes"
 
 
@@ -237,12 +240,26 @@ def _in_use_there(placing: Placing, node: str, attribute: str, free: str) -> str
                 value = attribute_value(found) if found is not None else None
                 if value is not None:
                     held.setdefault(str(value[1]), []).extend(each.claims)
-    texts = []
-    for text, names in sorted(held.items(), key=lambda item: (item[0] not in free, item[0])):
-        claims = [find_claim(placing.what_if, name) for name in names]
+    values: dict[str, list[str]] = {}
+    costs: dict[str, tuple[int, int]] = {}
+    for spelled, names in sorted(held.items()):
+        claims = [find_claim(placing.what_if, name) for name in dict.fromkeys(names)]
         who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
-        texts.append(f"{text} by {holders_text(who)}")
-    return f" (in use there: {listed(texts)})" if texts else ""
+        spoken = holders_text(who)
+        values.setdefault(spoken, []).append(spelled)
+        costs[spoken] = _cost(who)
+    # Then in the order of what helps.
+    ordered = sorted(values, key=lambda who: (not any(each in free for each in values[who]), costs[who], who))
+    texts = [f"{listed(values[who])} by {who}" for who in ordered]
+    more = f"; {len(texts) - _HOLDERS_MAX} more" if len(texts) > _HOLDERS_MAX else ""
+    return f" (in use there: {'; '.join(texts[:_HOLDERS_MAX])}{more})" if texts else ""
+
+
+def _cost(who: Sequence[Possessor]) -> tuple[int, int]:
+    """How important some holders are: by priority, then by their accelerators, which matter more than network devices."""
+    allocations = [each.claim.status.allocation for each in who if each.claim.status.allocation is not None]
+    accelerators = sum(is_accelerator(result.driver) for each in allocations for result in each.devices.results)
+    return max((each.priority for each in who), default=0), accelerators
 
 
 def _on_others(placing: Placing, node: str, attribute: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes.default_limits import default_limit
 from allot.core.advice.explain.causes.images import meant_image
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
@@ -211,6 +212,7 @@ def ended(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     said = meaning.shown if meaning is not None else shortened(last.message) or last.reason
     said += f", memory limit {limit}" if limit else ""
     text = f"has failed{where}: container {name} ended with exit code {last.exit_code} ({said})"
+    text += default_text(what_if, pod, name) if limit else ""
     return with_meaning(text, meaning)
 
 
@@ -255,9 +257,13 @@ def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
         return ()
     name, last = failed
     if last.reason == OOM:
-        return (f"{more_memory_advice(what_if, pod, name)}, and recreate it",)
+        return tuple(_again(each) for each in more_memory_advice(what_if, pod, name))
     meaning = last_words(what_if, pod, name, last.message) if last.message else None
     return meaning.advice if meaning is not None else ()
+
+
+def _again(text: str) -> str:
+    return text if "recreate" in text or "delete" in text else f"{text}, and recreate it"
 
 
 def unused_claims(pod: core_v1.Pod) -> list[str]:
@@ -325,13 +331,22 @@ def last_words(what_if: WhatIfCluster, pod: core_v1.Pod, container: str, message
     return meaning_of(PROGRAMS, said, Facts(what_if, pod, container))
 
 
-def more_memory_advice(what_if: WhatIfCluster, pod: core_v1.Pod, container: str) -> str:
+def default_text(what_if: WhatIfCluster, pod: core_v1.Pod, container: str) -> str:
+    """Where the memory limit of a container comes from, phrased to follow a sentence about it; empty if it was written."""
+    default = default_limit(what_if, pod, container)
+    return f": {default.text}" if default is not None else ""
+
+
+def more_memory_advice(what_if: WhatIfCluster, pod: core_v1.Pod, container: str) -> tuple[str, ...]:
     """For a container that was killed for using more memory than it may."""
+    default = default_limit(what_if, pod, container)
+    if default is not None:
+        return default.advice
     more = more_memory(Facts(what_if, pod, container))
     return (
         f"raise the memory limit and request of container {container} in the pod {more}"
         if more
-        else f"give container {container} a large enough memory request and limit in the pod"
+        else f"give container {container} a large enough memory request and limit in the pod",
     )
 
 
@@ -349,8 +364,9 @@ def _crashed(
         limit = container.resources.limits.get("memory") if container is not None else None
         than = f"its limit of {limit}" if limit is not None else "the node had"
         text = f"container {status.name} was killed on node {pod.spec.node_name} for using more memory than {than} (OOMKilled, {times})"
-        fix = more_memory_advice(what_if, pod, status.name)
-        return Diagnosis(reason=Reason.OUT_OF_MEMORY, text=text, advice=(fix,))
+        text += default_text(what_if, pod, status.name)
+        advice = more_memory_advice(what_if, pod, status.name)
+        return Diagnosis(reason=Reason.OUT_OF_MEMORY, text=text, advice=advice)
     again = f", {times}" if status.restart_count else ""
     how = f"exit code {last.exit_code}{again}" if last is not None else times
     meaning = last_words(what_if, pod, status.name, last.message) if last is not None and last.message else None

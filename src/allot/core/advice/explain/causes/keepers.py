@@ -15,6 +15,7 @@ from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment, StatefulSet
 from allot.core.model.meta import RawJSON
+from allot.core.workloads.ownership import selector_of
 from allot.core.workloads.pod_states import is_ready
 from allot.core.workloads.pod_templates import template_value
 
@@ -22,6 +23,10 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _WORD_MIN = 4
 # Two words are forms of one (staged, stager) if they begin with so many equal letters, and end with no more than so many others.
 _STEM_MIN, _ENDING_MAX = 5, 3
+# Names of products may be shorter than other words.
+_PRODUCT_MIN = 3
+_MADE_FOR = "kube"
+_ROLES = frozenset(("operator", "controller", "controllers", "manager"))
 # They say nothing about who is meant.
 _COMMON = frozenset(
     (
@@ -76,14 +81,16 @@ class Keeper(NamedTuple):
     advice: str
 
 
-def idle_keeper(what_if: WhatIfCluster, names: Iterable[str], role: str) -> Keeper | None:
+def idle_keeper(what_if: WhatIfCluster, names: Iterable[str], role: str, kinds: Iterable[str] = ()) -> Keeper | None:
     """The component that seems to be in charge of some names and does not run; None if there is none, or if all of them run.
-    role: what it has to do, as "removes it"."""
+    role: what it has to do, as "removes it"; kinds: of its own, as `rayjobs.ray.io`, by which its controller is found if the names do
+    not tell."""
     known = list(names)
     words = {word for name in known for word in _words_of(name)}
-    if not words:
-        return None
-    return _scaled_to_none(what_if, known, words, role) or _failing(what_if, known, words, role)
+    found = None
+    if words:
+        found = _scaled_to_none(what_if, known, words, role) or _failing(what_if, known, words, role)
+    return found or _of_kinds(what_if, list(kinds), role)
 
 
 def _words_of(name: str) -> set[str]:
@@ -122,15 +129,19 @@ def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str
     for each in found:
         if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
             continue
-        kind = type(each).__name__
-        what = f"{kind} {full_name(each)}"
-        before = scaled_from(what_if, kind, each.metadata.namespace, each.metadata.name)
-        to = f" to {before}" if before else " up"
-        return Keeper(
-            f"{what}, which seems to be what {role}, is scaled to 0",
-            f"scale {what}{to} again, so that it {role}",
-        )
+        return _at_0(what_if, each, role)
     return None
+
+
+def _at_0(what_if: WhatIfCluster, found: Deployment | StatefulSet, role: str) -> Keeper:
+    kind = type(found).__name__
+    what = f"{kind} {full_name(found)}"
+    before = scaled_from(what_if, kind, found.metadata.namespace, found.metadata.name)
+    to = f" to {before}" if before else " up"
+    return Keeper(
+        f"{what}, which seems to be what {role}, is scaled to 0",
+        f"scale {what}{to} again, so that it {role}",
+    )
 
 
 def _flags(template: RawJSON | None) -> list[str]:
@@ -153,16 +164,91 @@ def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role
             continue
         if not _is_about(names, words, [full_name(pod), *_last_words(pod)]):
             continue
-        trouble = container_trouble(what_if, pod)
-        if trouble is not None:
-            advice = trouble.advice[0] if trouble.advice else "see what it says"
-            return Keeper(
-                f"pod {full_name(pod)}, which seems to be what {role}, does not run: {trouble.text}",
-                f"fix pod {full_name(pod)}, so that it {role}: {advice}",
-            )
+        found = _broken(what_if, pod, role)
+        if found is not None:
+            return found
     return None
+
+
+def _broken(what_if: WhatIfCluster, pod: core_v1.Pod, role: str) -> Keeper | None:
+    trouble = container_trouble(what_if, pod)
+    if trouble is None:
+        return None
+    advice = trouble.advice[0] if trouble.advice else "see what it says"
+    return Keeper(
+        f"pod {full_name(pod)}, which seems to be what {role}, does not run: {trouble.text}",
+        f"fix pod {full_name(pod)}, so that it {role}: {advice}",
+    )
 
 
 def _last_words(pod: core_v1.Pod) -> list[str]:
     states = [state for each in pod.status.container_statuses for state in (each.state, each.last_state)]
     return [state.terminated.message for state in states if state is not None and state.terminated is not None]
+
+
+# --- controllers of kinds of their own ---
+
+
+def _of_kinds(what_if: WhatIfCluster, kinds: Sequence[str], role: str) -> Keeper | None:
+    """The controller of some kinds, if it does not run: one that has the product in its own name (kuberay-operator for ray.io), or is the
+    only one in the namespace of that name."""
+    stems = {stem for kind in kinds for stem in _stems_of(kind)}
+    if not stems:
+        return None
+    everyone: list[Deployment | StatefulSet] = [*what_if.all(Deployment), *what_if.all(StatefulSet)]
+    controllers = [each for each in everyone if _ROLES & set(_all_words(each.metadata.name))]
+    own = [each for each in controllers if stems & _stems_in(each.metadata.name)]
+    if own:
+        # Of cert-manager and cert-manager-webhook, the first one is the controller.
+        fewest = min(len(_all_words(each.metadata.name)) for each in own)
+        own = [each for each in own if len(_all_words(each.metadata.name)) == fewest]
+    else:
+        own = [each for each in controllers if stems & _stems_in(each.metadata.namespace)]
+        own = own if len(own) == 1 else []
+    # Of several, any that runs may be the one.
+    idle = [_idle(what_if, each, role) for each in own]
+    return idle[0] if idle and all(idle) else None
+
+
+def _all_words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _stems_in(name: str) -> set[str]:
+    return set(map(_stem, _all_words(name)))
+
+
+def _stem(word: str) -> str:
+    """The name of a product, without what shows that it is made for Kubernetes: of kuberay, ray."""
+    return word.removeprefix(_MADE_FOR) or word
+
+
+def _stems_of(kind: str) -> set[str]:
+    """What names a product in `rayjobs.ray.io`: the parts of its group, without the last one. Of Kubernetes' own groups, nothing."""
+    labels = kind.split(".")[1:-1]
+    if labels[-1:] == ["k8s"]:
+        return set()
+    words = [word for label in labels if "k8s" not in label for word in _all_words(label)]
+    return {_stem(word) for word in words if word not in _COMMON and len(word) >= _PRODUCT_MIN}
+
+
+def _idle(what_if: WhatIfCluster, found: Deployment | StatefulSet, role: str) -> Keeper | None:
+    """Why a controller does not run; None if it does, or if the snapshot does not say."""
+    if found.spec.replicas == 0:
+        return _at_0(what_if, found, role)
+    kind, metadata = type(found).__name__, found.metadata
+    requirements = selector_of(found.spec.selector)
+    if requirements is None:
+        return None
+    there = (pod for pod in what_if.all(core_v1.Pod) if pod.metadata.namespace == metadata.namespace)
+    pods = [pod for pod in there if requirements.matches(pod.metadata.labels)]
+    if not pods or any(map(is_ready, pods)):
+        return None
+    broken = next((keeper for pod in pods if (keeper := _broken(what_if, pod, role)) is not None), None)
+    if broken is not None:
+        return broken
+    what = f"{kind} {full_name(found)}"
+    return Keeper(
+        f"{what}, which seems to be what {role}, has no pod that is ready",
+        f"fix {what}, so that it {role}: allot explain {kind.lower()}/{metadata.name} -n {metadata.namespace}",
+    )

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.kueue_order import behind_another, is_to_come
 from allot.core.advice.explain.causes.kueue_quotas import Held, short_of_quota, too_much
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.meta import ObjectMeta
 from allot.core.model.resource_v1 import ResourceClaimTemplate
@@ -54,15 +54,18 @@ def workload_of(what_if: WhatIfCluster, metadata: ObjectMeta) -> observed_v1.Kue
 def held_by_kueue(
     what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, containers: Iterable[core_v1.Container]
 ) -> Held:
-    """Why Kueue has not admitted a pod or Job: its queue is missing or stopped, or what Kueue itself says."""
+    """Why Kueue has not admitted a pod or Job: its queue is missing or stopped, another one is before it, or what Kueue itself says."""
     workload = workload_of(what_if, metadata)
     name = queue_of(metadata) or (workload.spec.queue_name if workload is not None else "")
+    asking = list(containers)
+    queue = cluster_queue_of(what_if, metadata.namespace, name)
     return (
         _no_queue(what_if, kind, metadata, name)
         or _stopped(what_if, metadata.namespace, name)
         or _kept_back(what_if, workload)
+        or _in_line(what_if, workload, queue, asking)
         or _said(what_if, workload, metadata.namespace, name)
-        or too_much(cluster_queue_of(what_if, metadata.namespace, name), containers)
+        or too_much(queue, asking)
         or Held("", _ask(metadata.namespace, workload))
     )
 
@@ -149,18 +152,23 @@ def _kept_back(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | Non
             advice = f"see the log of the controller of AdmissionCheck {check.name} about {named}"
             return Held(f"AdmissionCheck {check.name} is {check.state or 'Pending'}{said}", advice)
     later = status.requeue_state.requeue_at if status.requeue_state is not None else None
-    if later and _is_to_come(what_if, later):
+    if later and is_to_come(what_if, later):
         return Held(
             f"it was evicted{why}, and is retried at {later}", "check why its pods did not become ready in time"
         )
     return None
 
 
-def _is_to_come(what_if: WhatIfCluster, time: str) -> bool:
-    try:
-        return what_if.taken_at is not None and seconds_of(time) > what_if.taken_at
-    except ValueError:
-        return False
+def _in_line(
+    what_if: WhatIfCluster,
+    workload: observed_v1.KueueWorkload | None,
+    queue: observed_v1.ClusterQueue | None,
+    containers: Iterable[core_v1.Container],
+) -> Held | None:
+    """A workload that has to wait for another one, unless it asks for more than its queue could ever admit."""
+    if workload is None or queue is None or too_much(queue, containers) is not None:
+        return None
+    return behind_another(what_if, workload, queue)
 
 
 def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, namespace: str, name: str) -> Held | None:

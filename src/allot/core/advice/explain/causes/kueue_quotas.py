@@ -160,20 +160,17 @@ def _elsewhere(what_if: WhatIfCluster, own: _Share, resource: str, flavor: str) 
 
 def _users(what_if: WhatIfCluster, queue: str, resource: str, flavor: str) -> list[_User]:
     """What is admitted in a ClusterQueue with some of a resource in a flavor, the largest first."""
-    found = []
+    return what_if.memo("kueue users", lambda: _all_users(what_if)).get((queue, resource, flavor), [])
+
+
+def _all_users(what_if: WhatIfCluster) -> dict[tuple[str, str, str], list[_User]]:
+    """What is admitted, by ClusterQueue, resource and flavor."""
+    found: dict[tuple[str, str, str], list[_User]] = {}
     for workload in what_if.all(observed_v1.KueueWorkload):
         admission = workload.status.admission
         finished = any(each.type == "Finished" and each.status == "True" for each in workload.status.conditions)
-        if admission is None or admission.cluster_queue != queue or finished:
+        if admission is None or finished:
             continue
-        used = sum(
-            each.resource_usage[resource].nano
-            for each in admission.pod_set_assignments
-            if each.flavors.get(resource) == flavor and resource in each.resource_usage
-        )
-        owner = next(iter(workload.metadata.owner_references), None)
-        namespace = workload.metadata.namespace
-        name = f"{owner.kind} {namespace}/{owner.name}" if owner is not None else f"Workload {full_name(workload)}"
         since = max(
             (
                 str(each.last_transition_time or "")
@@ -182,9 +179,81 @@ def _users(what_if: WhatIfCluster, queue: str, resource: str, flavor: str) -> li
             ),
             default="",
         )
-        if used:
-            found.append(_User(name, used, workload.spec.priority or 0, since))
-    return sorted(found, key=lambda each: (-each.used, each.name))
+        used: dict[tuple[str, str], int] = {}
+        for each in admission.pod_set_assignments:
+            for resource, amount in each.resource_usage.items():
+                place = resource, each.flavors.get(resource, "")
+                used[place] = used.get(place, 0) + amount.nano
+        for (resource, flavor), total in used.items():
+            if total:
+                user = _User(user_of(workload), total, workload.spec.priority or 0, since)
+                found.setdefault((admission.cluster_queue, resource, flavor), []).append(user)
+    return {place: sorted(users, key=lambda each: (-each.used, each.name)) for place, users in found.items()}
+
+
+def user_of(workload: observed_v1.KueueWorkload) -> str:
+    """What a workload stands for: `Job ml/train`."""
+    owner = next(iter(workload.metadata.owner_references), None)
+    return (
+        f"{owner.kind} {workload.metadata.namespace}/{owner.name}"
+        if owner is not None
+        else f"Workload {full_name(workload)}"
+    )
+
+
+# --- what is unused ---
+
+
+class Need(NamedTuple):
+    """What a workload asks for of one resource, and what is unused of it in a flavor. users: who uses the rest, if it would be enough."""
+
+    resource: str
+    flavor: str
+    asked: str
+    unused: str
+    fits: bool
+    # The nominalQuota that would be enough.
+    enough: str
+    users: tuple[str, ...]
+
+
+def needs_of(
+    what_if: WhatIfCluster, workload: observed_v1.KueueWorkload, queue: observed_v1.ClusterQueue
+) -> list[Need]:
+    """What a waiting workload asks for, of what its ClusterQueue has a quota for: what does not fit first, in the flavors in which most
+    fits. None of it if the status of either does not say."""
+    asked = {
+        resource: amount
+        for each in workload.status.resource_requests
+        for resource in each.resources
+        if (amount := _asked(workload, resource))
+    }
+    found: list[Need] = []
+    for group in queue.spec.resource_groups:
+        in_flavors = [
+            [
+                _need(what_if, own, flavor.name, amount)
+                for resource, amount in asked.items()
+                if (own := _share(what_if, queue, resource, flavor.name)) is not None
+            ]
+            for flavor in group.flavors
+        ]
+        found += min(in_flavors, key=lambda needs: sum(not each.fits for each in needs), default=[])
+    return sorted(found, key=lambda each: each.fits)
+
+
+def _need(what_if: WhatIfCluster, own: _Share, flavor: str, asked: int) -> Need:
+    others = _cohort(what_if, own, own.row.name, flavor)
+    unused = _room(own, others)
+    return Need(
+        resource=own.row.name,
+        flavor=flavor,
+        asked=own.text(asked),
+        unused=own.text(unused),
+        fits=asked <= unused,
+        enough=own.text(own.nominal + max(asked - unused, 0)),
+        users=tuple(user.name for user in own.users) if others or asked <= own.nominal else (),
+    )
 
 
 # --- what others have borrowed ---

@@ -182,7 +182,9 @@ def trouble(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     if killed is None:
         return found
     # A container that the kubelet kills has only failed its probe.
-    return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *found.advice))
+    # Its log is mentioned once.
+    more = [each for each in found.advice if not any(other.endswith(each) for other in killed.advice)]
+    return replace(found, text=f"{found.text}: {killed.text}", advice=(*killed.advice, *more))
 
 
 def _may_be_killed(pod: core_v1.Pod) -> bool:

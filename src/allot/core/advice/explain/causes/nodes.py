@@ -472,7 +472,7 @@ def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
         "pod", [full_name(each.pod) for each in sorted(others, key=lambda each: -asks(each, lacking.resource))]
     )
     class_ = f"PriorityClass {pod.spec.priority_class_name}" if pod.spec.priority_class_name else "the pod"
-    return f"; {names} there {'has' if len(others) == 1 else 'have'} a lower priority, but {class_} has preemptionPolicy: {PREEMPT_NEVER}"
+    return f"; {names} on node {info.name} {'has' if len(others) == 1 else 'have'} a lower priority, but {class_} has preemptionPolicy: {PREEMPT_NEVER}"
 
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.remedies import queues as remedies
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import Subject
 from allot.core.advice.explain.wording import duration, listed, named
@@ -22,7 +23,7 @@ from allot.core.advice.outlook import (
     later,
     verb_of,
 )
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model.foreign_groups import KaiPodGroup
 from allot.core.scheduling import (
@@ -35,6 +36,7 @@ from allot.core.scheduling import (
     Nothing,
     QueueShares,
     amounts_text,
+    asked,
     over_limit,
 )
 
@@ -159,14 +161,17 @@ def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     whose = f"queue {level.name}" + ("" if level is queue else f" above queue {queue.name}")
     bound, held, wants = (amounts_text({over.resource: each}) for each in (over.bound, over.held, over.wanted))
     if over.reason == OVER_LIMIT:
-        text = f"the limit of {whose} is {bound}, it uses {held}, and {job.name} wants {wants} more"
+        users = _users(what_if, level, over.resource, job)
+        text = f"the limit of {whose} is {bound}, it uses {held}{f' ({listed(users)})' if users else ''}, and {job.name} wants {wants} more"
         unset = remedies.without_limit(what_if, over.queue, over.resource)
         if unset is not None:
             field = f"spec.resources.{over.resource}.limit"
             text = f"{whose} does not set {field}, which counts as 0: it gets none, and {job.name} wants {wants}"
             return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(unset,))
         candidate = remedies.higher(what_if, remedies.LIMIT, queue, request)
-        return Diagnosis(reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job))
+        return Diagnosis(
+            reason=Reason.QUEUE_LIMIT, text=text, candidates=(candidate,), advice=_wait_for(level, job, users)
+        )
     text = (
         f"{job.name} cannot be preempted, and such pods must stay within the quota: {whose} has {bound}, non-preemptible pods use "
         f"{held}, and it wants {wants}"
@@ -175,12 +180,36 @@ def _excess(what_if: WhatIfCluster, job: Job, over: Excess) -> Diagnosis:
     return Diagnosis(reason=Reason.QUEUE_QUOTA, text=text, candidates=candidates)
 
 
-def _wait_for(level: QueueShares, job: Job) -> tuple[str, ...]:
+def _users(what_if: WhatIfCluster, level: QueueShares, resource: str, job: Job) -> list[str]:
+    """The workloads that use a resource of a queue or of queues below it, those that use the most first: `Job a/train`."""
+    tree = what_if.machine.book.tree
+
+    def found() -> list[tuple[str, str]]:
+        used: dict[tuple[str, str], int] = {}
+        for other in what_if.machine.jobs().values():
+            queue, tasks = tree.get(other.queue), other.active()
+            amount = asked(tasks).get(resource, 0) if tasks else 0
+            if not amount or queue is None or all(each is not level for each in queue.path()):
+                continue
+            pod = tasks[0].pod
+            kind, _, name = workload_of(what_if, pod).partition(" ")
+            spoken = f"{kind} {pod.metadata.namespace}/{name}" if name else f"pod {full_name(pod)}"
+            used[spoken, other.name] = used.get((spoken, other.name), 0) + amount
+        return sorted(used, key=lambda each: (-used[each], each))
+
+    users = what_if.memo(f"users of {resource} in queue {level.name}", found)
+    return list(dict.fromkeys(spoken for spoken, name in users if name != job.name))
+
+
+def _wait_for(level: QueueShares, job: Job, users: list[str]) -> tuple[str, ...]:
     request = amounts_of(job)
     fits = all(
         share.limit == UNLIMITED or request.get(resource, 0) <= share.limit for resource, share in level.shares.items()
     )
-    return (f"wait until jobs of queue {level.name} end",) if fits else ()
+    if len(users) == 1:
+        return (f"wait until {users[0]} ends, or stop it",) if fits else ()
+    who = listed(users) if users else f"jobs of queue {level.name}"
+    return (f"wait until {who} end",) if fits else ()
 
 
 # --- rights ---

@@ -60,7 +60,7 @@ def anew(maker: OwnerReference | None, owner: str) -> str:
 def of_workload(text: str, owner: str, again: str) -> str:
     """A change to a workload instead of its pod. again: what else has to be done then."""
     changed = _OF_THE_POD.sub(f"{owner}'s", _IN_THE_POD.sub(rf"\g<word> {owner}", text))
-    return f"{changed}{again}" if changed != text else text
+    return f"{changed}{again}" if changed != text and not changed.endswith(again or "\n") else changed
 
 
 def existing(what_if: WhatIfCluster, pod: core_v1.Pod, candidate: Candidate) -> Candidate | None:
@@ -85,7 +85,9 @@ def existing(what_if: WhatIfCluster, pod: core_v1.Pod, candidate: Candidate) -> 
         return None
     operation = {"op": "replace", "path": f"/spec/resourceClaims/{index.index(patch.name)}/resourceClaimTemplateName"}
     use = patch_of("Pod", pod.metadata.name, {**operation, "value": name}, namespace=namespace, recreate=True)
-    text = f"set resourceClaimTemplateName: {name} in the pod (that template already exists), or {candidate.text}"
+    # Its spec is immutable, and pods keep the claims that they have.
+    again = "recreate that template" if controller_of(pod) is None else "recreate that template, then the pods"
+    text = f"set resourceClaimTemplateName: {name} in the pod (that template already exists), or {candidate.text} and {again}"
     return replace(candidate, text=text, patches=(use,))
 
 

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.containers import OOM, last_words, memory_limit, more_memory_advice, with_meaning
+from allot.core.advice.explain.causes.containers import (
+    OOM,
+    default_text,
+    last_words,
+    memory_limit,
+    more_memory_advice,
+    with_meaning,
+)
 from allot.core.advice.explain.causes.kinship import origin
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.messages.table import shortened
@@ -185,6 +192,7 @@ def _last_end(scene: Scene, found: Job) -> str:
             said = meaning.shown if meaning is not None else shortened(ended.message)
             told = f": {said}" if said else ""
             text = f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
+            text += default_text(scene.what_if, pod, status.name) if limit else ""
             return with_meaning(text, meaning)
     said = pod.status.message or pod.status.reason
     return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
@@ -196,7 +204,7 @@ def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             ended = status.state.terminated if status.state is not None else None
             if ended is not None and ended.reason == OOM:
-                return _in_job(scene, found, [more_memory_advice(scene.what_if, pod, status.name)])
+                return _in_job(scene, found, more_memory_advice(scene.what_if, pod, status.name))
             if ended is not None and ended.exit_code and ended.message:
                 meaning = last_words(scene.what_if, pod, status.name, ended.message)
                 return _in_job(scene, found, meaning.advice) if meaning is not None else ()

@@ -13,9 +13,9 @@ from allot.core.advice.explain.causes.serving import not_served
 from allot.core.advice.explain.report import Explanation, Reason
 from allot.core.advice.explain.wording import joined, listed, named, one_line
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, left_alone, not_as_wanted
-from allot.core.advice.snapshot import DUMPED_KINDS, KINDS
+from allot.core.advice.snapshot import DUMPED_KINDS, KINDS, snapshot_kind
 from allot.core.model import core_v1
-from allot.core.model.observed_v1 import APIService, Event
+from allot.core.model.observed_v1 import APIService, Event, OtherObject
 
 _KIND = "Namespace"
 _OWN_FINALIZER = "kubernetes"
@@ -106,19 +106,28 @@ def _left(scene: Scene, found: core_v1.Namespace, text: str, said: list[str], *,
         )
         looks = [f"see what keeps them: kubectl get {','.join(left)} -n {found.metadata.name} -o yaml"] if left else []
         return not_as_wanted(_KIND, found, Reason.BEING_DELETED, text, advice=looks)
-    which = [f"{type(each).__name__} {each.metadata.name}" for each in kept] or list(left)
+    which = [f"{_kind(each)} {each.metadata.name}" for each in kept] or list(left)
     what = listed(which) if which else "an object"
     verb = "have" if which and (len(which) > 1 or not kept) else "has"
-    return _kept(scene, found, f"{text} because {what} in it still {verb}", finalizers, what)
+    kinds = [_resource(each) for each in kept if isinstance(each, OtherObject)] if kept else left
+    return _kept(scene, found, f"{text} because {what} in it still {verb}", finalizers, what, kinds)
 
 
-def _kept(scene: Scene, found: core_v1.Namespace, text: str, finalizers: Iterable[str], what: str = "") -> Explanation:
-    """Finalizers that nobody removes. what: the objects that have them, if not the namespace itself; text: phrased to precede them."""
+def _kept(
+    scene: Scene,
+    found: core_v1.Namespace,
+    text: str,
+    finalizers: Iterable[str],
+    what: str = "",
+    kinds: Iterable[str] = (),
+) -> Explanation:
+    """Finalizers that nobody removes. what: the objects that have them, if not the namespace itself; text: phrased to precede them;
+    kinds: of these objects, as `rayjobs.ray.io`."""
     names = list(finalizers)
     them = "it" if len(names) == 1 else "them"
     spoken = named("finalizer", names)
     text += f" {spoken}" if what else f", but {spoken} {'keeps' if len(names) == 1 else 'keep'} it"
-    keeper = idle_keeper(scene.what_if, names, f"removes {them}")
+    keeper = idle_keeper(scene.what_if, names, f"removes {them}", kinds)
     text += f": {keeper.text}" if keeper is not None else ""
     let = f"let the component that set {spoken} remove {them}: see that it runs, and its log"
     force = f"if that component is gone for good and nothing is left to do: remove {spoken} from {what or f'namespace {found.metadata.name}'}"
@@ -135,6 +144,16 @@ def _objects(scene: Scene, namespace: str) -> list[Any]:
         if kind.namespaced and kind.type is not Event
         for each in scene.what_if.all(kind.type)
     ]
+    found += scene.what_if.others
     return [
         each for each in found if each.metadata.namespace == namespace and each.metadata.deletion_timestamp is not None
     ]
+
+
+def _kind(object_: Any) -> str:
+    return object_.kind if isinstance(object_, OtherObject) else snapshot_kind(type(object_)).name
+
+
+def _resource(object_: OtherObject) -> str:
+    """The kind as the namespace controller writes it, except for the plural."""
+    return f"{object_.kind.lower()}.{object_.api_version.rpartition('/')[0]}"
