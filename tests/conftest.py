@@ -22,6 +22,7 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+import warm_starts
 import workers
 from open_connections import pytest_runtest_teardown as pytest_runtest_teardown
 
@@ -31,6 +32,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # kubectl, of which tests start thousands, spends a fifth of its time on collecting garbage.
 os.environ.setdefault("GOGC", "400")
+
+warm_starts.install()
 
 settings.register_profile("allot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("allot")
