@@ -162,6 +162,80 @@ def test_a_taint_rule_is_named() -> None:
     ]
 
 
+def _rule(name: str) -> dict[str, Any]:
+    spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "example.com/repair", "effect": "NoSchedule"}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize("name", ["rack7-firmware", "firmware-of-rack-7", "rack-r7", "rack.07"])
+def test_a_rule_for_a_rack_that_taints_all_devices_is_narrowed(name: str) -> None:
+    racks = {"a": "r6", "b": "r7", "c": "r7", "d": "r70"}
+    cluster = [[node(each, labels={"example.com/rack": rack}), pool(each, gpus(1))] for each, rack in racks.items()]
+    found = explained(*cluster, device_class(), _rule(name), templated("train", asks()))
+    assert f"DeviceTaintRule {name}, which has no pool in its deviceSelector, such as b, and so taints" in found.cause
+    assert found.changes[0].text == (
+        f"set deviceSelector.pool: b in DeviceTaintRule {name}, and create one like it for pool c, so that only what its name "
+        "says is tainted"
+    )
+    assert found.changes[0].node in ("a", "d")
+
+
+def test_a_rule_that_taints_all_devices_of_a_driver_and_names_no_place_is_not_narrowed() -> None:
+    cluster = [[node(each, labels={"example.com/rack": "r7"}), pool(each, gpus(1))] for each in ("a", "b")]
+    found = explained(*cluster, device_class(), _rule("rack7-firmware"), templated("train", asks()))
+    assert "has no pool in its deviceSelector and so taints every device of the driver" in found.cause
+    assert found.changes[0].text.startswith("delete DeviceTaintRule rack7-firmware")
+
+
+def _made(each: dict[str, Any], name: str = "web", kind: str = "ReplicaSet") -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {**each, "metadata": {**each["metadata"], "ownerReferences": [owner]}}
+
+
+def test_a_holder_that_would_take_another_device_is_restarted_and_not_scaled_down() -> None:
+    one, pair = asks('device.attributes["gpu.nvidia.com"].size == "s"'), asks(count=2)
+    pair["devices"]["constraints"] = [{"matchAttribute": "gpu.nvidia.com/root"}]
+    roots = [("r0", "s"), ("r1", "s"), ("r1", "m")]
+    devices = [
+        gpu(number, attributes={"root": {"string": root}, "size": {"string": size}})
+        for number, (root, size) in enumerate(roots)
+    ]
+    held = claim("held", one, status=holding("n", "gpu-1", users=("web-1",)))
+    found = explained(
+        node("n"),
+        pool("n", devices),
+        device_class(),
+        held,
+        _made(running("web-1", "n", "held")),
+        templated("train", pair),
+    )
+    assert found.changes[0].text == ("delete pod default/web-1 on node n (its successor there then uses device gpu-0)")
+
+
+def test_a_replica_of_the_pod_that_nobody_recreates_goes_after_the_pods_of_others() -> None:
+    def server(name: str) -> dict[str, Any]:
+        spec = [{"name": "gpu", "resourceClaimTemplateName": "any"}]
+        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x"}]}
+        return pod(name, resourceClaims=spec, status=status)
+
+    first = server("serve-0")
+    first["spec"]["nodeName"], first["status"]["phase"] = "n", "Running"
+    found = explained(
+        node("n"),
+        pool("n", gpus(2)),
+        device_class(),
+        template("any", asks()),
+        claim("serve-0-gpu-x", asks(), owner="serve-0", status=holding("n", "gpu-0", users=("serve-0",))),
+        first,
+        claim("z", asks(), status=holding("n", "gpu-1", users=("zoo",))),
+        running("zoo", "n", "z"),
+        claim("serve-1-gpu-x", asks(), owner="serve-1"),
+        server("serve-1"),
+        name="serve-1",
+    )
+    assert found.changes[0].text.startswith("delete pod default/zoo")
+
+
 def test_devices_that_are_free_but_not_together_are_told_with_the_values_that_clash() -> None:
     spec = asks(count=2, constraints=[{"matchAttribute": "gpu.nvidia.com/root"}])
     found = explained(node("n"), pool("n", gpus(2)), device_class(), templated("train", spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from allot.core.advice.what_if import Journal, WhatIfCluster
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.scheduling import Placement
 
 # In a larger cluster this takes too long.
 _NODES_MAX = 100
@@ -47,3 +49,50 @@ def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[st
         subject = pod_subject(pod)
         found = try_out(changed, subject, others)
         return found.node_of(subject) if found.schedulable and found.placements else ""
+
+
+class Successor(NamedTuple):
+    """Where a pod would run if it were recreated, and with which devices."""
+
+    node: str
+    devices: tuple[str, ...]
+
+
+def makes_way(what_if: WhatIfCluster, pod: core_v1.Pod, waiting: core_v1.Pod) -> Successor | None:
+    """The successor of a placed pod that makes way for a waiting pod even if it is scheduled first; None if one of them finds no
+    place then, or if finding out takes too long."""
+    if len(what_if.cluster.nodes) >= _NODES_MAX or not pod.spec.node_name:
+        return None
+    if what_if.cluster.membership.of(pod) is not None:
+        return None
+    with what_if.changed((), unplaced(pod)) as changed:
+        found = try_out(changed, pod_subject(pod))
+        if not found.schedulable or not found.placements:
+            return None
+        # Another scheduler may rank nodes differently, and take the old one again.
+        again = try_out(changed, pod_subject(pod), {pod.spec.node_name})
+        places = [found.placements[0], *(again.placements[:1] if again.schedulable else ())]
+        if not all(_leaves_room(changed, place, waiting) for place in places):
+            return None
+    steps = [step.allocation for step in places[0].claims if step.allocation is not None]
+    return Successor(places[0].node, tuple(each.device for step in steps for each in step.devices.results))
+
+
+def _leaves_room(what_if: WhatIfCluster, place: Placement, waiting: core_v1.Pod) -> bool:
+    """Whether a pod that waits still fits when another one has a place."""
+    with what_if.changed((), _placed(place)) as after:
+        return try_out(after, pod_subject(waiting)).schedulable
+
+
+def _placed(place: Placement) -> Callable[[WhatIfCluster, Journal], None]:
+    """A change to a cluster: a pod gets its node and its devices."""
+
+    def put(changed: WhatIfCluster, journal: Journal) -> None:
+        for step in place.claims:
+            status = step.claim.status
+            users = (*status.reserved_for, step.consumer) if step.consumer is not None else status.reserved_for
+            status = replace(status, allocation=step.allocation or status.allocation, reserved_for=users)
+            changed.put(replace(step.claim, status=status), journal)
+        changed.put(replace(place.pod, spec=replace(place.pod.spec, node_name=place.node)), journal)
+
+    return put

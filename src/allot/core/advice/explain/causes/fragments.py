@@ -19,6 +19,10 @@ _SHOWN_MAX = 4
 _SETS_MAX = 3
 
 
+# Driver, pool, counter set, and what slots are called before their number.
+_Group = tuple[str, str, str, str]
+
+
 class _Slot(NamedTuple):
     """A counter of 1, one of several with the same name but for a number."""
 
@@ -28,7 +32,7 @@ class _Slot(NamedTuple):
     name: str
 
     @property
-    def group(self) -> tuple[str, str, str, str]:
+    def group(self) -> _Group:
         return self.driver, self.pool, self.set_name, _NUMBER.sub("", self.name)
 
 
@@ -40,8 +44,9 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
     ]
     there = _slots(placing)
     taken = _taken(placing, there)
-    sizes: dict[tuple[str, str, str, str], int] = {}
-    blocked: dict[str, list[str]] = {}
+    sizes: dict[_Group, int] = {}
+    blocked: dict[_Group, dict[str, None]] = {}
+    nodes: dict[_Group, str] = {}
     needed = 0
     for entry in entries:
         slots = [slot for slot in _drawn(entry) if slot in there]
@@ -50,8 +55,9 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
             return ""
         group = held[0].group
         sizes.setdefault(group, sum(slot.group == group for slot in there))
+        nodes[group] = entry.slice.spec.node_name or ""
         needed = max(needed, sum(slot.group == group for slot in slots))
-        blocked.setdefault(f"{held[0].name} of {held[0].set_name} by {taken[held[0]]}", []).append(entry.id.device)
+        blocked.setdefault(group, {})[f"{held[0].name} by {taken[held[0]]}"] = None
     free = {group: size - sum(slot.group == group for slot in taken) for group, size in sizes.items()}
     if (
         len(entries) < len(devices)
@@ -60,15 +66,30 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
         or needed < 2
     ):
         return ""
-    shown = [f"{free[group]} of {size} {group[3]} counters of {group[2]}" for group, size in sizes.items()]
-    nodes = sorted({entry.slice.spec.node_name for entry in entries if entry.slice.spec.node_name})
-    where = f"on {named('node', nodes)}, " if nodes else ""
+    enough = [group for group in sizes if free[group] >= needed]
+    texts = [
+        f"{_where(nodes[group])}{free[group]} of {sizes[group]} {group[3]} counters of {group[2]} are free, but each such "
+        f"{needed} include one in use ({listed(blocked[group], _SHOWN_MAX)})"
+        for group in enough[:_SETS_MAX]
+    ]
+    full = [group for group in sizes if group not in enough]
+    others = _too_few([nodes[group] for group in full], max((free[group] for group in full), default=0))
     profiles = sorted({text for entry in entries if (text := _profile(entry))})
     what = f" ({named('profile', profiles)})" if profiles else ""
-    return (
-        f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {where}{listed(shown, _SETS_MAX)} are free, "
-        f"but each such {needed} include one in use: {listed(blocked, _SHOWN_MAX)}"
-    )
+    return f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {'; '.join(texts)}{others}"
+
+
+def _too_few(nodes: Sequence[str], most: int) -> str:
+    """Where fewer slots are free than are needed."""
+    if not nodes:
+        return ""
+    names = sorted({each for each in nodes if each})
+    who = named("node", names) if names else "the others"
+    return f"; {who} {'has' if len(names) == 1 else 'have'} {'at most ' if len(nodes) > 1 else 'only '}{most} free"
+
+
+def _where(node: str) -> str:
+    return f"on node {node}, " if node else ""
 
 
 def _slots(placing: Placing) -> set[_Slot]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,10 @@ from allot.core.selectors import selects_device, tolerates
 UNDECLARED = "this node does not declare"
 _SLICES_MAX = 4
 _NODES_MAX = 4
+# Of the pools that a rule should name, each needs a rule of its own.
+_POOLS_MAX = 4
+_TRAILING_NUMBER = re.compile(r"[0-9]+$")
+_RULE = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule"}
 
 
 # --- taints ---
@@ -67,16 +72,17 @@ def rules_text(what_if: WhatIfCluster, rules: Sequence[api.DeviceTaintRule]) -> 
         return ""
     found = f"set by {named('DeviceTaintRule', [rule.metadata.name for rule in rules])}"
     every = [rule for rule in rules if is_for_all(rule)]
-    if not every:
-        meant = [(rule.metadata.name, pool) for rule in rules if (pool := _pool_meant(what_if, rule))]
-        for name, pool in meant[:1]:
-            which = "which" if len(rules) == 1 else f"of which {name}"
-            found += (
-                f", {which} has no pool in its deviceSelector, such as {pool}, and so taints every device of the driver"
-            )
-        return f" ({found})"
-    which = "which" if len(rules) == 1 else named("DeviceTaintRule", [rule.metadata.name for rule in every])
-    return f" ({found}, {which} {'has' if len(every) == 1 else 'have'} no deviceSelector and so taint{'s' if len(every) == 1 else ''} every device)"
+    if every:
+        which = "which" if len(rules) == 1 else named("DeviceTaintRule", [rule.metadata.name for rule in every])
+        return f" ({found}, {which} {'has' if len(every) == 1 else 'have'} no deviceSelector and so taint{'s' if len(every) == 1 else ''} every device)"
+    wide = [
+        (rule, _pools_meant(what_if, rule)) for rule in rules if len(_pools_of(what_if, rule)) > 1 and _is_wide(rule)
+    ]
+    for rule, pools in sorted(wide, key=lambda each: not each[1])[:1]:
+        which = "which" if len(rules) == 1 else f"of which {rule.metadata.name}"
+        such = f", such as {pools[0]}," if pools else ""
+        found += f", {which} has no pool in its deviceSelector{such} and so taints every device of the driver"
+    return f" ({found})"
 
 
 def declared(what_if: WhatIfCluster, tally: Tally, names: Sequence[str]) -> Iterator[Candidate]:
@@ -124,7 +130,7 @@ def device_taint(
         name = rule.metadata.name
         yield from _narrowed(what_if, rule)
         text = f"delete DeviceTaintRule {name}, if the reason for its taint is over"
-        if is_for_all(rule) and not _pool_meant(what_if, rule):
+        if is_for_all(rule) and not _pools_meant(what_if, rule):
             text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
         # It can be made again at any time; the pod that someone else would have to lose cannot.
         yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
@@ -150,32 +156,70 @@ def _is_wide(rule: api.DeviceTaintRule) -> bool:
     return selector is None or (selector.pool, selector.device) == (None, None)
 
 
-def _pool_meant(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> str:
-    """The pool that the name of a rule speaks of, although it taints those of others, too; empty if there is none."""
-    name = f"-{rule.metadata.name}-"
+def _pools_of(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> dict[str, str]:
+    """The pools of the drivers that a rule selects, and their nodes."""
     selector = rule.spec.device_selector
-    drivers = {each.spec.driver for each in what_if.all(api.ResourceSlice)}
-    if selector is not None and selector.driver is not None:
-        drivers = {selector.driver}
-    pools = {each.spec.pool.name for each in what_if.all(api.ResourceSlice) if each.spec.driver in drivers}
-    meant = [each for each in pools if f"-{each}-" in name]
-    return max(meant, key=lambda each: (len(each), each), default="") if _is_wide(rule) and len(pools) > 1 else ""
+    driver = selector.driver if selector is not None else None
+    return {
+        each.spec.pool.name: each.spec.node_name or ""
+        for each in what_if.all(api.ResourceSlice)
+        if driver in (None, each.spec.driver)
+    }
+
+
+def _pools_meant(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> list[str]:
+    """The pools that the name of a rule speaks of, although it taints those of others, too: by their own name, or by a label of their
+    nodes (rack7 for rack=r7). Empty if there are none."""
+    pools = _pools_of(what_if, rule)
+    if not _is_wide(rule) or len(pools) < 2:
+        return []
+    name = f"-{rule.metadata.name}-"
+    named_ones = [each for each in pools if f"-{each}-" in name]
+    if named_ones:
+        return [max(named_ones, key=lambda each: (len(each), each))]
+    labelled = []
+    for pool, node in sorted(pools.items()):
+        info = what_if.cluster.nodes.get(node)
+        if info is not None and any(_speaks_of(name, *label) for label in info.labels.items()):
+            labelled.append(pool)
+    return labelled if len(labelled) < len(pools) and len(labelled) <= _POOLS_MAX else []
+
+
+def _speaks_of(name: str, key: str, value: str) -> bool:
+    """Whether a name has the number of a label, after what the label is called: rack7 or rack-7 for acme.io/rack=r7."""
+    word = key.rpartition("/")[2].rpartition(".")[2].lower()
+    number = _TRAILING_NUMBER.search(value)
+    if not word or number is None:
+        return False
+    return re.search(rf"[-.]{re.escape(word)}[-.]?[a-z]?0*{int(number[0])}[-.]", name.lower()) is not None
 
 
 def _narrowed(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> Iterator[Candidate]:
-    """A rule only for the pool that its name speaks of."""
-    pool, name = _pool_meant(what_if, rule), rule.metadata.name
-    if pool:
-        selector = encode_struct(rule.spec.device_selector) if rule.spec.device_selector is not None else {}
-        drivers = {each.spec.driver for each in what_if.all(api.ResourceSlice) if each.spec.pool.name == pool}
-        shown = f"deviceSelector.pool: {pool}"
-        if "driver" not in selector and len(drivers) == 1:
-            # Drivers name a node's pool after the node: another one may come to use the same name.
-            selector["driver"] = next(iter(drivers))
-            shown = f"deviceSelector: {{driver: {selector['driver']}, pool: {pool}}}"
-        operation = {"op": "add", "path": "/spec/deviceSelector", "value": {**selector, "pool": pool}}
-        text = f"set {shown} in DeviceTaintRule {name}, so that it taints only what its name says"
-        yield Candidate(rank=Rank.NODE, text=text, patches=(patch_of("DeviceTaintRule", name, operation),))
+    """A rule only for the pools that its name speaks of; a rule selects one pool, so others need rules like it."""
+    pools, name = _pools_meant(what_if, rule), rule.metadata.name
+    if not pools:
+        return
+    selector = encode_struct(rule.spec.device_selector) if rule.spec.device_selector is not None else {}
+    drivers = {each.spec.driver for each in what_if.all(api.ResourceSlice) if each.spec.pool.name == pools[0]}
+    shown = f"deviceSelector.pool: {pools[0]}"
+    if "driver" not in selector and len(drivers) == 1:
+        # Drivers name a node's pool after the node: another one may come to use the same name.
+        selector["driver"] = next(iter(drivers))
+        shown = f"deviceSelector: {{driver: {selector['driver']}, pool: {pools[0]}}}"
+    operation = {"op": "add", "path": "/spec/deviceSelector", "value": {**selector, "pool": pools[0]}}
+    more = [
+        _rule_like(rule, f"{name}-{number}", {**selector, "pool": pool}) for number, pool in enumerate(pools[1:], 2)
+    ]
+    others = f", and create one like it for {named('pool', pools[1:])}" if more else ""
+    aim = "only what its name says is tainted" if more else "it taints only what its name says"
+    text = f"set {shown} in DeviceTaintRule {name}{others}, so that {aim}"
+    yield Candidate(rank=Rank.NODE, text=text, patches=(patch_of("DeviceTaintRule", name, operation), *more))
+
+
+def _rule_like(rule: api.DeviceTaintRule, name: str, selector: dict[str, Any]) -> Patch:
+    """A new rule with the same taint for other devices."""
+    spec = {"deviceSelector": selector, "taint": encode_struct(rule.spec.taint)}
+    return Patch(action="create", object={**_RULE, "metadata": {"name": name}, "spec": spec})
 
 
 def _repaired(what_if: WhatIfCluster, wanted: Wanted, rank: int) -> Iterator[Candidate]:

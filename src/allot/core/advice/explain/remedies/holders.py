@@ -39,7 +39,7 @@ from allot.core.advice.explain.holding import (
     recover_text,
     still_running,
 )
-from allot.core.advice.explain.moving import other_place
+from allot.core.advice.explain.moving import Successor, makes_way, other_place
 from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
@@ -72,6 +72,8 @@ class _Option(NamedTuple):
     # Not the least important ones: useful only if they fit elsewhere.
     if_movable: bool = False
     goes_to: tuple[str, ...] = ()
+    # What its pod would use instead, if that leaves room in either order of scheduling.
+    successor: Successor | None = None
 
 
 def freed(what_if: WhatIfCluster, pod: core_v1.Pod, *requests: Wanted) -> Iterator[Candidate]:
@@ -108,17 +110,19 @@ def _options(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> list[_
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
-    asked = [_movable(what_if, each) for each in distinct.values()]
-    return [each for each in asked if each.goes_to or not each.if_movable]
+    asked = [_movable(what_if, pod, each) for each in distinct.values()]
+    return [each for each in asked if each.goes_to or each.successor or not each.if_movable]
 
 
-def _movable(what_if: WhatIfCluster, option: _Option) -> _Option:
-    """An option costs less if the displaced pods fit elsewhere."""
+def _movable(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _Option:
+    """An option costs less if the displaced pods fit elsewhere, and still less if they leave room even when they are scheduled first."""
     pods = [pod for who, _ in option.chosen for pod in who.pods]
     places = [other_place(what_if, pod) for pod in pods] if len(pods) == 1 else []
     moves = bool(places) and all(places)
+    successor = makes_way(what_if, pods[0], waiting) if len(pods) == 1 and controller_of(pods[0]) else None
+    effort = 0 if successor is not None else 1 if moves else 2
     priority, *rest = option.cost
-    return option._replace(cost=(priority, int(not moves), *rest), goes_to=tuple(places) if moves else ())
+    return option._replace(cost=(priority, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor)
 
 
 def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]) -> list[Held]:
@@ -134,7 +138,15 @@ def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]
             continue
         if who.priority <= (pod.spec.priority or 0) and all(user.metadata.uid != pod.metadata.uid for user in who.pods):
             found.append((who, devices))
-    return sorted(found, key=lambda each: importance(each[0], each[1], pod.metadata.namespace))
+    return sorted(
+        found,
+        # A replica that nobody recreates is as important as the pod.
+        key=lambda each: (
+            each[0].priority,
+            any(_is_replica(pod, other) for other in each[0].running),
+            importance(each[0], each[1], pod.metadata.namespace),
+        ),
+    )
 
 
 def _enough(held: Sequence[Held], lacking: int) -> list[Held]:
@@ -171,6 +183,12 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
 def _is_peer(pod: core_v1.Pod, other: core_v1.Pod) -> bool:
     """Whether two pods do the same work: the same images, with devices from the same templates."""
     return pod.metadata.namespace == other.metadata.namespace and _work(pod) == _work(other)
+
+
+def _is_replica(pod: core_v1.Pod, other: core_v1.Pod) -> bool:
+    """Whether two pods that no controller makes do the same work, and are called so: serve-0 and serve-1."""
+    stems = {each.metadata.name.rpartition("-")[0] for each in (pod, other)}
+    return _is_peer(pod, other) and len(stems) == 1 and "" not in stems
 
 
 def _work(pod: core_v1.Pod) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
@@ -254,8 +272,10 @@ def _let_go(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> Ca
         text = _stopped(waiting, done, where)
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = f" ({FITS_TOO} {named('node', option.goes_to)})" if option.goes_to else ""
-        text = f"delete {listed(patches, 4)}{where}{other}, or wait until {them}"
+        other = _elsewhere(option, homes)
+        # Servers do not end.
+        ends = "" if option.successor is not None and not _may_end(option) else f", or wait until {them}"
+        text = f"delete {listed(patches, 4)}{where}{other}{ends}"
         scaled = _scaled(what_if, waiting, [pod for who, _ in option.chosen for pod in who.pods])
         if scaled and not other:
             gist = scaled
@@ -266,6 +286,19 @@ def _let_go(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> Ca
     # No one needs these: they go before the pod asks for less.
     rank = Rank.FEWER - 1 if unmissed else Rank.OTHERS + min(len(patches) - 1, 1)
     return Candidate(rank=rank, text=text, patches=tuple(patches.values()), waits=waits, gist=gist)
+
+
+def _may_end(option: _Option) -> bool:
+    return all(ends_by_itself(pod) for who, _ in option.chosen for pod in who.pods)
+
+
+def _elsewhere(option: _Option, homes: Sequence[str]) -> str:
+    """Where the pods of an option would fit as well; empty if nowhere."""
+    successor = option.successor
+    if successor is not None and successor.devices and [successor.node] == list(homes):
+        return f" (its successor there then uses {named('device', successor.devices)})"
+    places = (successor.node,) if successor is not None else option.goes_to
+    return f" ({FITS_TOO} {named('node', places)})" if places else ""
 
 
 def _scaled(what_if: WhatIfCluster, waiting: core_v1.Pod, pods: Sequence[core_v1.Pod]) -> str:
