@@ -6,10 +6,12 @@ import pytest
 
 from allot.core.advice.explain.report import Reason
 from core.advice.explain.clusters import (
+    Object,
     asks,
     claim,
     device_class,
     explained,
+    gpu,
     gpus,
     holding,
     node,
@@ -282,3 +284,115 @@ def test_pods_that_may_not_be_preempted_are_told_with_their_node() -> None:
         "each of the 2 nodes has 4 cpu free, but the pod needs 8; pod default/small-0 on node a has a lower priority, "
         "but PriorityClass gentle has preemptionPolicy: Never"
     )
+
+
+@pytest.mark.parametrize(("value", "named"), [(None, "a PriorityClass of value 100"), (50, "PriorityClass firm")])
+def test_a_pod_that_may_not_preempt_is_allowed_to_before_others_are_deleted(value: int | None, named: str) -> None:
+    never = {"priority": 100, "priorityClassName": "gentle", "preemptionPolicy": "Never"}
+    firm = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "firm"}, "value": value}
+    found = explained(
+        node("a", cpu="16"),
+        running("small", "a", cpu="15500m"),
+        pod("train", cpu="8", **never),
+        *([firm] if value is not None else []),
+    )
+    assert found.changes[0].text == (
+        f"use {named} with preemptionPolicy: PreemptLowerPriority instead of gentle in the pod, so that it preempts pod "
+        "default/small on node a (recreate the pod)"
+    )
+    assert found.changes[1].text.startswith("delete pod default/small")
+
+
+def test_the_only_node_with_free_devices_of_a_kind_is_not_said_to_be_the_only_one_with_any() -> None:
+    small = [gpu(attributes={"productName": {"string": "NVIDIA T4"}})]
+    selector = 'device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100"'
+    found = explained(
+        node("a", unschedulable=True),
+        node("b"),
+        pool("a", gpus(1)),
+        pool("b", small),
+        device_class(),
+        templated("train", asks(selector)),
+    )
+    assert "node a, the only one with free devices of class gpu that match its selectors, is cordoned" in found.cause
+
+
+def test_pods_of_the_same_priority_are_not_preempted_whatever_the_policy() -> None:
+    never = {"priorityClassName": "gentle", "preemptionPolicy": "Never"}
+    found = explained(node("a", cpu="16"), running("small", "a", cpu="12"), pod("train", cpu="8", **never))
+    assert all("PreemptLowerPriority" not in change.text for change in found.changes)
+
+
+def test_gpus_of_a_device_plugin_that_a_pod_may_not_preempt_for() -> None:
+    there = node("a")
+    there["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    holder, waiting = running("small", "a"), pod("train", priority=9, preemptionPolicy="Never")
+    for each in (holder, waiting):
+        each["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
+    found = explained(there, holder, waiting)
+    assert found.cause.endswith(
+        "(a device plugin offers 1, in use by pod default/small, which has a lower priority), and the pod has preemptionPolicy: Never"
+    )
+
+
+def _volume(made: str, key: str = "topology.kubernetes.io/zone", value: str = "north") -> list[Object]:
+    """A volume of zone north, its claim, and a StorageClass that does not wait for pods."""
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+    metadata = {"name": "data", "namespace": "default", "uid": "c", "creationTimestamp": made}
+    metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    return [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "disk"},
+            "provisioner": "x.csi",
+            "volumeBindingMode": "Immediate",
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata,
+            "spec": {"storageClassName": "disk", "volumeName": "v", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "v"},
+            "spec": {
+                "storageClassName": "disk",
+                "csi": {"driver": "x.csi", "volumeHandle": "h"},
+                "claimRef": {"name": "data", "namespace": "default", "uid": "c"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("made", "first"),
+    [
+        (
+            "2027-01-10T08:00:00Z",
+            "copy PersistentVolumeClaim data to where the devices are, in zone south (a new one from",
+        ),
+        (
+            "2027-01-15T07:59:00Z",
+            "recreate PersistentVolumeClaim data with a StorageClass with volumeBindingMode: Wait",
+        ),
+    ],
+)
+def test_a_volume_in_another_zone_that_may_have_data_is_copied_before_it_is_recreated(made: str, first: str) -> None:
+    zone = "topology.kubernetes.io/zone"
+    waiting = templated("train", asks(), volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}])
+    waiting[-1]["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"
+    found = explained(
+        node("a", labels={zone: "north"}),
+        node("b", labels={zone: "south"}),
+        pool("b", gpus(1)),
+        device_class(),
+        _volume(made),
+        waiting,
+    )
+    assert found.changes[0].text.startswith(first)

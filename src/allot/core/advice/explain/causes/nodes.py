@@ -21,6 +21,7 @@ from allot.core.advice.explain.wording import count, joined, listed, named, of_s
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation.devices import DeviceID
+from allot.core.explain import Obstacle
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
@@ -316,7 +317,7 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         few = any(there.free for each in placing.wanted for name, there in each.found.nodes.items() if name not in near)
         free = "enough free devices" if few else "free devices"
         what = f"{free} of {named('class', [each.class_name for each in placing.wanted])}"
-        what += _as_wished(placing, len(names))
+        what += _as_wished(placing, len(names)) or _as_selected(placing, near)
         if len(names) == 1:
             return f"node {names[0]}, {'the only node' if total == 1 else 'the only one'} with {what},"
         return f"{named('node', names)}, the only ones with {what},"
@@ -336,6 +337,18 @@ def _as_wished(placing: Placing, number: int) -> str:
     if Reason.VOLUME in reasons:
         return f" that {'reaches' if number == 1 else 'reach'} its volumes"
     return ""
+
+
+def _as_selected(placing: Placing, near: Collection[str]) -> str:
+    """Of nodes with free devices, where others have some that the request does not select: what is true of these."""
+    others = [
+        name
+        for each in placing.wanted
+        for tally in each.found.of(Obstacle.SELECTOR)
+        for name in tally.nodes
+        if name not in near
+    ]
+    return " that match its selectors" if others else ""
 
 
 def _are_all(placing: Placing, infos: Sequence[NodeInfo]) -> bool:
@@ -441,7 +454,14 @@ def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: b
     if "/" not in lacking.resource or lacking.never:
         return text + (_not_preempted(placing, info, lacking) or _largest_user(placing, info, lacking))
     users = [full_name(each.pod) for each in info.pods.values() if lacking.resource in each.scalars]
-    return f"{text} (a device plugin offers {lacking.allocatable}, in use by {named('pod', users)})"
+    by = f"a device plugin offers {lacking.allocatable}, in use by {named('pod', users)}"
+    others = _not_preempted(placing, info, lacking)
+    if others and all(
+        each.priority < (placing.pod.spec.priority or 0) for each in info.pods.values() if asks(each, lacking.resource)
+    ):
+        have = "has" if len(users) == 1 else "have"
+        return f"{text} ({by}, which {have} a lower priority), and {_class_of(placing.pod)} has preemptionPolicy: {PREEMPT_NEVER}"
+    return f"{text} ({by}){others}"
 
 
 def _largest_user(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
@@ -471,8 +491,12 @@ def _not_preempted(placing: Placing, info: NodeInfo, lacking: Shortage) -> str:
     names = named(
         "pod", [full_name(each.pod) for each in sorted(others, key=lambda each: -asks(each, lacking.resource))]
     )
-    class_ = f"PriorityClass {pod.spec.priority_class_name}" if pod.spec.priority_class_name else "the pod"
-    return f"; {names} on node {info.name} {'has' if len(others) == 1 else 'have'} a lower priority, but {class_} has preemptionPolicy: {PREEMPT_NEVER}"
+    return f"; {names} on node {info.name} {'has' if len(others) == 1 else 'have'} a lower priority, but {_class_of(pod)} has preemptionPolicy: {PREEMPT_NEVER}"
+
+
+def _class_of(pod: core_v1.Pod) -> str:
+    """Where a pod has its preemptionPolicy from."""
+    return f"PriorityClass {pod.spec.priority_class_name}" if pod.spec.priority_class_name else "the pod"
 
 
 def _unknown_resource(placing: Placing) -> Diagnosis | None:

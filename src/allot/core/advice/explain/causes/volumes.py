@@ -13,6 +13,7 @@ from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, full_name
+from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1, storage_v1
 from allot.core.scheduling import HOSTNAME, NodeInfo, PodInfo, volume_matching
 
@@ -21,6 +22,8 @@ _SOME_STORAGE = "100Gi"
 _ZONE = "topology.kubernetes.io/zone"
 # Copies of the same data have similar names.
 _LIKENESS_MIN = 0.75
+# A claim that is older than its pod by more than this has probably been written to.
+_FRESH_MAX_S = 3600
 
 
 def volume_cause(what_if: WhatIfCluster, pod: core_v1.Pod, said: str) -> Diagnosis:
@@ -220,24 +223,49 @@ def volume_advice(what_if: WhatIfCluster, pod: core_v1.Pod, near: Sequence[NodeI
         for claim, _ in _bound(what_if, pod)
         if claim.metadata.name in names and not _waits_for_pod(what_if, claim)
     ]
-    if early:
-        able = sorted(
-            each.metadata.name
-            for each in what_if.all(storage_v1.StorageClass)
-            if each.volume_binding_mode == storage_v1.BINDING_WAIT
-        )
-        there = f" (there is {listed(able)})" if able else ""
-        yield (
-            f"recreate {named('PersistentVolumeClaim', early)} with a StorageClass with volumeBindingMode: {storage_v1.BINDING_WAIT}{there}, so that "
-            "the volume is created where the pod runs; its data must be copied"
-        )
+    filled = any(_has_data(pod, claim) for claim, _ in _bound(what_if, pod) if claim.metadata.name in names)
+    if early and not filled:
+        yield _created_later(what_if, early, "")
     if names:
         where = "to where the devices are" if pod.spec.resource_claims else "to where the pod may run"
         where += f",{_zone(near)}" if _zone(near) else ""
         other = _like(what_if, pod, names[0], near) if len(names) == 1 else None
         if other is not None:
             yield f"use PersistentVolumeClaim {other} instead of {names[0]} in the pod, if it has the same data: its volume is{_zone(near) or ' there'}"
-        yield f"copy {named('PersistentVolumeClaim', names)} {where}, or use a volume that every node reaches"
+        yield f"copy {named('PersistentVolumeClaim', names)} {where}{_by_snapshot(what_if, pod, names)}, or use a volume that every node reaches"
+    if early and filled:
+        yield _created_later(what_if, early, " first, as a volume may be deleted with its claim")
+
+
+def _has_data(pod: core_v1.Pod, claim: core_v1.PersistentVolumeClaim) -> bool:
+    """Whether a claim was there long before the pod that waits for it: others have probably written to it."""
+    made, asked = claim.metadata.creation_timestamp, pod.metadata.creation_timestamp
+    return made is not None and asked is not None and seconds_of(asked) - seconds_of(made) > _FRESH_MAX_S
+
+
+def _created_later(what_if: WhatIfCluster, names: Sequence[str], risk: str) -> str:
+    """Volume claims whose volumes are created for the pod. risk: what happens to their data."""
+    able = sorted(
+        each.metadata.name
+        for each in what_if.all(storage_v1.StorageClass)
+        if each.volume_binding_mode == storage_v1.BINDING_WAIT
+    )
+    there = f" (there is {listed(able)})" if able else ""
+    return (
+        f"recreate {named('PersistentVolumeClaim', names)} with a StorageClass with volumeBindingMode: {storage_v1.BINDING_WAIT}{there}, so that "
+        f"the volume is created where the pod runs; its data must be copied{risk}"
+    )
+
+
+def _by_snapshot(what_if: WhatIfCluster, pod: core_v1.Pod, names: Sequence[str]) -> str:
+    """How a volume of a CSI driver gets to another zone; empty for others, such as those of one node."""
+    bound = [volume for claim, volume in _bound(what_if, pod) if claim.metadata.name in names]
+    if len(bound) != 1 or bound[0].spec.csi is None or bound[0].spec.node_affinity is None:
+        return ""
+    required = bound[0].spec.node_affinity.required
+    terms = required.node_selector_terms if required is not None else ()
+    keys = {each.key for term in terms for each in term.match_expressions}
+    return " (a new one from a VolumeSnapshot of it)" if any(key.endswith("zone") for key in keys) else ""
 
 
 def _zone(near: Sequence[NodeInfo]) -> str:

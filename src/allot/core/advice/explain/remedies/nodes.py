@@ -30,6 +30,7 @@ from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.scheduling_v1 import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER, PriorityClass
 from allot.core.quantity import Quantity
 from allot.core.scheduling import SCHEDULE_ANYWAY, NodeInfo, PodInfo, PodTerm
 
@@ -353,7 +354,12 @@ def _resources(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list
     enough = [
         each for each in info.pods.values() if all(asks(each, name) >= amount for name, amount in lacking.items())
     ]
-    return [*found, *_others_go(what_if, pod, info.name, enough), *_several_go(what_if, pod, info)]
+    return [
+        *found,
+        *_may_preempt(what_if, pod, info),
+        *_others_go(what_if, pod, info.name, enough),
+        *_several_go(what_if, pod, info),
+    ]
 
 
 def _without_plugin(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
@@ -404,10 +410,20 @@ def gone(what_if: WhatIfCluster, pod: core_v1.Pod, there: Iterable[PodInfo]) -> 
 
 def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[_Part]:
     """As few pods of a node as make room together, if one is not enough."""
+    chosen = _making_room(what_if, pod, info)
+    if not 1 < len(chosen) <= _OTHERS_MAX:
+        return []
+    patches = [delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace) for each in chosen]
+    names = named("pod", [full_name(each.pod) for each in chosen])
+    text = f"delete {names} on node {info.name}, or wait until they end"
+    return [_Part(Rank.OTHERS + 1, text, patches[0], tuple(patches[1:]))]
+
+
+def _making_room(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> list[PodInfo]:
+    """The least important pods of a node that make room together, and of these the largest; none if all are not enough."""
     profile = what_if.cluster.profiles.of(pod)
     lacking = {each.resource: missing(profile, info, each.resource) for each in shortages(profile, info)}
     chosen: list[PodInfo] = []
-    # The least important ones, and of these the largest.
     able = [each for each in _may_go(pod, info.pods.values()) if any(asks(each, name) for name in lacking)]
     able.sort(
         key=lambda each: (
@@ -421,12 +437,32 @@ def _several_go(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> lis
             break
         chosen.append(each)
     enough = all(sum(asks(one, name) for one in chosen) >= amount for name, amount in lacking.items())
-    if not lacking or not enough or not 1 < len(chosen) <= _OTHERS_MAX:
-        return []
-    patches = [delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace) for each in chosen]
-    names = named("pod", [full_name(each.pod) for each in chosen])
-    text = f"delete {names} on node {info.name}, or wait until they end"
-    return [_Part(Rank.OTHERS + 1, text, patches[0], tuple(patches[1:]))]
+    return chosen if lacking and enough else []
+
+
+def _may_preempt(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo) -> Iterator[_Part]:
+    """A pod that only its preemptionPolicy keeps from preempting others is allowed to: the scheduler then does it each time, and
+    what is deleted by hand comes back."""
+    group, own = what_if.group_of(pod), pod.spec.priority or 0
+    if pod.spec.preemption_policy != PREEMPT_NEVER or group is not None:
+        return
+    chosen = _making_room(what_if, pod, info)
+    if not chosen or any(each.priority >= own for each in chosen):
+        return
+    lowest = max(each.priority for each in chosen)
+    classes = [
+        each
+        for each in what_if.all(PriorityClass)
+        if each.preemption_policy != PREEMPT_NEVER and lowest < each.value <= own
+    ]
+    other = max(classes, key=lambda each: (each.value, each.metadata.name), default=None)
+    name = f"PriorityClass {other.metadata.name}" if other is not None else f"a PriorityClass of value {own}"
+    before = f" instead of {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
+    victims = named("pod", [full_name(each.pod) for each in chosen])
+    text = f"use {name} with preemptionPolicy: {PREEMPT_LOWER_PRIORITY}{before} in the pod, so that it preempts {victims} on node {info.name}"
+    patch = _pod_patch(pod, "/spec/preemptionPolicy", PREEMPT_LOWER_PRIORITY, recreate=True)
+    more = [delete_of("Pod", each.pod.metadata.name, each.pod.metadata.namespace) for each in chosen]
+    yield _Part(Rank.OTHERS - 1, text, patch, tuple(more))
 
 
 def _may_go(pod: core_v1.Pod, there: Iterable[PodInfo]) -> list[PodInfo]:
