@@ -96,6 +96,41 @@ def test_a_claim_with_too_many_users() -> None:
     assert found.changes[0].text.startswith("create a second claim")
 
 
+@pytest.mark.parametrize(
+    ("kind", "owner", "first", "told"),
+    [
+        (
+            "Job",
+            "Job sim",
+            "wait until one of these pods ends, and set parallelism: 256 in Job sim",
+            "runs more at once",
+        ),
+        (
+            "StatefulSet",
+            "StatefulSet sim",
+            "run the pods of StatefulSet sim beyond 256 as a second StatefulSet",
+            "has more",
+        ),
+    ],
+)
+def test_a_claim_that_one_workload_fills_is_not_recreated_for_all_its_pods(
+    kind: str, owner: str, first: str, told: str
+) -> None:
+    users = tuple(f"p{number}" for number in range(256))
+    full = claim("shared", asks(), status=holding("n", "gpu-0", users=users))
+    made = [running(user, "n", "shared", cpu="1m") for user in users]
+    waiting = wanting("train", "shared")
+    for each in (*made, waiting):
+        each["metadata"]["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": kind, "name": "sim", "uid": "u", "controller": True}
+        ]
+    large = node("n")
+    large["status"]["allocatable"]["pods"] = "500"
+    found = explained(large, pool("n", gpus(2)), device_class(), full, made, waiting)
+    assert found.cause.endswith(f"a claim allows at most 256: {owner} {told}")
+    assert found.changes[0].text.startswith(first)
+
+
 def test_a_claim_that_a_controller_has_to_allocate() -> None:
     classic = claim("slots", asks())
     classic["metadata"]["annotations"] = {"allot.dev/allocation-controller": "slots.example.com"}

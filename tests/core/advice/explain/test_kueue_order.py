@@ -49,11 +49,13 @@ def workload(name: str, gpus: int, minute: int, said: str = "", *, spec: JSON | 
     )
 
 
-def explained(*others: JSON, own: JSON | None = None) -> Explanation:
+def explained(*others: JSON, own: JSON | None = None, **spec: Any) -> Explanation:
     """Why Job small, which asks for 2 GPUs, is suspended."""
     template = {"spec": {"containers": [{"name": "main", "image": "x:1"}]}}
     metadata = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}
-    job = thing("batch/v1", "Job", "small", "default", metadata=metadata, spec={"suspend": True, "template": template})
+    job = thing(
+        "batch/v1", "Job", "small", "default", metadata=metadata, spec={"suspend": True, "template": template} | spec
+    )
     local = thing(KUEUE, "LocalQueue", "team", "default", spec={"clusterQueue": "cq"})
     objects = (node("n1"), job, local, own or workload("small", 2, 30), *others)
     return Explainer(Snapshot(tuple(map(read_object, objects)), NOW)).workload("job", "default", "small")
@@ -150,3 +152,18 @@ def test_nobody_waits_for_a_head_that_never_fits() -> None:
     found = explained(cluster_queue(), workload("large", 12, 10, SHORT))
     assert not any(change.text.startswith("wait until") for change in found.changes)
     assert any(change.text.startswith("ask for less in Job default/large") for change in found.changes)
+
+
+@pytest.mark.parametrize(
+    ("pods", "advice"),
+    [
+        (2, "set parallelism: 1 in Job small, which then asks for 8 gpus"),
+        (4, "set parallelism: 3 in Job small, which then asks for 12 gpus"),
+        (1, "ask for at most 12 gpus"),
+    ],
+)
+def test_a_job_that_is_too_large_for_its_queue_gets_fewer_pods(pods: int, advice: str) -> None:
+    said = "couldn't assign flavors to pod set main: insufficient quota for gpus in flavor a, request (16) > maximum capacity (12)"
+    found = explained(cluster_queue(quota=12, used=0), own=workload("small", 16, 30, said), parallelism=pods)
+    assert first_advice(found) == advice
+    assert found.changes[1].text == "raise nominalQuota of gpus in ClusterQueue cq to 16"

@@ -96,7 +96,7 @@ def test_who_uses_what_a_queue_may_have_is_named() -> None:
     elsewhere = runs("c", "other", "gpu-2")
     found = explainer(queues, first, second, elsewhere, waits("w", "team")).pod("default", "w")
     assert "it uses 2 GPUs (Job default/eval and Job default/train), and" in found.cause
-    assert found.changes[-1].text == "wait until Job default/eval and Job default/train end"
+    assert found.changes[-1].text == "wait until enough of these end: Job default/eval and Job default/train"
     alone = explainer(queue("team", quota=4, limit=1), first, waits("w", "team")).pod("default", "w")
     assert "it uses 1 GPU (Job default/train), and" in alone.cause
     assert alone.changes[-1].text == "wait until Job default/train ends, or stop it"

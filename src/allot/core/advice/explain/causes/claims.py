@@ -22,7 +22,9 @@ from allot.core.advice.explain.diagnosis import (
     template_object,
 )
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import are_siblings, ends_by_itself
 from allot.core.advice.explain.remedies.holders import second_claim
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import pod_subject, would_help
 from allot.core.advice.explain.wording import joined, listed, named
@@ -65,7 +67,7 @@ def unusable(what_if: WhatIfCluster, pod: core_v1.Pod, entry: core_v1.PodResourc
         return _being_deleted(pod, claim)
     if controller_of(claim) and claim.status.allocation is None:
         return _awaits_controller(pod, claim)
-    return _full(pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
+    return _full(what_if, pod, claim) if len(claim.status.reserved_for) >= api.RESERVED_FOR_MAX else None
 
 
 def _position(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> int:
@@ -517,17 +519,30 @@ def _awaits_controller(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     return Diagnosis(reason=Reason.CLAIM_CONTROLLER, text=text, advice=advice)
 
 
-def _full(pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
+def _full(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim) -> Diagnosis:
     namespace, name = claim.metadata.namespace, claim.metadata.name
     users = claim.status.reserved_for
+    most = api.RESERVED_FOR_MAX
     text = (
-        f"ResourceClaim {namespace}/{name} is already reserved for {len(users)} pods, and a claim allows at most "
-        f"{api.RESERVED_FOR_MAX}"
+        f"ResourceClaim {namespace}/{name} is already reserved for {len(users)} pods, and a claim allows at most {most}"
     )
+    there = [found for each in users if (found := what_if.get(core_v1.Pod, each.name, namespace)) is not None]
     first = users[0].name
-    fewer = Candidate(
-        rank=Rank.OTHERS,
-        text=f"delete one of these pods, such as {namespace}/{first}, or wait until one ends",
-        patches=(delete_of("Pod", first, namespace),),
-    )
-    return Diagnosis(reason=Reason.CLAIM_FULL, text=text, candidates=(*second_claim(pod, claim), fewer))
+    gone = (delete_of("Pod", first, namespace),)
+    if not are_siblings(pod, there):
+        ends = f"delete one of these pods, such as {namespace}/{first}, or wait until one ends"
+        fewer = Candidate(rank=Rank.OTHERS, text=ends, patches=gone)
+        return Diagnosis(reason=Reason.CLAIM_FULL, text=text, candidates=(*second_claim(pod, claim), fewer))
+    # A second claim in the same workload would be full as well.
+    owner = workload_of(what_if, pod)
+    field = "parallelism" if ends_by_itself(pod) else "replicas"
+    halves = f"run the pods of {owner} beyond {most} as a second {owner.partition(' ')[0]} with a claim of its own, such as {namespace}/{name}-2"
+    split = [replace(each, text=halves) for each in second_claim(pod, claim)]
+    less = f"set {field}: {most} in {owner}"
+    if not ends_by_itself(pod):
+        return Diagnosis(
+            reason=Reason.CLAIM_FULL, text=f"{text}: {owner} has more", candidates=tuple(split), advice=(less,)
+        )
+    ends = f"wait until one of these pods ends, and {less}, as no more of them can run at once"
+    wait = Candidate(rank=Rank.FIX, text=ends, patches=gone, waits=True)
+    return Diagnosis(reason=Reason.CLAIM_FULL, text=f"{text}: {owner} runs more at once", candidates=(wait, *split))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from allot.core.advice.explain.wording import joined, listed
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
+from allot.core.model.batch_v1 import Job
 from allot.core.quantity import Quantity, QuantityError
 
 _INSUFFICIENT = re.compile(
@@ -95,7 +96,7 @@ def short_of_quota(
         return None
     try:
         if never is not None:
-            return _beyond(own, resource, flavor, never)
+            return _beyond(what_if, workload, own, resource, never)
         more = Quantity.parse(found["more"]).nano
     except QuantityError:
         return None
@@ -362,7 +363,9 @@ def _nothing_to_borrow(own: _Share, others: list[_Share], wanted: _Wanted, text:
     return Held(text, advice)
 
 
-def _beyond(own: _Share, resource: str, flavor: str, said: re.Match[str]) -> Held:
+def _beyond(
+    what_if: WhatIfCluster, workload: observed_v1.KueueWorkload, own: _Share, resource: str, said: re.Match[str]
+) -> Held:
     """More than a queue could ever admit, with all that it may borrow."""
     asked = Quantity.parse(said["asked"]).nano + (Quantity.parse(said["before"]).nano if said["before"] else 0)
     most = said["most"]
@@ -372,13 +375,24 @@ def _beyond(own: _Share, resource: str, flavor: str, said: re.Match[str]) -> Hel
         f" and borrowingLimit {limit}" if limit is not None and cohort else f" in cohort {cohort}" if cohort else ""
     )
     text = (
-        f"it asks for {own.text(asked)} {resource}, and {own.name} may admit at most {most} of flavor {flavor} (nominalQuota "
+        f"it asks for {own.text(asked)} {resource}, and {own.name} may admit at most {most} of flavor {said['flavor']} (nominalQuota "
         f"{own.text(own.nominal)}{borrows})"
     )
     raised = own.text(own.nominal + asked - Quantity.parse(most).nano)
-    return Held(
-        text, f"ask for at most {most} {resource}", (f"raise nominalQuota of {resource} in {own.name} to {raised}",)
-    )
+    fewer = _fewer_pods(what_if, workload, asked, Quantity.parse(most).nano)
+    less = f"{fewer} {resource}" if fewer else f"ask for at most {most} {resource}"
+    return Held(text, less, (f"raise nominalQuota of {resource} in {own.name} to {raised}",))
+
+
+def _fewer_pods(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload, asked: int, most: int) -> str:
+    """How a Job of equal pods asks for no more than a queue may admit; empty if not even one of its pods does, or for other kinds."""
+    owner = next((each for each in workload.metadata.owner_references if each.kind == "Job"), None)
+    job = what_if.get(Job, owner.name, workload.metadata.namespace) if owner is not None else None
+    number = job.spec.parallelism or 1 if job is not None else 1
+    each, rest = divmod(asked, number)
+    if job is None or rest or not 1 <= most // each < number:
+        return ""
+    return f"set parallelism: {most // each} in Job {job.metadata.name}, which then asks for {Quantity.from_nano(each * (most // each))}"
 
 
 def too_much(found: observed_v1.ClusterQueue | None, containers: Iterable[core_v1.Container]) -> Held | None:

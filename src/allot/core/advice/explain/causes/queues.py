@@ -208,8 +208,9 @@ def _wait_for(level: QueueShares, job: Job, users: list[str]) -> tuple[str, ...]
     )
     if len(users) == 1:
         return (f"wait until {users[0]} ends, or stop it",) if fits else ()
-    who = listed(users) if users else f"jobs of queue {level.name}"
-    return (f"wait until {who} end",) if fits else ()
+    if not users:
+        return (f"wait until jobs of queue {level.name} end",) if fits else ()
+    return (f"wait until enough of these end: {listed(users)}",) if fits else ()
 
 
 # --- rights ---
