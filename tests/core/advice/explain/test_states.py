@@ -523,3 +523,24 @@ def test_the_log_of_a_container_that_its_probe_kills_is_advised_once() -> None:
         "add a startup probe with the same check, periodSeconds",
         "if it still does not start, see its log",
     ]
+
+
+@pytest.mark.parametrize(("policy", "deleted"), [("OrderedReady", True), ("Parallel", False)])
+def test_a_pod_that_its_stateful_set_waits_for_is_deleted_after_a_change_to_the_template(
+    policy: str, deleted: bool
+) -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": "app",
+        "uid": uid_of("StatefulSet", "default", "app"),
+    }
+    made = waiting("ErrImagePull", 'failed to pull image "x:1": x:1: not found')
+    made["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    template = {"spec": {"containers": [{"name": "main", "image": "x:1"}]}}
+    spec = {"replicas": 1, "serviceName": "app", "podManagementPolicy": policy, "template": template}
+    owning = thing("apps/v1", "StatefulSet", "app", "default", spec=spec, status={})
+    objects = tuple(map(read_object, (node("n1"), made, owning)))
+    found = Explainer(Snapshot(objects, NOW)).pod("default", "app").changes[0].text
+    assert "in StatefulSet app" in found
+    assert ("and delete pod app: the StatefulSet does not replace a pod" in found) == deleted

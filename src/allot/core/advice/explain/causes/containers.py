@@ -43,7 +43,7 @@ _NOT_CREATED = (
 OOM = "OOMKilled"
 _BACK_OFF = re.compile(r'Back-off pulling image "[^"]*":? ?(?:ErrImagePull: )?')
 _ABSENT = re.compile(r"404|not found|manifest unknown", re.IGNORECASE)
-_CORRECT = "correct the name or tag of image {image}"
+_CORRECT = "correct the name or tag of image {image} in the pod"
 # Why an image is not pulled, and what helps; the first match counts.
 _PULLS = (
     (
@@ -309,7 +309,7 @@ def _image(what_if: WhatIfCluster, pod: core_v1.Pod, name: str, waiting: core_v1
     advice = advice or "check the image's name, and that the node may pull it (imagePullSecrets)"
     shown = advice.format(image=image, node=pod.spec.node_name, container=name)
     meant = meant_image(what_if, pod, image) if advice == _CORRECT else ""
-    shown += f" in the pod: {meant}" if meant else ""
+    shown += f": {meant}" if meant else ""
     return Diagnosis(reason=Reason.IMAGE, text=text, advice=(shown,))
 
 

@@ -15,6 +15,7 @@ from allot.core.advice.explain.daemons import lacking_labels, left_out, taken_in
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.remedies.templates import of_workload, workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -73,7 +74,9 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
 def _in_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, trouble: Diagnosis) -> FailingPod:
     """What is wrong with a driver's pod that has a node, and what is new about it."""
     node, text = pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}"
-    fix = f"fix the driver's pod {full_name(pod)} on node {node}: {trouble.advice[0]}"
+    owner = workload_of(what_if, pod)
+    how = of_workload(trouble.advice[0], owner, "") if owner else trouble.advice[0]
+    fix = f"fix the driver's pod {full_name(pod)} on node {node}: {how}"
     new = revision(what_if, pod, trouble.text)
     if new is not None:
         return FailingPod(node, f"{text}; {new.text}", new.advice)

@@ -30,6 +30,8 @@ from allot.core.advice.explain.holding import (
 from allot.core.advice.explain.messages.drivers import DRIVERS
 from allot.core.advice.explain.messages.facts import Facts, held_devices
 from allot.core.advice.explain.messages.table import meaning_of
+from allot.core.advice.explain.remedies.holders import sharing_strategy
+from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason, UsedDevice
 from allot.core.advice.explain.wording import duration, listed, named, one_line
 from allot.core.advice.nearest import nearest
@@ -231,6 +233,25 @@ def _unallocated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
     return None
 
 
+def _claim_with(what_if: WhatIfCluster, pod: core_v1.Pod, strategy: str) -> str:
+    """The claim of a pod that has a sharing strategy."""
+    for namespace, name in what_if.claims.claims_of(pod):
+        claim = what_if.get(api.ResourceClaim, name, namespace)
+        if claim is not None and sharing_strategy(claim) == strategy:
+            return f"claim {full_name(claim)}"
+    return "the claim"
+
+
+def _driver_set(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """` (DaemonSet a/b)`: where a driver is configured; empty if unknown."""
+    drivers = sorted({used.device.partition("/")[0] for used in devices_of(what_if, pod)})
+    for plugin in (each for driver in drivers for each in driver_pods.plugins(what_if, driver, pod.spec.node_name)):
+        owner = workload_of(what_if, plugin)
+        if owner.startswith("DaemonSet "):
+            return f" (DaemonSet {plugin.metadata.namespace}/{owner.removeprefix('DaemonSet ')})"
+    return ""
+
+
 def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosis:
     node = pod.spec.node_name
     said = one_line(message)
@@ -246,11 +267,13 @@ def _prepare(what_if: WhatIfCluster, pod: core_v1.Pod, message: str) -> Diagnosi
         gate = _STRATEGY_GATES.get(strategy)
         why = f": the driver's feature gate {gate} is disabled" if gate is not None else ""
         text = (
-            f"the driver on node {node} does not know the sharing strategy {strategy} that the claim is configured with "
+            f"the driver on node {node} does not know the sharing strategy {strategy} that {_claim_with(what_if, pod, strategy)} is configured with "
             f'("unknown GPU sharing strategy: {strategy}"){why}'
         )
         advice = (
-            f"enable feature gate {gate} of the driver" if gate is not None else "use another strategy",
+            f"enable feature gate {gate} of the driver{_driver_set(what_if, pod)}"
+            if gate is not None
+            else "use another strategy",
             "drop the sharing configuration from the claim",
         )
         return Diagnosis(reason=Reason.PREPARE, text=text, details=(message,), advice=advice)

@@ -264,7 +264,8 @@ PROGRAMS: tuple[Saying, ...] = (
         (_CREDENTIALS,),
     ),
     Saying(
-        r"ExpiredToken|(?:secret|token|password|credentials?) (?:has |have |is |are )?expired|token is expired",
+        # Before what is denied because of it.
+        r"ExpiredToken|\b(?:secret|token|password|credentials?|(?:access|api)[ _-]?keys?(?: id)?)(?: you provided)? (?:has |have |is |are )?expired",
         ("its credentials have expired",),
         ("renew the credentials with which container {container} logs in, in its Secret, and recreate the pod",),
     ),

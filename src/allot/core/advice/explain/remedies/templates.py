@@ -15,9 +15,12 @@ from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import CannotChange, WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
+from allot.core.model.apps_v1 import StatefulSet
 from allot.core.model.meta import OwnerReference
+from allot.core.workloads.pod_states import is_ready
 
 _TEMPLATE, _CLAIM = "ResourceClaimTemplate", "ResourceClaim"
+PARALLEL = "Parallel"
 _IN_THE_POD = re.compile(r"\b(?P<word>in|from|to|of) (?:the|this) pod\b(?!')")
 _OF_THE_POD = re.compile(r"\bthe pod's\b")
 
@@ -36,8 +39,22 @@ def in_template(what_if: WhatIfCluster, pod: core_v1.Pod, changes: Iterable[Chan
     owner = workload_of(what_if, pod)
     if not owner:
         return tuple(replace(each, text=f"{each.text}{_again(each)}") for each in changes)
-    again = anew(controller_of(pod), owner)
+    again = anew(controller_of(pod), owner) or _not_replaced(what_if, pod)
     return tuple(replace(each, text=of_workload(each.text, owner, again)) for each in changes)
+
+
+def _not_replaced(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """What else has to be done for a pod that a StatefulSet waits for: it does not replace one that never became ready. Empty for others."""
+    maker = controller_of(pod)
+    found = what_if.get(StatefulSet, maker.name, pod.metadata.namespace) if maker is not None else None
+    if found is None or found.metadata.uid != (maker.uid if maker is not None else "") or is_ready(pod):
+        return ""
+    return "" if found.spec.pod_management_policy == PARALLEL else deletion(pod)
+
+
+def deletion(pod: core_v1.Pod) -> str:
+    """What has to be done after a change to the template of a StatefulSet."""
+    return f", and delete pod {pod.metadata.name}: the StatefulSet does not replace a pod that is not ready by itself"
 
 
 def _again(change: Change) -> str:

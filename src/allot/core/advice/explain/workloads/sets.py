@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.daemons import left_out
 from allot.core.advice.explain.nodes import taint_text
+from allot.core.advice.explain.remedies.templates import PARALLEL, deletion
 from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
 from allot.core.advice.explain.workloads.scene import (
@@ -34,7 +35,6 @@ from allot.core.workloads.daemonset_nodes import Placement, placement_of, target
 from allot.core.workloads.pod_states import is_ready
 
 _REVISION = "controller-revision-hash"
-_PARALLEL = "Parallel"
 
 
 # --- StatefulSet ---
@@ -65,7 +65,7 @@ def explain_stateful_set(scene: Scene, found: StatefulSet, *, briefly: bool) -> 
         if not old:
             return as_wanted(kind, found, all_ready(wanted))
         return _outdated(found, [pod.metadata.name for pod in old])
-    ordered = spec.pod_management_policy != _PARALLEL
+    ordered = spec.pod_management_policy != PARALLEL
     held = held_back(scene, [first] if ordered else pods, briefly=briefly)
     assert held is not None, "a pod that is not ready holds the set back"
     advice: list[str] = []
@@ -98,11 +98,8 @@ def _not_replaced(scene: Scene, found: StatefulSet, ready: str, leaving: HeldBac
 def _with_deletion(found: StatefulSet, pod: core_v1.Pod, changes: Sequence[Change]) -> tuple[Change, ...]:
     """Changes to the template, which do not reach a pod that never became ready: a StatefulSet does not replace it by itself."""
     whose = f"StatefulSet {found.metadata.name}"
-    deletion = (
-        f", and delete pod {pod.metadata.name}: the StatefulSet does not replace a pod that is not ready by itself"
-    )
     return tuple(
-        replace(each, text=f"{each.text}{deletion}")
+        replace(each, text=f"{each.text}{deletion(pod)}")
         if f" {whose}" in each.text and "delete pod" not in each.text
         else each
         for each in changes
