@@ -544,5 +544,5 @@ def _full(what_if: WhatIfCluster, pod: core_v1.Pod, claim: api.ResourceClaim) ->
             reason=Reason.CLAIM_FULL, text=f"{text}: {owner} has more", candidates=tuple(split), advice=(less,)
         )
     ends = f"wait until one of these pods ends, and {less}, as no more of them can run at once"
-    wait = Candidate(rank=Rank.FIX, text=ends, patches=gone, waits=True)
+    wait = Candidate(rank=Rank.FIX, text=ends, patches=gone)
     return Diagnosis(reason=Reason.CLAIM_FULL, text=f"{text}: {owner} runs more at once", candidates=(wait, *split))
