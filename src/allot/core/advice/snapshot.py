@@ -32,6 +32,7 @@ from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
 from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
+from allot.core.model.machine_groups import CLUSTER_API, OPENSHIFT, MachineDeployment, MachineSet
 from allot.core.model.meta import APIStruct
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
 from allot.core.scheduling import BIND_COMPLETED, DIALECTS, Dialect
@@ -181,6 +182,8 @@ DUMPED_KINDS: tuple[SnapshotKind, ...] = (
         observed_v1.ValidatingWebhookConfiguration,
         namespaced=False,
     ),
+    _plain(CLUSTER_API, "machinedeployments", MachineDeployment, versions=("v1beta2", "v1beta1")),
+    _plain(OPENSHIFT, "machinesets", MachineSet, versions=("v1beta1",)),
     _plain("k8s.cni.cncf.io", "network-attachment-definitions", observed_v1.NetworkAttachmentDefinition),
 )
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.creating import creation_advice
+from allot.core.advice.explain.causes.labellers import absent_labeller
 from allot.core.advice.explain.causes.revisions import revision, spoken_of
 from allot.core.advice.explain.causes.starting import init_container
 from allot.core.advice.explain.causes.vendors import vendor_of
-from allot.core.advice.explain.daemons import lacking_labels, left_out, taken_in
+from allot.core.advice.explain.daemons import lacking_labels, left_out, selected_labels, taken_in
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.templates import of_workload, workload_of
 from allot.core.advice.explain.report import Reason
-from allot.core.advice.explain.wording import listed, one_line
+from allot.core.advice.explain.wording import listed, named, of_several, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1, observed_v1
 from allot.core.model.apps_v1 import DaemonSet
@@ -111,16 +112,44 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
                 # A driver needs access to its host.
                 fix = f"label namespace {metadata.namespace} with pod-security.kubernetes.io/enforce=privileged, as drivers need"
             return FailingPod("", f"the pods of {name} cannot be created: {refused}", fix)
-        reasons = [next(iter(left_out(placement, node)), "") for node in nodes]
-        if nodes and all(reasons):
-            labels = lacking_labels(placement, nodes[0])
-            fix = f"let {name} run on the nodes that have the hardware"
-            if labels:
-                fix = f"label the nodes that have the hardware with {', '.join(labels)}"
-            elif placement.has_untolerated(nodes[0]):
-                fix = taken_in(placement, nodes[0], name)
-            return FailingPod("", f"{name} skips every node: each {reasons[0]}", fix)
+        reasons = {node.metadata.name: next(iter(left_out(placement, node)), "") for node in nodes}
+        if nodes and all(reasons.values()):
+            # Nodes without devices are skipped rightly.
+            first = next((node for node in nodes if has_device_words(node)), nodes[0])
+            text = f"{name} skips every node: {_reason_text(reasons, first.metadata.name)}"
+            fix = _let_run(placement, first, name)
+            return _unlabelled(what_if, placement, nodes, FailingPod("", text, fix))
     return None
+
+
+def _let_run(placement: Placement, node: core_v1.Node, name: str) -> str:
+    """What makes a DaemonSet run that runs on no node. node: one that probably has the hardware."""
+    labels = lacking_labels(placement, node)
+    if labels:
+        return f"label the nodes that have the hardware with {', '.join(labels)}"
+    if placement.has_untolerated(node):
+        return taken_in(placement, node, name)
+    return f"let {name} run on the nodes that have the hardware"
+
+
+def _reason_text(reasons: Mapping[str, str], first: str) -> str:
+    """Why nodes are skipped: one reason for all, or that of the first and of those like it."""
+    alike = [name for name, reason in reasons.items() if reason == reasons[first]]
+    if len(alike) == len(reasons):
+        return f"each {reasons[first]}"
+    text = reasons[first] if len(alike) == 1 else of_several(reasons[first])
+    return f"{named('node', alike)} {text}"
+
+
+def _unlabelled(
+    what_if: WhatIfCluster, placement: Placement, nodes: Sequence[core_v1.Node], found: FailingPod
+) -> FailingPod:
+    """A DaemonSet that skips nodes, and why they lack its labels, if that is known."""
+    with_devices = [node for node in nodes if has_device_words(node)]
+    labeller = absent_labeller(what_if, selected_labels(placement), with_devices)
+    if labeller is None:
+        return found
+    return found._replace(text=f"{found.text}; {labeller.text}", advice=labeller.advice)
 
 
 def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
@@ -186,7 +215,8 @@ def unselected(what_if: WhatIfCluster, driver: str, node: str) -> FailingPod | N
         assert info is not None
         for why in left_out(placement, info.node):
             name = f"DaemonSet {full_name(set_)}"
-            return FailingPod(node, f"{name} skips the node: it {why}", taken_in(placement, info.node, name))
+            skips = FailingPod(node, f"{name} skips the node: it {why}", taken_in(placement, info.node, name))
+            return _unlabelled(what_if, placement, [info.node], skips)
     return None
 
 
@@ -207,9 +237,14 @@ def has_device_words(node: core_v1.Node) -> bool:
     labels = node.metadata.labels
     keys = (*labels, *(taint.key for taint in node.spec.taints))
     names = (node.metadata.name, *(key.rpartition("/")[2] for key in keys))
-    return any(_DEVICE_WORDS & set(_WORD.split(name.lower())) for name in names) or any(
+    return any(map(speaks_of_devices, names)) or any(
         _MODEL.search(value.lower()) for key, value in labels.items() if key.rpartition("/")[2] in _KINDS
     )
+
+
+def speaks_of_devices(name: str) -> bool:
+    """Whether a name has a word for accelerators."""
+    return bool(_DEVICE_WORDS & set(_WORD.split(name.lower())))
 
 
 def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSet, Placement]]:

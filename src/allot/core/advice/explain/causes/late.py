@@ -69,17 +69,25 @@ _STRATEGY_GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 def after_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     """Why a pod with a node does not run. The current state of its containers outweighs old events."""
-    found = trouble(what_if, pod) or _unallocated(what_if, pod) or waits_for_domain(what_if, pod)
+    found = trouble(what_if, pod) or _unallocated(what_if, pod)
     if found is not None:
         return found
+    said = _not_prepared(what_if, pod)
+    missing = _NOT_REGISTERED.search(said)
+    if missing is not None:
+        # Without its driver, a node joins no domain either.
+        return _unregistered(what_if, pod, missing["driver"])
+    domain = waits_for_domain(what_if, pod)
+    if domain is not None:
+        return domain
+    return (_vanished(what_if, pod) or _prepare(what_if, pod, said)) if said else starting(what_if, pod)
+
+
+def _not_prepared(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """Why the devices of a pod were last not prepared; empty if they have been since."""
     prepare = events_of(what_if, pod, FAILED_PREPARE)
     later = events_of(what_if, pod, "Pulling", "Pulled", "Created", "Started")
-    if prepare and not (later and later[0].seen_at > prepare[0].seen_at):
-        missing = _NOT_REGISTERED.search(prepare[0].message)
-        if missing is not None:
-            return _unregistered(what_if, pod, missing["driver"])
-        return _vanished(what_if, pod) or _prepare(what_if, pod, prepare[0].message)
-    return starting(what_if, pod)
+    return "" if not prepare or (later and later[0].seen_at > prepare[0].seen_at) else prepare[0].message
 
 
 def terminating(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:

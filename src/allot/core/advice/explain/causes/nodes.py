@@ -175,7 +175,19 @@ def _group_text(placing: Placing, checks: Sequence[Check], infos: Sequence[NodeI
 def _these(placing: Placing) -> str:
     if placing.wanted:
         return f"the nodes with free devices of {named('class', [each.class_name for each in placing.wanted])} cannot take it"
+    if _are_those_that_offer(placing, placing.near):
+        return f"the nodes that offer {listed(_offered(placing))} cannot take it"
     return f"none of the {len(placing.what_if.cluster.nodes)} nodes can take it"
+
+
+def _offered(placing: Placing) -> list[str]:
+    """The extended resources that the pod asks for."""
+    return [name for name in placing.node_checks.profile.scalars if "/" in name]
+
+
+def _are_those_that_offer(placing: Placing, names: Sequence[str]) -> bool:
+    """Whether these nodes, and not all, offer the extended resources that the pod asks for."""
+    return placing.offering == set(names) and len(names) < len(placing.what_if.cluster.nodes)
 
 
 def _matching(placing: Placing) -> str:
@@ -326,6 +338,10 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         return f"claim {full_name(pinned[0])} is allocated on node {listed(nodes_of(pinned[0]))}, and that node"
     if len(names) == total:
         return f"node {names[0]}, the only one," if total == 1 else f"each of the {total} nodes"
+    if _are_those_that_offer(placing, names):
+        one = len(names) == 1
+        which = f"the only {'one' if one else 'ones'} that {'offers' if one else 'offer'} {listed(_offered(placing))}"
+        return f"{named('node', names)}, {which},"
     return f"{named('node', names)}, nearest of {total} nodes,"
 
 
@@ -415,12 +431,14 @@ def _wanted_neighbours(placing: Placing) -> str:
         requirements = selector_of(selector)
         labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
         there = [
-            full_name(info.pod)
+            info.pod
             for info in placing.what_if.cluster.pods.values()
             if requirements is not None and requirements.matches(info.pod.metadata.labels)
         ]
         what = labels or "such labels"
-        texts.append(f"{what}: {named('pod', there)}" if there else f"no pod with {what} has a node")
+        homes = named("node", sorted({each.spec.node_name for each in there}))
+        pods = f"{what}: {named('pod', map(full_name, there))} on {homes}"
+        texts.append(pods if there else f"no pod with {what} has a node")
     return f" ({listed(texts)})" if texts else ""
 
 

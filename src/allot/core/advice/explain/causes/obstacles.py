@@ -9,6 +9,7 @@ from allot.core.advice.explain.causes.combining import combination_cause
 from allot.core.advice.explain.causes.kinship import by_deployment, kin_advice, kinship
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing, users_on
 from allot.core.advice.explain.causes.selectors import own_selectors
+from allot.core.advice.explain.causes.silent import silent
 from allot.core.advice.explain.causes.used_up import accepted_count, numbered_devices, used_up_text, with_node
 from allot.core.advice.explain.causes.vendors import drivers_by_node, is_of_others
 from allot.core.advice.explain.devices import (
@@ -337,7 +338,7 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
     failing += [
         (driver, each)
         for driver in sorted(names)
-        for each in driver_pods.left_out_with_devices(placing.what_if, driver)
+        for each in (*driver_pods.left_out_with_devices(placing.what_if, driver), *silent(placing.what_if, driver))
     ]
     if not failing:
         return "", []

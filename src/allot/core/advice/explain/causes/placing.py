@@ -99,6 +99,18 @@ class Placing:
         """Requests that need devices, and what exists for them where the pod may run."""
         return self._reach.wanted if self._reach is not None else []
 
+    @cached_property
+    def offering(self) -> set[str] | None:
+        """The nodes whose device plugins offer all extended resources that the pod asks for; None if it asks for none, or no node does."""
+        nodes = self.what_if.cluster.nodes
+        asked = [
+            name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
+        ]
+        found = {
+            name for name, info in nodes.items() if all(info.allocatable_scalars.get(resource) for resource in asked)
+        }
+        return found if asked and found else None
+
     @property
     def near(self) -> list[str]:
         """Names of the nodes that come closest."""
@@ -159,10 +171,14 @@ class Placing:
         classes it asks for."""
         if any(map(is_wish, self.checks[name])):
             return False
+        if self.survey is None and self.offering is not None and name not in self.offering:
+            return False
         return all((found := each.found.nodes.get(name)) is not None and found.in_class for each in self.decisive(name))
 
     def _weight(self, name: str, checks: Sequence[Check]) -> tuple[int, int, int]:
         weight = sum(_PINNED_WEIGHT if check.reason is Reason.PINNED else 1 for check in checks)
+        if self.offering is not None and name not in self.offering:
+            weight += _NO_DEVICES_WEIGHT
         lacking = 0
         for wanted in self.decisive(name):
             found = wanted.found.nodes.get(name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods, states
+from allot.core.advice.explain.causes.node_groups import EmptyGroup, empty_group
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.selectors import SENTENCES_MAX, class_selectors
+from allot.core.advice.explain.causes.silent import silent
 from allot.core.advice.explain.devices import (
     Wanted,
     expected_drivers,
@@ -52,6 +54,12 @@ def _no_driver(
     failing = [each for driver_name in expected for each in driver_pods.failing(placing.what_if, driver_name)]
     if not failing:
         failing = [each for name in expected if (each := driver_pods.not_made(placing.what_if, name)) is not None]
+    group = _no_hardware(placing, expected)
+    if group is not None:
+        text = f"{need}, but no node has the hardware: {group.text}"
+        return Diagnosis(reason=Reason.NO_DRIVER, text=text, advice=(group.advice,))
+    if not failing:
+        failing = [each for name in expected for each in silent(placing.what_if, name)]
     fails = driver_pods.failing_text(failing)
     if not own:
         no_slices = "there are no ResourceSlices" + (f" of {driver}" if slices or fails else "")
@@ -67,6 +75,14 @@ def _no_driver(
     if fails:
         advice = list(dict.fromkeys(each.advice for each in failing))[:_ADVICE_MAX]
     return Diagnosis(reason=Reason.NO_DRIVER, text=text, candidates=tuple(candidates), advice=tuple(advice))
+
+
+def _no_hardware(placing: Placing, expected: Sequence[str]) -> EmptyGroup | None:
+    """The group of nodes that would have the devices, if it is empty, and no other node looks as if it had some."""
+    nodes_there = [info.node for info in placing.what_if.cluster.nodes.values()]
+    if any(map(driver_pods.has_device_words, nodes_there)):
+        return None
+    return empty_group(placing.what_if, placing.pod, expected)
 
 
 def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expected: Sequence[str]) -> Diagnosis | None:

@@ -56,6 +56,12 @@ def is_of_others(driver: str, node: core_v1.Node, there: Iterable[str]) -> bool:
     return any(_kind(each) == kind and vendor_of(each) != vendor_of(driver) for each in there)
 
 
+def is_labelled(driver: str, node: core_v1.Node) -> bool:
+    """Whether a node's labels say that it has accelerators of a driver's vendor, and no device plugin offers them."""
+    own = _OF_WORD.get(vendor_of(driver), vendor_of(driver))
+    return is_accelerator(driver) and own in _labelled(node) and own not in _offered(node)
+
+
 def is_accelerator(driver: str) -> bool:
     """Whether a driver's name speaks of accelerators, which cost more than what is beside them, such as network devices."""
     return bool(_ACCELERATORS & {*_WORD.split(driver.lower())})
@@ -74,13 +80,21 @@ def _kind(driver: str) -> str:
 
 def _told(node: core_v1.Node) -> Iterator[str]:
     """The vendors of whose accelerators a node's labels and extended resources speak."""
+    yield from _labelled(node)
+    yield from _offered(node)
+
+
+def _labelled(node: core_v1.Node) -> Iterator[str]:
     for key, value in node.metadata.labels.items():
         found = _PCI.search(key)
         if found is not None and value == "true" and found["vendor"] in _OF_WORD:
             yield _OF_WORD[found["vendor"]]
-        elif value != "false" and _ACCELERATORS & {*_WORD.split(f"{key} {value}".lower())}:
+        elif value not in ("false", "0") and _ACCELERATORS & {*_WORD.split(f"{key} {value}".lower())}:
             # cloud.google.com/gke-accelerator=nvidia-l4: the value tells more than the key.
             yield from _vendors(value) or _vendors(key, but=_CLOUDS)
+
+
+def _offered(node: core_v1.Node) -> Iterator[str]:
     for resource, amount in node.status.allocatable.items():
         if "/" in resource and amount.nano and _ACCELERATORS & {*_WORD.split(resource.lower())}:
             yield from _vendors(resource)

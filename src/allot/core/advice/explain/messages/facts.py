@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.selecting import without_endpoints
+from allot.core.advice.explain.daemons import daemon_sets, left_out, taken_in
 from allot.core.advice.explain.devices import taint_rule_text
 from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.wording import joined, listed, named
@@ -534,6 +535,23 @@ def _free(facts: Facts) -> str:
     return f"{total} {'is' if total == 1 else 'are'} free" if total else ""
 
 
+# Who installs the handlers of RuntimeClasses, if its name does not have the handler's.
+_INSTALLERS = {"nvidia": ("container-toolkit",), "runsc": ("gvisor",), "habana": ("habana-container",)}
+
+
+def _idle_installer(facts: Facts) -> tuple[str, str]:
+    """The DaemonSet that installs a handler of RuntimeClasses and skips the pod's node, in words, and what makes it run there."""
+    handler = facts.groups.get("handler") or ""
+    words = _INSTALLERS.get(handler, (handler.partition("-")[0],))
+    info = facts.what_if.cluster.nodes.get(facts.pod.spec.node_name)
+    for set_, placement in daemon_sets(facts.what_if, *words) if info is not None and handler else ():
+        assert info is not None
+        for why in left_out(placement, info.node):
+            name = f"DaemonSet {full_name(set_)}"
+            return f"{name}, which installs it, skips the node: it {why}", taken_in(placement, info.node, name)
+    return "", ""
+
+
 FACTS: Mapping[str, Callable[[Facts], str]] = {
     "architecture": _architecture,
     "cuda": _of_attribute("cudaDriverVersion"),
@@ -567,6 +585,8 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "requests": _requests,
     "right_request": _right_request,
     "rival": _rival,
+    "runtime_installed": lambda facts: _idle_installer(facts)[1],
+    "runtime_installer": lambda facts: _idle_installer(facts)[0],
     "serve": _serve,
     "sharers": _sharers,
     "stale": _stale,

@@ -31,8 +31,9 @@ NODES: tuple[Saying, ...] = (
     ),
     Saying(
         r"no runtime for \"(?P<handler>[^\"]+)\" is configured|RuntimeHandler \"(?P<handler1>[^\"]+)\" not supported",
-        (),
+        ("{runtime_installer}",),
         (
+            "{runtime_installed}",
             "configure the handler of the pod's RuntimeClass in the container runtime of node {node}, or run the pod on a node that has it",
         ),
     ),

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.daemons import left_out
+from allot.core.advice.explain.causes.driver_pods import has_device_words
+from allot.core.advice.explain.causes.labellers import absent_labeller
+from allot.core.advice.explain.daemons import left_out, selected_labels, taken_in
 from allot.core.advice.explain.nodes import taint_text
 from allot.core.advice.explain.remedies.templates import PARALLEL, deletion
 from allot.core.advice.explain.report import Change, Explanation, Reason
@@ -112,8 +114,10 @@ def _ordinal(name: str) -> tuple[int, str]:
 
 
 def _is_old(pod: core_v1.Pod, found: StatefulSet) -> bool:
-    revision = pod.metadata.labels.get(_REVISION, "")
-    return bool(found.status.update_revision) and revision != found.status.update_revision
+    """Whether a pod is of an earlier template; one without the label that says so is, while the set is being updated."""
+    status = found.status
+    revision = pod.metadata.labels.get(_REVISION, "") or status.current_revision
+    return bool(revision and status.update_revision) and revision != status.update_revision
 
 
 def _outdated(found: StatefulSet, names: list[str]) -> Explanation:
@@ -193,6 +197,13 @@ def _nowhere(scene: Scene, found: DaemonSet) -> Explanation:
     ]
     advice = list(_let_on(found.metadata.name, placement, nodes)) if placement is not None else []
     text = f"runs on no node: none of {count(len(nodes), 'node')} matches its template{f': {joined(told)}' if told else ''}"
+    with_devices = [node for node in nodes if has_device_words(node)]
+    keys = selected_labels(placement) if placement is not None else []
+    labeller = absent_labeller(scene.what_if, keys, with_devices)
+    if labeller is not None:
+        text += f"; {labeller.text}"
+        by_hand = [taken_in(placement, node, "") for node in with_devices[:1]] if placement is not None else []
+        advice = [labeller.advice, *(f"until then, {each}" for each in by_hand)]
     return not_as_wanted("DaemonSet", found, Reason.NO_NODE_MATCHES, text, advice=advice)
 
 
