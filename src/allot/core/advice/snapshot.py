@@ -19,6 +19,7 @@ from allot.core.model import (
     compute_classes,
     compute_domains,
     core_v1,
+    node_topologies,
     observed_v1,
     policy_v1,
     resource_v1,
@@ -34,6 +35,7 @@ from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.machine_groups import CLUSTER_API, OPENSHIFT, MachineDeployment, MachineSet
 from allot.core.model.meta import APIStruct
+from allot.core.model.node_topologies import NodeResourceTopology
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
 from allot.core.scheduling import BIND_COMPLETED, DIALECTS, Dialect
 from allot.core.validation.defaults import with_defaults
@@ -184,6 +186,13 @@ DUMPED_KINDS: tuple[SnapshotKind, ...] = (
     ),
     _plain(CLUSTER_API, "machinedeployments", MachineDeployment, versions=("v1beta2", "v1beta1")),
     _plain(OPENSHIFT, "machinesets", MachineSet, versions=("v1beta1",)),
+    _plain(
+        node_topologies.GROUP,
+        node_topologies.PLURAL,
+        NodeResourceTopology,
+        namespaced=False,
+        versions=node_topologies.VERSIONS,
+    ),
     _plain("k8s.cni.cncf.io", "network-attachment-definitions", observed_v1.NetworkAttachmentDefinition),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allot.core.model.core_v1 import ObjectReference
+from allot.core.model.core_v1 import ObjectReference, PodResourceClaim
 from allot.core.model.meta import EMPTY, Condition, Int32, ObjectMeta, PartialStruct
 from allot.core.quantity import Quantity
 
@@ -194,9 +194,29 @@ class HorizontalPodAutoscaler(PartialStruct, frozen=True, kw_only=True):
 # --- queue managers ---
 
 
+class QueuedPodSpec(PartialStruct, frozen=True, kw_only=True):
+    """The claims of the pods in a queue."""
+
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class QueuedPodTemplate(PartialStruct, frozen=True, kw_only=True):
+    """The template of pods in a queue."""
+
+    spec: QueuedPodSpec = QueuedPodSpec()
+
+
+class PodSet(PartialStruct, frozen=True, kw_only=True):
+    """Pods of one template."""
+
+    name: str = ""
+    template: QueuedPodTemplate = QueuedPodTemplate()
+
+
 class KueueWorkloadSpec(PartialStruct, frozen=True, kw_only=True):
     """Where a workload waits, and whether it may be admitted at all."""
 
+    pod_sets: tuple[PodSet, ...] = ()
     queue_name: str = ""
     active: bool | None = None
     priority: Int32 | None = None

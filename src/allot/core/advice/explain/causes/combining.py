@@ -285,6 +285,7 @@ def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candid
         classes = [each.class_name for each in placing.wanted if each.claim is claim]
         known = [placing.what_if.get(api.DeviceClass, name) for name in dict.fromkeys(classes)]
         candidates += requests.other_attribute(placing.what_if, place, claim, known)
+        candidates += requests.wider_attribute(placing.what_if, place, claim, known)
         candidates += requests.fewer_constraints(place, claim)
         for wanted in placing.wanted:
             if wanted.claim is claim:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from allot.core.advice.explain.causes.containers import container_trouble
@@ -25,7 +27,7 @@ FAILED_PREPARE = "FailedPrepareDynamicResources"
 _FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unhealthy")
 _SHOWN_MAX = 3
 # What the daemon says if the host's own daemon uses its port.
-_TAKEN = "Address already in use"
+_TAKEN = re.compile(r"address\b.*\balready in use", re.IGNORECASE)
 _HOST_IMEX = "the host's own daemon, if it runs (systemctl disable --now nvidia-imex.service)"
 
 
@@ -52,7 +54,8 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
-        *([f"stop the process that listens there on node {node}: {_HOST_IMEX}"] if _TAKEN in text else []),
+        *([f"stop the process that listens there on node {node}: {_HOST_IMEX}"] if _TAKEN.search(text) else []),
+        *([f"see the log of the daemon: {log}"] if (log := _log(what_if, uid, node)) else []),
         f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
@@ -74,6 +77,17 @@ def _domain_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     return ""
 
 
+def _daemon_pod(what_if: WhatIfCluster, uid: str, node: str) -> core_v1.Pod | None:
+    pods = what_if.all(core_v1.Pod)
+    return next((p for p in pods if p.metadata.labels.get(DOMAIN_LABEL) == uid and p.spec.node_name == node), None)
+
+
+def _log(what_if: WhatIfCluster, uid: str, node: str) -> str:
+    """How to read what the daemon on a node says; empty if none runs there."""
+    pod = _daemon_pod(what_if, uid, node)
+    return f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}" if pod is not None else ""
+
+
 def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
     """What is wrong with the daemon on a node, phrased to follow a colon."""
     info = what_if.cluster.nodes.get(node)
@@ -84,11 +98,10 @@ def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
             if joined
             else f"driver {DRIVER} has not added the node to the domain yet"
         )
-    for pod in what_if.all(core_v1.Pod):
-        if pod.metadata.labels.get(DOMAIN_LABEL) != joined or pod.spec.node_name != node:
-            continue
-        trouble = container_trouble(what_if, pod)
-        said = events_of(what_if, pod, *_FAILED)
-        why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"
-        return f"its daemon there, pod {full_name(pod)}, is not ready: {why}"
-    return "its daemon does not run there yet"
+    pod = _daemon_pod(what_if, joined, node)
+    if pod is None:
+        return "its daemon does not run there yet"
+    trouble = container_trouble(what_if, pod)
+    said = events_of(what_if, pod, *_FAILED)
+    why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"
+    return f"its daemon there, pod {full_name(pod)}, is not ready: {why}"

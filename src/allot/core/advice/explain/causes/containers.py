@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes.default_limits import default_limit
 from allot.core.advice.explain.causes.images import meant_image
+from allot.core.advice.explain.causes.numa import REJECTED, numa_advice, numa_text
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
@@ -172,10 +173,6 @@ def with_meaning(text: str, found: Meaning | None) -> str:
 # What a kubelet reports for pods that it ended or did not admit, and what helps.
 _ENDS = (
     (
-        re.compile(r"TopologyAffinityError"),
-        "ask for no more cpu and devices than one NUMA node has, in whole numbers, in the pod",
-    ),
-    (
         re.compile(r'[Cc]ontainer (?P<name>\S+) exceeded its local ephemeral storage limit "(?P<limit>[^"]+)"'),
         "raise the ephemeral-storage limit of container {name} above {limit} in the pod",
     ),
@@ -202,7 +199,9 @@ def ended(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
             return f"was evicted{where} and has failed ({condition.reason}): {said}"
     if pod.status.reason:
         said = one_line(pod.status.message)
-        return f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
+        text = f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
+        apart = numa_text(what_if, pod) if pod.status.reason == REJECTED else ""
+        return f"{text}; {apart}" if apart else text
     found = _failed_container(pod)
     if found is None:
         return f"has failed{where}"
@@ -244,6 +243,8 @@ def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
                 f"raise the {what} request of container {used['name']} from {used['request']} to at least {used['used']} in the pod, and recreate it",
             )
         return (f"ask for {what} in the pod's requests, so that it is placed where there is enough, and recreate it",)
+    if pod.status.reason == REJECTED:
+        return numa_advice(what_if, pod)
     for pattern, remedy in _ENDS:
         found = pattern.search(f"{pod.status.reason}: {pod.status.message}")
         if found is not None:

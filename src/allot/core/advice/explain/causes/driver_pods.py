@@ -75,9 +75,7 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
 def _in_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, trouble: Diagnosis) -> FailingPod:
     """What is wrong with a driver's pod that has a node, and what is new about it."""
     node, text = pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}"
-    owner = workload_of(what_if, pod)
-    how = of_workload(trouble.advice[0], owner, "") if owner else trouble.advice[0]
-    fix = f"fix the driver's pod {full_name(pod)} on node {node}: {how}"
+    fix = f"fix the driver's pod {full_name(pod)} on node {node}: {_for_its_workload(what_if, pod, trouble.advice[0])}"
     new = revision(what_if, pod, trouble.text)
     if new is not None:
         return FailingPod(node, f"{text}; {new.text}", new.advice)
@@ -88,6 +86,12 @@ def _in_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, trouble: Diagnosis) ->
     where = f"{maker.kind} {pod.metadata.namespace}/{maker.name}"
     advice = f'correct {setting.name} in {where}, which is "{setting.value}"; or {fix}'
     return FailingPod(node, f"{text}; {setting.text}", advice)
+
+
+def _for_its_workload(what_if: WhatIfCluster, pod: core_v1.Pod, advice: str) -> str:
+    """Advice about a driver's pod that does not speak of "the pod", as that is the one that was asked about."""
+    kind, _, name = workload_of(what_if, pod).partition(" ")
+    return of_workload(advice, f"{kind} {pod.metadata.namespace}/{name}" if name else f"pod {full_name(pod)}", "")
 
 
 def plugins(what_if: WhatIfCluster, driver: str, node: str) -> list[core_v1.Pod]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.kueue_order import behind_another, is_to_come
 from allot.core.advice.explain.causes.kueue_quotas import Held, short_of_quota, too_much
+from allot.core.advice.explain.causes.kueue_support import not_supported
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.wording import listed, one_line
 from allot.core.advice.nearest import nearest
@@ -25,7 +26,6 @@ _ADMISSION = ("QuotaReserved", "Admitted")
 _UNMAPPED = re.compile(r'DeviceClass "?(?P<class_name>[^"\s]+)"? is not mapped')
 _ABSENT = re.compile(r"references missing(?:/inactive)? (?P<kind>ResourceFlavor|AdmissionCheck)\(s\): (?P<names>[^;]+)")
 _CONFIGURATION = "kueue-manager-config"
-_UNSUPPORTED = re.compile(r'Invalid value: "(?P<template>[^"]+)":.*unsupported usage: (?P<what>.+)')
 
 
 def queue_of(metadata: ObjectMeta) -> str:
@@ -184,10 +184,9 @@ def _said(what_if: WhatIfCluster, workload: observed_v1.KueueWorkload | None, na
             unmapped = _UNMAPPED.search(said)
             if unmapped is not None:
                 return _not_mapped(what_if, namespace, name, unmapped["class_name"])
-            unsupported = _UNSUPPORTED.search(said)
-            if unsupported is not None:
-                template = f"ResourceClaimTemplate {namespace}/{unsupported['template']}"
-                return Held(said, _without_unsupported(template, unsupported["what"]))
+            uncountable = not_supported(what_if, workload, said)
+            if uncountable is not None:
+                return uncountable
             if "quota" in said:
                 advice = "wait until others of the queue end, or raise the quota of its ClusterQueue"
             return Held(said, advice)
@@ -251,14 +250,3 @@ def _of_flavor(found: Diagnosis, flavor: str) -> Diagnosis:
     ]
     text = found.text.replace("the pod's nodeSelector ", f"the nodeSelector that Kueue sets from {where}, ", 1)
     return replace(found, text=text, candidates=tuple(candidates))
-
-
-def _without_unsupported(template: str, what: str) -> str:
-    """How a template must ask for devices so that Kueue can count them."""
-    if "FirstAvailable" in what:
-        return (
-            f"ask for one kind of devices with exactly instead of firstAvailable in {template}, or run it without Kueue"
-        )
-    if "All" in what:
-        return f"ask for a count of devices instead of all in {template}, or run it without Kueue"
-    return f"drop from {template} what Kueue does not support ({what}), or run it without Kueue"

@@ -16,6 +16,7 @@ from allot.core.advice.explain.causes.probes import KILLED, probe_trouble
 from allot.core.advice.explain.causes.starting import starting
 from allot.core.advice.explain.causes.tainted import evicting_taint
 from allot.core.advice.explain.causes.unhealthy import unhealthy
+from allot.core.advice.explain.causes.uninstalled import gone_text, is_uninstalled, reinstall_advice
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.diagnosis import Diagnosis, place_of_claim
 from allot.core.advice.explain.events import events_of
@@ -144,6 +145,11 @@ def _hangs(what_if: WhatIfCluster, pod: core_v1.Pod, text: str, late: int) -> Di
         if failing:
             text += f": kubelet has to unprepare claim {claim} first, and driver {driver} does not run on the node ({driver_pods.failing_text(failing)})"
             return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(failing[0].advice, force))
+    lost = next(((claim, driver) for claim, driver in used.items() if is_uninstalled(what_if, driver, node)), None)
+    if lost is not None:
+        claim, driver = lost
+        text += f": kubelet has to unprepare claim {claim} first, and driver {driver} is gone: {gone_text(what_if, driver, node)}"
+        return Diagnosis(reason=Reason.BEING_DELETED, text=text, advice=(reinstall_advice(driver, node), force))
     statuses = pod.status.container_statuses
     ended = bool(statuses) and all(each.state is not None and each.state.terminated is not None for each in statuses)
     what = "although its containers have ended" if ended else "and its containers still run"
@@ -370,13 +376,16 @@ def _unregistered(what_if: WhatIfCluster, pod: core_v1.Pod, driver: str) -> Diag
     node = pod.spec.node_name
     left_out = driver_pods.unselected(what_if, driver, node)
     failing = driver_pods.failing(what_if, driver, node) or ([left_out] if left_out is not None else [])
+    gone = not failing and is_uninstalled(what_if, driver, node)
+    absent = gone_text(what_if, driver, node) if gone else "its plugin does not run there"
     text = (
         f"DRA driver {driver} is not registered with the kubelet of node {node}, so the pod's devices cannot be prepared: "
-        f"{driver_pods.failing_text(failing) or 'its plugin does not run there'}"
+        f"{driver_pods.failing_text(failing) or absent}"
     )
-    advice = tuple(each.advice for each in failing) or (
-        f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin directory",
+    check = (
+        f"check that the pods of driver {driver} run on node {node}, and that they reach the kubelet's plugin directory"
     )
+    advice = tuple(each.advice for each in failing) or (f"install driver {driver} on node {node}" if gone else check,)
     return Diagnosis(reason=Reason.PREPARE, text=text, advice=advice)
 
 

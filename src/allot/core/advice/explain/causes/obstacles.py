@@ -100,13 +100,20 @@ def pool_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
         candidates = (*pool.once(), *freed)
         return Diagnosis(reason=Reason.POOL_INVALID, text=text, candidates=candidates, advice=advice)
     homes = [each.spec.node_name for each in pool.current if each.spec.node_name]
-    complaint = driver_pods.complaint(placing.what_if, pool.driver, homes[0]) if homes else None
+    complaint = _not_publishing(placing, pool.driver, homes)
     text = f"{pool.sentence()}, {lost}" + (f"; {complaint.text}" if complaint is not None else "")
     log = ("the driver's log on the node says why it has not published the rest",) if complaint is None else ()
     pods = driver_pods.plugins(placing.what_if, pool.driver, homes[0]) if homes else []
     plugin = f"pod {full_name(pods[0])}" if len(pods) == 1 else ""
     candidates = (*pool.candidates(complaint.advice if complaint is not None else "", plugin), *freed)
     return Diagnosis(reason=Reason.POOL_INCOMPLETE, text=text, candidates=candidates, advice=log)
+
+
+def _not_publishing(placing: Placing, driver: str, homes: Sequence[str]) -> driver_pods.FailingPod | None:
+    """What is wrong with the pod that publishes a pool: the plugin on its node, or, for devices of no node, a controller."""
+    found = driver_pods.complaint(placing.what_if, driver, homes[0]) if homes else None
+    failing = driver_pods.failing(placing.what_if, driver, homes[0] if homes else "", controllers=not homes)
+    return found or next(iter(failing), None)
 
 
 def too_few(placing: Placing, wanted: Wanted, most: int) -> Diagnosis:

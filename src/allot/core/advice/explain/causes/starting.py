@@ -11,6 +11,7 @@ from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import OUT_OF_SERVICE, running_and_ended
+from allot.core.advice.explain.messages.facts import MODULES
 from allot.core.advice.explain.moving import fits_on
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import duration, joined, named, one_line
@@ -34,23 +35,6 @@ _IMAGE = re.compile(r'image "(?P<image>[^"]+)"')
 _MULTI_ATTACH = re.compile(r'Multi-Attach error for volume "(?P<volume>[^"]+)"')
 _LOOP = re.compile(r"\b(?:until|while)\b")
 _HOST_PATH = re.compile(r"(?P<path>/(?:host/)?(?:sys|dev|proc|run|var|opt|usr)/[\w./-]*\w)")
-# Who makes the files that drivers wait for.
-_MODULES = {
-    "/sys/class/kfd": "kernel module amdgpu",
-    "/dev/kfd": "kernel module amdgpu",
-    "/sys/module/amdgpu": "kernel module amdgpu",
-    "/dev/nvidia": "NVIDIA kernel driver",
-    "/proc/driver/nvidia": "NVIDIA kernel driver",
-    "/sys/module/nvidia": "NVIDIA kernel driver",
-    "/run/nvidia/driver": "NVIDIA kernel driver",
-    "/dev/accel": "accelerator's kernel driver",
-    "/sys/class/accel": "accelerator's kernel driver",
-    "/dev/dri": "GPU's kernel driver",
-    "/sys/class/drm": "GPU's kernel driver",
-    "/dev/infiniband": "RDMA kernel driver",
-    "/sys/class/infiniband": "RDMA kernel driver",
-    "/dev/vfio": "kernel module vfio-pci",
-}
 # Longer than most init containers take.
 _LONG_S = 300
 
@@ -222,7 +206,7 @@ def init_container(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None
         log = f"kubectl logs -n {metadata.namespace} {metadata.name} -c {name}"
         path = _awaited_path(pod, name)
         if path:
-            module = next((module for start, module in _MODULES.items() if path.startswith(start)), "")
+            module = next((module for start, module in MODULES.items() if path.startswith(start)), "")
             text += f"; it seems to wait for {path}" + (f", which the {module} makes" if module else "")
             load = f"load the {module} on node {pod.spec.node_name}, so that {path} is there (log: {log})"
             see = f"make {path} appear on node {pod.spec.node_name}, or see what it waits for: {log}"

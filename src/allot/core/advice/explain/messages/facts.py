@@ -26,6 +26,24 @@ _IN_CLUSTER = (".svc", ".svc.cluster.local")
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _SPARE = 1 << 30
 
+# Who makes the files of the kernel that drivers need.
+MODULES = {
+    "/sys/class/kfd": "kernel module amdgpu",
+    "/dev/kfd": "kernel module amdgpu",
+    "/sys/module/amdgpu": "kernel module amdgpu",
+    "/dev/nvidia": "NVIDIA kernel driver",
+    "/proc/driver/nvidia": "NVIDIA kernel driver",
+    "/sys/module/nvidia": "NVIDIA kernel driver",
+    "/run/nvidia/driver": "NVIDIA kernel driver",
+    "/dev/accel": "accelerator's kernel driver",
+    "/sys/class/accel": "accelerator's kernel driver",
+    "/dev/dri": "GPU's kernel driver",
+    "/sys/class/drm": "GPU's kernel driver",
+    "/dev/infiniband": "RDMA kernel driver",
+    "/sys/class/infiniband": "RDMA kernel driver",
+    "/dev/vfio": "kernel module vfio-pci",
+}
+
 
 class HeldDevice(NamedTuple):
     """A device that a pod's claim has."""
@@ -552,6 +570,12 @@ def _idle_installer(facts: Facts) -> tuple[str, str]:
     return "", ""
 
 
+def _kernel_driver(facts: Facts) -> str:
+    """Who makes a file of the kernel; empty if unknown."""
+    path = facts.groups.get("path") or ""
+    return next((module for start, module in MODULES.items() if path.startswith(start)), "")
+
+
 FACTS: Mapping[str, Callable[[Facts], str]] = {
     "architecture": _architecture,
     "cuda": _of_attribute("cudaDriverVersion"),
@@ -565,6 +589,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "free": _free,
     "hosted": _hosted,
     "image_with_claims": _image_with_claims,
+    "kernel_driver": _kernel_driver,
     "larger": _larger,
     "known_requests": _known_requests,
     "limit": _limit,

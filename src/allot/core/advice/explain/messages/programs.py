@@ -511,6 +511,12 @@ PROGRAMS: tuple[Saying, ...] = (
         ("give container {container} of the pod flag {flag}",),
     ),
     Saying(
+        r"(?:FileNotFoundError|No such file or directory|ENOENT).{0,40}['\"](?P<path>/(?:proc/driver|sys)/[\w./-]+)"
+        r"|(?:stat|open|read|lstat) (?P<path1>/(?:proc/driver|sys)/[^\s:]+): no such file",
+        ("{path}, which the {kernel_driver} makes, does not exist on node {node}",),
+        ("load the {kernel_driver} of node {node}, with what makes {path}; or cordon the node until it has it",),
+    ),
+    Saying(
         r"(?:FileNotFoundError|No such file or directory|ENOENT).{0,40}['\"](?P<path>/[\w./-]+)|(?:stat|open|read|lstat) (?P<path1>/[^\s:]+): no such file",
         ("{path} does not exist in container {container}",),
         ("put {path} on a volume that container {container} of the pod mounts there, or correct the path",),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
 from allot.core.advice.explain.causes.kinship import deployment_of
 from allot.core.advice.explain.causes.vendors import is_accelerator
-from allot.core.advice.explain.devices import TAKEN, Wanted, find_claim, is_in_flight, users_of
+from allot.core.advice.explain.devices import TAKEN, Wanted, device_id, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
     Candidate,
     ClaimPlace,
@@ -44,6 +44,7 @@ from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
 from allot.core.allocation.devices import DeviceID
+from allot.core.allocation.inventory import DeviceEntry
 from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
@@ -105,6 +106,8 @@ def _options(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> list[_
         options += [_option(pod, node, each) for each in sets if each]
         others = [each for each in held if [each] not in sets and each[1] >= max(1, needed - free)]
         options += [_option(pod, node, [each])._replace(if_movable=True) for each in others[:_OPTIONS_MAX]]
+    if not adds_up:
+        options = [each._replace(cost=_with_loss(what_if, wanted, each)) for each in options]
     distinct: dict[tuple[str, ...], _Option] = {}
     for option in sorted(options, key=lambda each: (each.if_movable, each.cost, each.node)):
         names = tuple(full_name(each.claim) for each, _ in option.chosen)
@@ -121,8 +124,24 @@ def _movable(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _
     moves = bool(places) and all(places)
     successor = makes_way(what_if, pods[0], waiting) if len(pods) == 1 and controller_of(pods[0]) else None
     effort = 0 if successor is not None else 1 if moves else 2
-    priority, *rest = option.cost
-    return option._replace(cost=(priority, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor)
+    priority, loss, *rest = option.cost
+    return option._replace(cost=(priority, loss, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor)
+
+
+def _with_loss(what_if: WhatIfCluster, wanted: Wanted, option: _Option) -> tuple[int, ...]:
+    """The cost of an option, with whether others lose more of what devices are divided into than the request gets."""
+    priority, _, *rest = option.cost
+    inventory = what_if.claims.inventory
+    devices = [device_id(tally.devices[0]) for tally in wanted.found.of(Obstacle.COUNTER)]
+    gets = max((_drawn(entry) for id_ in devices for entry in inventory.devices_named(id_)), default=0)
+    held = [DeviceID(each.driver, each.pool, each.device) for one in option.chosen for each in _results(one)]
+    lose = sum(_drawn(entry) for id_ in held for entry in inventory.devices_named(id_))
+    return priority, int(lose > gets > 0), *rest
+
+
+def _drawn(entry: DeviceEntry) -> int:
+    """How much a device draws on counters, in nano units."""
+    return sum(counter.value.nano for each in entry.device.consumes_counters for counter in each.counters.values())
 
 
 def _who_may_go(what_if: WhatIfCluster, pod: core_v1.Pod, claims: dict[str, int]) -> list[Held]:
@@ -176,7 +195,7 @@ def _option(pod: core_v1.Pod, node: str, chosen: Sequence[Held]) -> _Option:
     peers = sum(any(_is_peer(pod, each) for each in who.running) for who, _ in chosen)
     # Who holds only a network device loses less than who computes with a GPU.
     accelerators = sum(is_accelerator(result.driver) for each in chosen for result in _results(each))
-    cost = (priority, peers, len(chosen), devices, accelerators, foreign, everything, sum(map(_share, chosen)))
+    cost = (priority, 0, peers, len(chosen), devices, accelerators, foreign, everything, sum(map(_share, chosen)))
     return _Option(cost, node, tuple(chosen))
 
 

@@ -20,6 +20,8 @@ from allot.core.quantity import Quantity
 _WHOLE = 10**9
 ADMIN_ACCESS = "adminAccess: true"
 _STANDARD = "resource.kubernetes.io/"
+_PCIE_ROOT = re.compile(r"/pcie(?:Root|Switch)\w*$", re.IGNORECASE)
+_NUMA = re.compile(r"/numa(?:Node)?\w*$", re.IGNORECASE)
 _DEFAULT = re.compile(r"have (?P<name>\S+) .* \(its default\)$")
 
 
@@ -98,6 +100,23 @@ def other_attribute(
                         {"op": "replace", "path": f"/devices/constraints/{index}/matchAttribute", "value": attribute}
                     ),
                 ),
+            )
+
+
+def wider_attribute(
+    what_if: WhatIfCluster, place: ClaimPlace, claim: api.ResourceClaim, classes: Sequence[api.DeviceClass | None]
+) -> Iterator[Candidate]:
+    """Devices of one NUMA node instead of one PCIe root, if all have that attribute: less near, but not anywhere."""
+    shared = [name for name in _shared_attributes(what_if, classes) if _NUMA.search(name)]
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        old = constraint.match_attribute
+        for attribute in shared[:1] if old is not None and _PCIE_ROOT.search(old) else ():
+            path = f"/devices/constraints/{index}/matchAttribute"
+            yield Candidate(
+                # Others, who could leave, come first; dropping the constraint comes after.
+                rank=Rank.DROP - 1,
+                text=f"match {attribute} instead of {old} in {place.spoken}, if devices of one NUMA node are near enough",
+                patches=(place.patch({"op": "replace", "path": path, "value": attribute}),),
             )
 
 
