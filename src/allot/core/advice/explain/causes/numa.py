@@ -77,7 +77,7 @@ def _requests(pod: core_v1.Pod) -> dict[str, Quantity]:
     """What the containers of a pod ask for together."""
     total: dict[str, int] = {}
     for container in pod.spec.containers:
-        for name, amount in (container.resources.limits | container.resources.requests).items():
+        for name, amount in {**container.resources.limits, **container.resources.requests}.items():
             total[name] = total.get(name, 0) + amount.nano
     return {name: Quantity.from_nano(nano) for name, nano in total.items()}
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import shut_out, states
 from allot.core.advice.explain.causes.placing import Placing
-from allot.core.advice.explain.causes.unmeasured import unmeasured
 from allot.core.advice.explain.devices import (
     Tally,
     Wanted,
@@ -90,14 +89,11 @@ def selector_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     details = (seen,) if problem else ()
     excluded = states.excluded(placing, wanted)
     text += states.unread_text(excluded)
-    unknown = unmeasured(placing.what_if, wanted)
-    text += unknown.text if unknown is not None else ""
-    advice = (unknown.advice,) if unknown is not None else ()
     candidates += states.changed(placing.what_if, excluded)
     contradiction = shut_out.contradiction(placing, wanted) if not problem else None
     if contradiction is not None:
         return replace(contradiction, details=(seen,), candidates=(*contradiction.candidates, *candidates))
-    return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates), advice=advice)
+    return Diagnosis(reason=Reason.SELECTOR, text=text, details=details, candidates=tuple(candidates))
 
 
 def selector_failure(placing: Placing, wanted: Wanted) -> Diagnosis:

@@ -60,13 +60,13 @@ def excluded(placing: Placing, wanted: Wanted) -> Excluded | None:
         id_ = device_id(tally.reason.device)
         if value is None or (drivers and id_.driver not in drivers) or not _is_state(value["name"], value["actual"]):
             continue
-        if any((each.driver, each.pool, each.device) in held for each in map(device_id, tally.devices)):
-            continue
+        # Most drivers name a node's pool after the node.
+        taken = {each.pool for each in map(device_id, tally.devices) if (each.driver, each.pool, each.device) in held}
         key = (tally.reason.obstacle, tally.reason.text)
         counts = {
             name: sum(number for *what, number in found.nodes[name].obstacles if tuple(what) == key)
             for name in tally.nodes
-            if not any(map(is_wish, placing.checks[name]))
+            if name not in taken and not any(map(is_wish, placing.checks[name]))
         }
         nodes = tuple(name for name, number in counts.items() if number >= max(1, wanted.leaf.count))
         if nodes:

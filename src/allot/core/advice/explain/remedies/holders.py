@@ -43,8 +43,7 @@ from allot.core.advice.explain.moving import Successor, makes_way, other_place
 from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
-from allot.core.allocation.devices import DeviceID
-from allot.core.allocation.inventory import DeviceEntry
+from allot.core.allocation.devices import DeviceEntry, DeviceID
 from allot.core.explain import Obstacle
 from allot.core.lifecycle.claim_owners import claim_name
 from allot.core.model import core_v1
