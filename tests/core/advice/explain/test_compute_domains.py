@@ -86,3 +86,16 @@ def test_a_domain_that_is_ready_foreign_or_unknown_is_not_blamed(objects: list[O
 
 def test_a_daemon_does_not_wait_for_its_domain() -> None:
     assert NAMED not in explained(node("n"), domain(), waiting("ComputeDomainDaemonConfig")).cause
+
+
+def test_a_driver_that_is_not_registered_on_the_node_comes_before_its_domain() -> None:
+    said = "Failed to prepare dynamic resources: DRA driver compute-domain.nvidia.com is not registered"
+    found = explained(node("n"), domain(), waiting(), event("train", "FailedPrepareDynamicResources", said))
+    assert "DRA driver compute-domain.nvidia.com is not registered with the kubelet of node n" in found.cause
+
+
+@pytest.mark.parametrize("said", ["bind: address already in use", "bind: Address 0.0.0.0:50000 already in use"])
+def test_a_taken_port_is_to_be_freed_first(said: str) -> None:
+    found = explained(node("n", labels={LABEL: UID}), domain(("n", "NotReady")), waiting(), daemon(), failed(said))
+    assert found.changes[0].text.startswith("stop the process that listens there on node n")
+    assert found.changes[1].text == f"see the log of the daemon: kubectl logs -n {DRIVERS} daemon"

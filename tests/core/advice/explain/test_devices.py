@@ -519,3 +519,16 @@ def test_a_pod_of_the_driver_that_does_not_fit_its_node_is_told() -> None:
     found = explained(node("n"), plugin, device_class(), templated("train", asks()))
     assert "pod default/nvidia-dra-plugin-x for node n is pending (Insufficient cpu)" in found.cause
     assert "make room for the driver's pod default/nvidia-dra-plugin-x for node n" in found.changes[0].text
+
+
+def test_a_memory_of_0_is_one_that_the_driver_could_not_read_also_beside_devices_in_use() -> None:
+    spec = asks(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("16Gi")) >= 0')
+    held = claim("held", asks(), status=holding("a", "gpu-0", users=("other",)))
+    found = explained(
+        [device_class(), node("a"), node("b"), pool("a", gpus(1, "0")), pool("b", gpus(1, "0"))],
+        [held, running("other", "a", "held")],
+        templated("train", spec),
+    )
+    assert f"0 means that driver {DRIVER} could not read it" in found.cause
+    assert found.changes[0].text.startswith(f"let driver {DRIVER} read the memory of its devices")
+    assert "on node b" in found.changes[0].text

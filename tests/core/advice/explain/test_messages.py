@@ -38,6 +38,17 @@ def facts(**known: str) -> Facts:
 
 
 SAID = [
+    (
+        "stat /proc/driver/nvidia/capabilities: no such file or directory",
+        "NVIDIA kernel driver makes",
+        "load the NVIDIA",
+    ),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/sys/class/kfd/kfd'", "amdgpu makes", "load the kernel"),
+    (
+        "open /sys/fs/acme: no such file or directory",
+        "does not exist in container main",
+        "put /sys/fs/acme on a volume",
+    ),
     ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB", "memory of its device", "use less"),
     ("RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes", "memory of its device", "use less"),
     ("RuntimeError: XPU out of memory", "memory of its device", "use less"),

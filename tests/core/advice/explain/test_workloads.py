@@ -178,6 +178,14 @@ def test_an_ordered_set_waits_for_its_first_broken_pod() -> None:
     assert "kubectl delete pod web-1 -n default" in found.changes[0].text
 
 
+@pytest.mark.parametrize(("current", "is_old"), [("web-b", False), ("web-a", True), ("", False)])
+def test_a_pod_without_a_revision_is_of_the_current_one(current: str, is_old: bool) -> None:
+    status = {"currentRevision": current, "updateRevision": "web-b"}
+    waiting = owned(pod("web-0", cpu="99"), "StatefulSet", "web")
+    found = why("sts", "web", node("n"), set_of("StatefulSet", "web", 1, pod_template(), status=status), waiting)
+    assert ("its template has been changed since" in found.cause) is is_old
+
+
 def test_a_set_whose_deleted_pod_stays_on_a_dead_node_says_so() -> None:
     dead = node("gone")
     dead["status"]["conditions"] = [

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from allot.core.advice.explain.report import NodeGroup, Reason
+from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
@@ -122,7 +123,8 @@ class NodeChecks:
         profile, cluster = self.profile, self._what_if.cluster
         checks: list[Check] = []
         if info.unschedulable and node_unschedulable.refusal(profile, info) is not None:
-            checks.append(Check(Reason.CORDONED, "is cordoned"))
+            work = upkeep(info.node)
+            checks.append(Check(Reason.CORDONED, f"is cordoned ({work})" if work else "is cordoned"))
         if info.taints:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]

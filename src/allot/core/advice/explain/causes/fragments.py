@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.placing import Placing
@@ -72,24 +72,21 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
         f"{needed} include one in use ({listed(blocked[group], _SHOWN_MAX)})"
         for group in enough[:_SETS_MAX]
     ]
-    full = [group for group in sizes if group not in enough]
-    others = _too_few([nodes[group] for group in full], max((free[group] for group in full), default=0))
     profiles = sorted({text for entry in entries if (text := _profile(entry))})
     what = f" ({named('profile', profiles)})" if profiles else ""
-    return f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {'; '.join(texts)}{others}"
-
-
-def _too_few(nodes: Sequence[str], most: int) -> str:
-    """Where fewer slots are free than are needed."""
-    if not nodes:
-        return ""
-    names = sorted({each for each in nodes if each})
-    who = named("node", names) if names else "the others"
-    return f"; {who} {'has' if len(names) == 1 else 'have'} {'at most ' if len(nodes) > 1 else 'only '}{most} free"
+    texts += [
+        f"{group[2]}{f' of node {nodes[group]}' if nodes[group] else ''} has {free[group]} of {sizes[group]} free (in use by {_users(group, taken)})"
+        for group in [group for group in sizes if group not in enough][:_SETS_MAX]
+    ]
+    return f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {'; '.join(texts)}"
 
 
 def _where(node: str) -> str:
     return f"on node {node}, " if node else ""
+
+
+def _users(group: _Group, taken: Mapping[_Slot, str]) -> str:
+    return listed(dict.fromkeys(who for slot, who in taken.items() if slot.group == group))
 
 
 def _slots(placing: Placing) -> set[_Slot]:

@@ -62,6 +62,9 @@ def excluded(placing: Placing, wanted: Wanted) -> Excluded | None:
             continue
         # Most drivers name a node's pool after the node.
         taken = {each.pool for each in map(device_id, tally.devices) if (each.driver, each.pool, each.device) in held}
+        if taken and value["actual"] != _UNREAD:
+            # These work as they are, and someone may move.
+            continue
         key = (tally.reason.obstacle, tally.reason.text)
         counts = {
             name: sum(number for *what, number in found.nodes[name].obstacles if tuple(what) == key)

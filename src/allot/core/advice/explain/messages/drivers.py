@@ -68,12 +68,12 @@ DRIVERS: tuple[Saying, ...] = (
     ),
     Saying(
         r"but (?:the )?node has (?P<count>\d+)\b.{0,60}\ball\b|\ball\b.{0,80}\b(?:node|host|machine) has (?P<count1>\d+)",
-        ("the claim has {number} of the {count}",),
+        ("{place} asks for {number} of the {count}", "the claim has {number} of the {count}"),
         ("ask for allocationMode: All (here count: {count}) instead of {number} in {place}, and recreate the pod",),
     ),
     Saying(
         r"\ball (?:\w+ )?(?:chips|devices|GPUs|TPUs|cores) (?:of|on|in) (?:a|the|one|its) (?:node|host|machine)",
-        ("the claim has {number}",),
+        ("{place} asks for {number}", "the claim has {number}"),
         ("ask for allocationMode: All instead of {number} in {place}, and recreate the pod",),
     ),
     Saying(

@@ -24,6 +24,7 @@ from allot.core.advice.explain.nodes import (
 )
 from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
+from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -96,7 +97,9 @@ def for_node(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, checks: S
 
 def _for_check(what_if: WhatIfCluster, pod: core_v1.Pod, info: NodeInfo, check: Check) -> list[_Part]:
     if check.reason is Reason.CORDONED:
-        return [_Part(Rank.NODE, f"uncordon node {info.name}", uncordoned(info))]
+        work = upkeep(info.node)
+        over = f", when the work that it was cordoned for is done ({work})" if work else ""
+        return [_Part(Rank.NODE, f"uncordon node {info.name}{over}", uncordoned(info))]
     if check.reason in (Reason.NODE_TAINT, Reason.NODE_NOT_READY):
         return _taint(what_if, pod, info, check, untolerated(what_if.cluster.profiles.of(pod), info))
     if check.reason is Reason.AFFINITY:

@@ -11,6 +11,7 @@ from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.drivers import Pool
 from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import count, duration, listed, named, one_line
 from allot.core.advice.explain.workloads.budgets import looser, members, rule_of
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted
@@ -62,7 +63,8 @@ def explain_node(scene: Scene, found: core_v1.Node, *, briefly: bool) -> Explana
 def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
     """A node that takes no new pods, and the budgets that keep it from being drained."""
     name = found.metadata.name
-    text = "is cordoned: it is ready, but takes no new pods"
+    work = upkeep(found)
+    text = f"is cordoned{f' ({work})' if work else ''}: it is ready, but takes no new pods"
     back = f"kubectl uncordon {name}, if its maintenance is over"
     blocking = []
     advice: list[str] = []
