@@ -326,3 +326,44 @@ def test_groups_with_nodes_or_with_other_machines_are_no_cause(group: Object) ->
 def test_an_empty_group_is_no_cause_beside_a_node_that_has_the_hardware() -> None:
     found = explained(device_class(), node("gpu-1"), EMPTY[0], templated("train", asks()))
     assert "replicas" not in found.cause
+
+
+# --- the same, asked about in other ways ---
+
+
+def test_a_pod_that_selects_a_label_that_nobody_sets_is_traced_to_the_labeller() -> None:
+    nodes = [node("gpu-1", taints=[TAINT]), node("web-1")]
+    tolerant = pod("train", nodeSelector={PCI: "true"}, tolerations=[{"operator": "Exists"}])
+    found = explained(nodes, daemon_set("nfd", NFD), tolerant)
+    assert f"no node has label {PCI}: DaemonSet default/nfd, which sets such labels, skips node gpu-1" in found.cause
+
+
+def test_a_node_whose_ready_driver_publishes_nothing_is_not_as_wanted() -> None:
+    made = flat(silent_node())
+    ready = [{"type": "Ready", "status": "True"}]
+    made[2]["status"]["conditions"] = ready
+    found = Explainer(snapshot(made)).workload("node", "", "b")
+    assert f"is ready, but driver {DRIVER} has published none of its devices" in found.cause
+    assert found.changes[0].text.endswith("kubectl logs -n default nvidia-dra-driver-b")
+
+
+def test_a_pod_that_selects_the_node_of_a_silent_driver_hears_of_the_driver() -> None:
+    made = flat(silent_node())
+    made[-1]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "b"}
+    found = explained(made)
+    assert "node b, the only one that matches" in found.cause
+    assert "the driver's pod default/nvidia-dra-driver-b is ready there" in found.cause
+
+
+def test_a_driver_that_is_only_a_controller_and_crashes_is_why_there_are_no_devices() -> None:
+    controller = daemon("nvidia-dra-controller", "n", **CRASHES)
+    controller["metadata"]["ownerReferences"][0] |= {"kind": "ReplicaSet", "name": "nvidia-dra-controller-5c"}
+    found = explained(device_class(), node("n"), controller, templated("train", asks()))
+    assert "in pod default/nvidia-dra-controller-n, container main crashes" in found.cause
+
+
+def test_an_empty_group_is_also_why_no_node_offers_a_resource() -> None:
+    wanted = pod("train")
+    wanted["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
+    found = explained(node("web-1"), machines(0, "MachineSet", gpu="2"), wanted)
+    assert "it asks for nvidia.com/gpu, which no node offers: MachineSet machines/pool-1" in found.cause

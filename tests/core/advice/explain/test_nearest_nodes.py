@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from allot.core.advice.explain.answer import Explainer
 from core.advice.explain.clusters import (
     DRIVER,
     Object,
@@ -19,6 +20,7 @@ from core.advice.explain.clusters import (
     pod,
     pool,
     running,
+    snapshot,
     template,
     wanting,
 )
@@ -131,6 +133,27 @@ def test_more_than_a_numa_node_has_can_only_be_asked_for_in_vain() -> None:
 def test_without_a_topology_the_advice_is_general() -> None:
     found = explained(offering("n", 8), rejected(6))
     assert found.changes[0].text.startswith("ask for no more cpu and devices than one NUMA node has")
+
+
+def test_a_job_whose_pods_are_rejected_says_why_and_offers_no_log() -> None:
+    failed = rejected(4)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "bench", "uid": "uid-bench", "controller": True}
+    failed["metadata"]["ownerReferences"] = [owner]
+    job: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "bench", "namespace": "default", "uid": "uid-bench"},
+        "spec": {"parallelism": 1, "completions": 1, "template": {"spec": failed["spec"]}},
+        "status": {"failed": 1, "startTime": "2027-01-15T07:00:00Z"},
+    }
+    small = asking("x", nodeName="n", status={"phase": "Running"})
+    found = Explainer(snapshot(offering("n", 8), topology(3, 3), failed, job, small)).workload(
+        "job", "default", "bench"
+    )
+    assert "(TopologyAffinityError)" in found.cause
+    assert "3 on node-0 and 3 on node-1 free" in found.cause
+    assert found.changes[0].text.startswith("wait until pod default/x ends")
+    assert not any("kubectl logs" in each.text or "recreate" in each.text for each in found.changes)
 
 
 # --- devices near each other ---

@@ -32,7 +32,8 @@ class EmptyGroup(NamedTuple):
 
 
 def empty_group(what_if: WhatIfCluster, pod: core_v1.Pod, drivers: Sequence[str]) -> EmptyGroup | None:
-    """A group whose nodes would have devices of these drivers, and that has none; None if there is no such group, or it has nodes."""
+    """A group whose nodes would have devices of these drivers, or offer these resources, and that has none; None if there is no such
+    group, or if it has nodes."""
     groups: list[MachineGroup] = [*what_if.all(MachineDeployment), *what_if.all(MachineSet)]
     able = [each for each in groups if _has_devices(each, drivers)]
     if not able or any(each.spec.replicas != 0 for each in able):
@@ -51,10 +52,9 @@ def empty_group(what_if: WhatIfCluster, pod: core_v1.Pod, drivers: Sequence[str]
 
 def _has_devices(group: MachineGroup, drivers: Sequence[str]) -> bool:
     annotations = group.metadata.annotations
-    told = annotations.get(_DRIVER, "")
-    if told:
-        return told in drivers
-    kind = annotations.get(_GPU_TYPE, "")
+    told, kind = annotations.get(_DRIVER, ""), annotations.get(_GPU_TYPE, "")
+    if told or kind in drivers:
+        return told in drivers or kind in drivers
     if any(are_rivals(f"{kind} {group.metadata.name}", driver) for driver in drivers):
         return False
     return any(annotations.get(each, "0") not in ("", "0") for each in _GPUS) or speaks_of_devices(group.metadata.name)

@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import spreading, volumes
+from allot.core.advice.explain.causes import driver_pods, spreading, volumes
 from allot.core.advice.explain.causes.kinship import fewer_replicas
+from allot.core.advice.explain.causes.labellers import Absent, absent_labeller
+from allot.core.advice.explain.causes.node_groups import empty_group
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
 from allot.core.advice.explain.causes.spreading import crowded
 from allot.core.advice.explain.devices import nodes_of, taint_rule_text, users_of
@@ -163,9 +165,22 @@ def _advice(placing: Placing, reasons: Collection[Reason]) -> tuple[str, ...]:
         users = [each.pod for info in placing.nearest for each in nodes.port_users(what_if, pod, info)]
         return fewer_replicas(what_if, pod, users)
     if Reason.AFFINITY in reasons:
+        absent = _absent_labeller(placing)
         labellers = dict.fromkeys(nodes.unlabelled(placing.what_if, placing.pod).values())
-        return tuple(f"check that the pods of {each} run on the nodes" for each in labellers)
+        return (
+            (absent.advice,)
+            if absent
+            else tuple(f"check that the pods of {each} run on the nodes" for each in labellers)
+        )
     return ()
+
+
+def _absent_labeller(placing: Placing) -> Absent | None:
+    """What sets the labels that the pod asks for and no node has, and does not run on the nodes that look as if they had devices."""
+    keys = nodes.unlabelled(placing.what_if, placing.pod)
+    infos = placing.what_if.cluster.nodes.values()
+    with_devices = [info.node for info in infos if driver_pods.has_device_words(info.node)]
+    return absent_labeller(placing.what_if, keys, with_devices) if keys else None
 
 
 def _group_text(placing: Placing, checks: Sequence[Check], infos: Sequence[NodeInfo]) -> str:
@@ -275,6 +290,9 @@ def _gone_host(placing: Placing) -> str:
 def _no_labels(placing: Placing) -> str:
     """Labels that no node has, and the component that should set them."""
     found = nodes.unlabelled(placing.what_if, placing.pod)
+    absent = _absent_labeller(placing)
+    if absent is not None:
+        return f"; no node has label {', '.join(found)}: {absent.text}"
     return "".join(f"; no node has label {key}, which {labeller} sets" for key, labeller in found.items())
 
 
@@ -531,6 +549,10 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
             text = f"it asks for {resource}, but there is no DeviceClass {implicit}"
         else:
             text = f"it asks for {resource}, which no node offers (no device plugin) and no DeviceClass names in extendedResourceName"
+        group = empty_group(what_if, placing.pod, [resource])
+        if group is not None and not any(driver_pods.has_device_words(info.node) for info in cluster.nodes.values()):
+            text = f"it asks for {resource}, which no node offers: {group.text}"
+            return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, advice=(group.advice,))
         own = selectors.classes_of_vendor(what_if, resource) if implicit == resource else []
         if meant is not None:
             text += f'; did you mean "{meant}"?'

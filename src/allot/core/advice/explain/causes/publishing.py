@@ -53,6 +53,9 @@ def _no_driver(
     advice = [f"install {driver} on the nodes that have the hardware", "add a node that has the devices"]
     failing = [each for driver_name in expected for each in driver_pods.failing(placing.what_if, driver_name)]
     if not failing:
+        # Devices of no node are published by a controller.
+        failing = [each for name in expected for each in driver_pods.failing(placing.what_if, name, controllers=True)]
+    if not failing:
         failing = [each for name in expected if (each := driver_pods.not_made(placing.what_if, name)) is not None]
     group = _no_hardware(placing, expected)
     if group is not None:

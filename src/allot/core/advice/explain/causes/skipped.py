@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.placing import Placing, has_enough
+from allot.core.advice.explain.causes.silent import silent
 from allot.core.advice.explain.causes.vendors import drivers_by_node, is_of_others
 from allot.core.advice.explain.devices import Wanted, expected_drivers
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
@@ -56,7 +57,8 @@ def _failing(placing: Placing, wanted: Wanted, names: Sequence[str]) -> list[dri
     published = drivers_by_node(what_if)
     failing = []
     for driver in dict.fromkeys(drivers):
-        crashed = {each.node: each for each in reversed(driver_pods.failing(what_if, driver))}
+        crashed = {each.node: each for each in silent(what_if, driver)}
+        crashed |= {each.node: each for each in reversed(driver_pods.failing(what_if, driver))}
         for name in names:
             node, there = what_if.cluster.nodes[name].node, published.get(name, ())
             if driver in there or is_of_others(driver, node, there):

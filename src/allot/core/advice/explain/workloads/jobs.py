@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes.containers import (
     OOM,
     default_text,
+    ended_advice,
     last_words,
     memory_limit,
     more_memory_advice,
     with_meaning,
 )
+from allot.core.advice.explain.causes.containers import ended as ended_text
 from allot.core.advice.explain.causes.kinship import origin
 from allot.core.advice.explain.causes.kueue import held_by_kueue, queue_of, workload_of
 from allot.core.advice.explain.messages.table import shortened
@@ -43,6 +45,7 @@ from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
+_AGAIN = re.compile(r", and recreate (?:it|the pod)$")
 _EXIT_CODE = re.compile(r"exit code (?P<code>\d+)")
 # A running controller is never this late.
 _LATE_S = 60.0
@@ -194,8 +197,9 @@ def _last_end(scene: Scene, found: Job) -> str:
             text = f"; container {status.name} of pod {pod.metadata.name} ended with exit code {ended.exit_code}{why}{told}"
             text += default_text(scene.what_if, pod, status.name) if limit else ""
             return with_meaning(text, meaning)
-    said = pod.status.message or pod.status.reason
-    return f"; pod {pod.metadata.name} failed{f': {said}' if said else ''}"
+    if pod.status.reason:
+        return f"; pod {pod.metadata.name} {ended_text(scene.what_if, pod)}"
+    return f"; pod {pod.metadata.name} failed{f': {pod.status.message}' if pod.status.message else ''}"
 
 
 def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
@@ -208,6 +212,9 @@ def _remedies(scene: Scene, found: Job) -> tuple[str, ...]:
             if ended is not None and ended.exit_code and ended.message:
                 meaning = last_words(scene.what_if, pod, status.name, ended.message)
                 return _in_job(scene, found, meaning.advice) if meaning is not None else ()
+        # What a kubelet rejected or evicted has no log. The Job itself creates the pod again.
+        advice = [_AGAIN.sub("", each) for each in ended_advice(scene.what_if, pod) if not each.startswith("recreate")]
+        return _in_job(scene, found, advice)
     return ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.silent import silent
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.drivers import Pool
@@ -57,7 +58,18 @@ def explain_node(scene: Scene, found: core_v1.Node, *, briefly: bool) -> Explana
         return not_as_wanted(kind, found, Reason.NO_DRIVER, text, advice=(failing[0][1].advice,))
     if found.spec.unschedulable:
         return _cordoned(scene, found)
+    mute = _silent_driver(scene, name)
+    if mute is not None:
+        text = f"is ready, but driver {mute[0]} has published none of its devices: {mute[1].text}"
+        return not_as_wanted(kind, found, Reason.NO_DRIVER, text, advice=(mute[1].advice,))
     return as_wanted(kind, found, f"is ready: {count(len(_pods_on(scene, name)), 'pod')}{_devices_text(scene, name)}")
+
+
+def _silent_driver(scene: Scene, node: str) -> tuple[str, driver_pods.FailingPod] | None:
+    """A driver of other nodes' devices that publishes none of this one's, although its pod is ready there."""
+    drivers = sorted({each.spec.driver for each in scene.what_if.all(api.ResourceSlice)})
+    found = ((driver, each) for driver in drivers for each in silent(scene.what_if, driver))
+    return next(((driver, each) for driver, each in found if each.node == node), None)
 
 
 def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
