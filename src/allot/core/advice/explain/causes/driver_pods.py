@@ -99,6 +99,15 @@ def plugins(what_if: WhatIfCluster, driver: str, node: str) -> list[core_v1.Pod]
     return [pod for pod in what_if.all(core_v1.Pod) if pod.spec.node_name == node and _is_of_driver(pod, driver)]
 
 
+def plugins_by_node(what_if: WhatIfCluster, driver: str) -> dict[str, list[core_v1.Pod]]:
+    """The pods that look like a driver's kubelet plugin, by their nodes."""
+    found: dict[str, list[core_v1.Pod]] = {}
+    for pod in what_if.all(core_v1.Pod):
+        if pod.spec.node_name and _is_of_driver(pod, driver):
+            found.setdefault(pod.spec.node_name, []).append(pod)
+    return found
+
+
 def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
     """The DaemonSet of a driver that has no pods, because they are refused or no node matches; None if it has some."""
     nodes = [info.node for info in what_if.cluster.nodes.values()]
