@@ -230,3 +230,19 @@ def test_who_would_lose_more_than_the_pod_gets_comes_last() -> None:
         wanting("train", "c"),
     )
     assert found.changes[0].text.startswith("delete pod default/small")
+
+
+def test_who_fits_again_beside_the_pod_is_said_so() -> None:
+    sets = [{"name": "set-a", "counters": {f"slot-{slot}": {"value": "1"} for slot in range(4)}}]
+    devices = [part("a-20", 0, 1), part("a-21", 2, 3), *(part(f"a-1{slot}", slot) for slot in range(4))]
+    slices = [pool("n", devices, slices=2), pool("n", [], slices=2, sharedCounters=sets)]
+    slices[1]["metadata"]["name"] = "n-counters"
+    del slices[1]["spec"]["devices"]
+    want = {size: asks(f'device.attributes["{DRIVER}"].size == {size}') for size in (1, 2)}
+    users = [("x", "a-11"), ("y", "a-12")]
+    held = [claim(f"{who}-c", want[1], status=holding("n", device, users=(who,))) for who, device in users]
+    pods = [running(who, "n", f"{who}-c") for who, _ in users]
+    found = explained(device_class(), node("n"), slices, held, pods, claim("c", want[2]), wanting("train", "c"))
+    assert found.changes[0].text.startswith(
+        "delete pod default/x on node n (it then fits on node n again, beside train)"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -80,19 +80,38 @@ def makes_way(what_if: WhatIfCluster, pod: core_v1.Pod, waiting: core_v1.Pod) ->
 
 def _leaves_room(what_if: WhatIfCluster, place: Placement, waiting: core_v1.Pod) -> bool:
     """Whether a pod that waits still fits when another one has a place."""
-    with what_if.changed((), _placed(place)) as after:
+    with what_if.changed((), _placed([place])) as after:
         return try_out(after, pod_subject(waiting)).schedulable
 
 
-def _placed(place: Placement) -> Callable[[WhatIfCluster, Journal], None]:
-    """A change to a cluster: a pod gets its node and its devices."""
+def fits_again(what_if: WhatIfCluster, pod: core_v1.Pod, waiting: core_v1.Pod) -> str:
+    """The node that a placed pod would fit on again after it has made room for another one; empty if there is none, or if finding out
+    takes too long."""
+    membership = what_if.cluster.membership
+    in_gang = membership.of(pod) is not None or membership.of(waiting) is not None
+    if len(what_if.cluster.nodes) >= _NODES_MAX or not pod.spec.node_name or in_gang:
+        return ""
+    with what_if.changed((), unplaced(pod)) as without:
+        first = try_out(without, pod_subject(waiting))
+        if not first.schedulable or not first.placements:
+            return ""
+        with without.changed((), _placed(first.placements)) as then:
+            subject = pod_subject(pod)
+            found = try_out(then, subject)
+            return found.node_of(subject) if found.schedulable and found.placements else ""
 
-    def put(changed: WhatIfCluster, journal: Journal) -> None:
-        for step in place.claims:
-            status = step.claim.status
-            users = (*status.reserved_for, step.consumer) if step.consumer is not None else status.reserved_for
-            status = replace(status, allocation=step.allocation or status.allocation, reserved_for=users)
-            changed.put(replace(step.claim, status=status), journal)
-        changed.put(replace(place.pod, spec=replace(place.pod.spec, node_name=place.node)), journal)
 
-    return put
+def _placed(placements: Sequence[Placement]) -> Callable[[WhatIfCluster, Journal], None]:
+    """A change to a cluster: pods get their nodes and devices."""
+
+    def place(changed: WhatIfCluster, journal: Journal) -> None:
+        for each in placements:
+            changed.put(replace(each.pod, spec=replace(each.pod.spec, node_name=each.node)), journal)
+            for step in each.claims:
+                status = step.claim.status
+                users = (*status.reserved_for, *([step.consumer] if step.consumer is not None else []))
+                allocation = step.allocation or status.allocation
+                held = replace(status, allocation=allocation, reserved_for=users)
+                changed.put(replace(step.claim, status=held), journal)
+
+    return place

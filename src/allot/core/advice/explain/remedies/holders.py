@@ -39,7 +39,7 @@ from allot.core.advice.explain.holding import (
     recover_text,
     still_running,
 )
-from allot.core.advice.explain.moving import Successor, makes_way, other_place
+from allot.core.advice.explain.moving import Successor, fits_again, makes_way, other_place
 from allot.core.advice.explain.wording import duration, listed, named
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster, as_json, full_name
@@ -62,6 +62,10 @@ _QUIT = {"istio-proxy": "pilot-agent request POST quitquitquit"}
 Held = tuple[Possessor, int]
 
 
+# What a pod that goes loses: nothing in any order of scheduling, its place, or everything.
+_MAKES_WAY, _MOVES, _LEAVES = range(3)
+
+
 class _Option(NamedTuple):
     """Claims on a node that free enough devices if released. cost: how much that matters; goes_to: where their pods
     could go instead."""
@@ -74,6 +78,8 @@ class _Option(NamedTuple):
     goes_to: tuple[str, ...] = ()
     # What its pod would use instead, if that leaves room in either order of scheduling.
     successor: Successor | None = None
+    # Where its pod fits again beside the one that it makes room for, if that one comes first.
+    again_on: str = ""
 
 
 def freed(what_if: WhatIfCluster, pod: core_v1.Pod, *requests: Wanted) -> Iterator[Candidate]:
@@ -113,6 +119,8 @@ def _options(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> list[_
         if len(distinct) < _OPTIONS_MAX:
             distinct.setdefault(names, option)
     asked = [_movable(what_if, pod, each) for each in distinct.values()]
+    if not adds_up:
+        asked = [_beside(what_if, pod, each) for each in asked]
     return [each for each in asked if each.goes_to or each.successor or not each.if_movable]
 
 
@@ -122,9 +130,19 @@ def _movable(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _
     places = [other_place(what_if, pod) for pod in pods] if len(pods) == 1 else []
     moves = bool(places) and all(places)
     successor = makes_way(what_if, pods[0], waiting) if len(pods) == 1 and controller_of(pods[0]) else None
-    effort = 0 if successor is not None else 1 if moves else 2
+    effort = _MAKES_WAY if successor is not None else _MOVES if moves else _LEAVES
     priority, loss, *rest = option.cost
     return option._replace(cost=(priority, loss, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor)
+
+
+def _beside(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _Option:
+    """An option with a part of a device costs less if its pod then fits again, with another part."""
+    pods = [pod for who, _ in option.chosen for pod in who.running]
+    if len(pods) != 1 or option.goes_to or option.successor:
+        return option
+    node = fits_again(what_if, pods[0], waiting)
+    priority, loss, _, *rest = option.cost
+    return option._replace(cost=(priority, loss, _MOVES, *rest), again_on=node) if node else option
 
 
 def _with_loss(what_if: WhatIfCluster, wanted: Wanted, option: _Option) -> tuple[int, ...]:
@@ -290,7 +308,7 @@ def _let_go(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> Ca
         text = _stopped(waiting, done, where)
     else:
         them = "it ends" if len(patches) == 1 else "they end"
-        other = _elsewhere(option, homes)
+        other = _elsewhere(waiting, option, homes)
         # Servers do not end.
         ends = "" if option.successor is not None and not _may_end(option) else f", or wait until {them}"
         text = f"delete {listed(patches, 4)}{where}{other}{ends}"
@@ -310,8 +328,10 @@ def _may_end(option: _Option) -> bool:
     return all(ends_by_itself(pod) for who, _ in option.chosen for pod in who.pods)
 
 
-def _elsewhere(option: _Option, homes: Sequence[str]) -> str:
+def _elsewhere(waiting: core_v1.Pod, option: _Option, homes: Sequence[str]) -> str:
     """Where the pods of an option would fit as well; empty if nowhere."""
+    if option.again_on:
+        return f" (it then fits on node {option.again_on} again, beside {waiting.metadata.name})"
     successor = option.successor
     if successor is not None and successor.devices and [successor.node] == list(homes):
         return f" (its successor there then uses {named('device', successor.devices)})"
