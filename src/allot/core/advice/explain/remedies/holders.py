@@ -132,7 +132,9 @@ def _movable(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _
     successor = makes_way(what_if, pods[0], waiting) if len(pods) == 1 and controller_of(pods[0]) else None
     effort = _MAKES_WAY if successor is not None else _MOVES if moves else _LEAVES
     priority, loss, *rest = option.cost
-    return option._replace(cost=(priority, loss, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor)
+    return option._replace(
+        cost=(priority, loss, effort, *rest), goes_to=tuple(places) if moves else (), successor=successor
+    )
 
 
 def _beside(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _Option:
