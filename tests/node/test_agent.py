@@ -221,6 +221,18 @@ def test_sidecars_start_before_and_end_after(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("binary", _BINARIES, ids=lambda path: Path(path).name)
+def test_kubectl_says_that_a_container_does_not_run(cluster: Cluster, binary: str) -> None:
+    name = f"absent-{Path(binary).name.replace('.', '-').lower()}"
+    cluster.pod(name, shell("main", "true", envFrom=[{"configMapRef": {"name": "nowhere"}}]))
+    reason = "{.status.containerStatuses[0].state.waiting.reason}"
+    wait_for("a refusal", lambda: cluster.get("pod", name, reason) == "CreateContainerConfigError")
+    # Word for word as with a kubelet.
+    expected = 'unable to upgrade connection: container not found ("main")\n'
+    assert cluster.run("exec", name, "--", "true", check=False, binary=binary) == f"error: {expected}"
+    cluster.run("delete", "pod", name, "--now")
+
+
+@pytest.mark.parametrize("binary", _BINARIES, ids=lambda path: Path(path).name)
 def test_kubectl_talks_to_containers(cluster: Cluster, binary: str) -> None:
     name = f"talks-{Path(binary).name.replace('.', '-').lower()}"
     port = free_port()

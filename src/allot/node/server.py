@@ -178,11 +178,14 @@ class NodeServer:
         same = (each for each in found if each.name == name)
         return tuple(sorted(same, key=lambda each: (each.attempt, each.created_at), reverse=True))
 
-    async def _running(self, namespace: str, name: str, container: str) -> Container:
+    async def _running(self, namespace: str, name: str, container: str, refusal: str) -> Container:
+        """The container of this name, if it runs. refusal: what the kubelet says if it does not, with 500 as its status.
+
+        kubectl itself puts "unable to upgrade connection" before it, and shows nothing of a text that is also a YAML mapping."""
         worker = self._worker(namespace, name)
         found = await self._containers(worker.pod, container)
         if not found or found[0].state != State.RUNNING:
-            raise HttpError(404, f'unable to upgrade connection: container not found ("{container}")')
+            raise HttpError(500, refusal)
         return found[0]
 
     async def _logs(self, request: Request, rest: tuple[str, ...]) -> Response:
@@ -209,7 +212,8 @@ class NodeServer:
         return any(each.id == container_id and each.state == State.RUNNING for each in found)
 
     async def _exec(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
-        container = await self._running(*rest)
+        namespace, pod, name = rest
+        container = await self._running(namespace, pod, name, f'container not found ("{name}")')
         command = request.all("command")
         if not command:
             raise HttpError(400, "you must specify at least 1 command")
@@ -221,7 +225,8 @@ class NodeServer:
         return run_command(request, wanted, start)
 
     async def _attach(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
-        container = await self._running(*rest)
+        namespace, pod, name = rest
+        container = await self._running(namespace, pod, name, f"container {name} not found in pod {pod}_{namespace}")
         return run_command(request, wanted_streams(request), partial(self._runtime.attach, container.id))
 
     async def _port_forward(self, request: Request, rest: tuple[str, ...]) -> Upgrade:
