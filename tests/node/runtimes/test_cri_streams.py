@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import uvloop
 
 from allot.node.runtimes.cri import CriOptions, CriRuntime
 from allot.node.runtimes.cri_streams import CriStreams
@@ -19,8 +20,8 @@ from waiting import WAIT_S
 
 
 @contextlib.asynccontextmanager
-async def _answering(answer: bytes) -> AsyncIterator[str]:
-    """A server that gives one answer and hangs up."""
+async def _answering(answer: bytes, *, stays: bool = False) -> AsyncIterator[str]:
+    """A server that gives one answer and hangs up. stays: when the client does."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
@@ -28,6 +29,8 @@ async def _answering(answer: bytes) -> AsyncIterator[str]:
         writer.write(answer)
         with contextlib.suppress(ConnectionError):
             await writer.drain()
+            if stays:
+                await reader.read()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -47,6 +50,20 @@ async def test_a_server_that_does_not_switch_protocols_is_told(answer: bytes, te
     async with _answering(answer) as url:
         with pytest.raises(RuntimeFailure, match=text):
             await CriStreams.command(url, stdin=True, tty=False, what="ExecError")
+
+
+def test_input_after_the_end_of_a_stream_is_dropped_on_the_agents_event_loop() -> None:
+    async def write_after_the_end() -> None:
+        async with _answering(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", stays=True) as url:
+            streams = await CriStreams.command(url, stdin=True, tty=False, what="ExecError")
+            await streams.close()
+            # The loop closes the connection when it comes round.
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await streams.write(b"into the void")
+            await streams.write(b"")
+
+    uvloop.run(write_after_the_end())
 
 
 @pytest.mark.parametrize("rest", [b"", b"garbage", b"\xff" * 100])

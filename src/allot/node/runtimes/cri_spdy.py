@@ -84,8 +84,7 @@ class SpdyConnection:
         for start in range(0, len(data) or 1, DATA_BYTES_MAX):
             part = data[start : start + DATA_BYTES_MAX]
             last = end and start + DATA_BYTES_MAX >= len(data)
-            self._writer.write(_FRAME.pack(stream, (_FIN if last else 0) << 24 | len(part)) + part)
-            await self._drain()
+            await self._write(_FRAME.pack(stream, (_FIN if last else 0) << 24 | len(part)) + part)
 
     async def receive(self) -> tuple[int, bytes, bool]:
         """Stream, data, and whether it has ended. SpdyClosed at the end of the connection."""
@@ -115,13 +114,14 @@ class SpdyConnection:
 
     async def _send_control(self, kind: int, flags: int, payload: bytes) -> None:
         head = _FRAME.pack(_CONTROL | _VERSION << 16 | kind, flags << 24 | len(payload))
-        self._writer.write(head + payload)
-        await self._drain()
+        await self._write(head + payload)
 
-    async def _drain(self) -> None:
+    async def _write(self, data: bytes) -> None:
         try:
+            self._writer.write(data)
             await self._writer.drain()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # uvloop raises RuntimeError for a connection that was closed on this side.
             raise SpdyClosed from error
 
 
