@@ -27,10 +27,11 @@ from allot.apiserver.admission.webhook_calls import WebhookCalls
 from allot.apiserver.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from allot.apiserver.aggregation.aggregation import Aggregation
 from allot.apiserver.aside import Aside
-from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap, furnish_namespace
+from allot.apiserver.bootstrap import SERVICE_ADDRESS, bootstrap
 from allot.apiserver.customresources.cleanup import delete_all_objects
 from allot.apiserver.customresources.controller import CustomResources
 from allot.apiserver.customresources.conversion_webhooks import Conversions
+from allot.apiserver.furnishing import Furnishing
 from allot.apiserver.handlers.component_statuses import ComponentStatuses
 from allot.apiserver.handlers.reviews import Reviews
 from allot.apiserver.housekeeping import compact, sweep_events
@@ -64,7 +65,7 @@ from allot.http1.connections import Limits
 from allot.process.clock import Clock, SystemClock
 from allot.process.ids import Ids, SystemIds
 from allot.process.supervise import supervise
-from allot.store.port import Compacted, Entry, Event, EventType, Store, StoreUnavailable
+from allot.store.port import Compacted, Entry, Event, Store, StoreUnavailable
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +176,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     server: ApiServer
     access: Access
     state: _State
+    furnishing: Furnishing
     custom: CustomResources
     conversions: Conversions
     endpoints: NonResourceEndpoints
@@ -189,7 +191,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
         context = self.server.context
         runs: dict[str, Callable[[], Awaitable[None]]] = {
             "the feed of access rules": self.state.feed,
-            "the furnishing of namespaces": self.state.furnish,
+            "the furnishing of namespaces": self.furnishing.run,
             "the controller of custom resources": self._follow_definitions,
             "compaction": lambda: compact(context),
             "the sweeping of events": lambda: sweep_events(context),
@@ -261,6 +263,7 @@ def _assembled(settings: Settings, store: Store, clock: Clock, ids: Ids, aside: 
         server=server,
         access=access,
         state=state,
+        furnishing=Furnishing(server, access.certificates.authority.pem.decode()),
         custom=CustomResources(store, registry, builtin_schemas(), clock, delete_all_objects(context), conversions),
         conversions=conversions,
         endpoints=endpoints,
@@ -353,8 +356,7 @@ def _dialler(settings: Settings, access: Access) -> Dialler:
 
 
 class _State:
-    """What follows the store: permissions, devices held by claims, running components, other API servers, and namespaces that need
-    standard objects."""
+    """What follows the store: permissions, devices held by claims, running components, and other API servers."""
 
     def __init__(
         self,
@@ -433,25 +435,6 @@ class _State:
             raise
         finally:
             self._follows = False
-            await watch.close()
-
-    async def furnish(self) -> None:
-        """Create the standard objects of namespaces as they appear."""
-        context = self._server.context
-        authority = self._access.certificates.authority.pem.decode()
-        served = context.registry.find("", "v1", "namespaces")
-        assert served is not None, "namespaces are served"
-        page = await context.store.list(served.prefix(""))
-        watch = context.store.watch(served.prefix(""), page.revision)
-        try:
-            for entry in page.entries:
-                await furnish_namespace(self._server, entry.object["metadata"]["name"], authority)
-            async for change in watch:
-                if isinstance(change, Event) and change.type is not EventType.DELETED:
-                    metadata = change.entry.object["metadata"]
-                    if not metadata.get("deletionTimestamp"):
-                        await furnish_namespace(self._server, metadata["name"], authority)
-        finally:
             await watch.close()
 
 

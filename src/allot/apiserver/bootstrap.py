@@ -21,7 +21,6 @@ from allot.apiserver.objects.objectmeta import new_object
 from allot.apiserver.request import ApiRequest, User
 from allot.apiserver.server import ApiServer
 from allot.core.access.reconciling import is_protected, reconciled
-from allot.core.lifecycle.accounts import account_object, root_ca_object
 from allot.core.lifecycle.api_services import GROUP as REGISTRATION
 from allot.core.lifecycle.api_services import Priority, local_api_service
 from allot.store.port import KeyNotFound, RevisionConflict
@@ -222,17 +221,6 @@ def _reachable(address: str) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return loopback
-
-
-async def furnish_namespace(server: ApiServer, name: str, authority: str) -> None:
-    """Standard objects of namespaces, created at once even without controllers: pods need them."""
-    try:
-        await ensure(server, "", "v1", "serviceaccounts", account_object(name))
-        await ensure(server, "", "v1", "configmaps", root_ca_object(name, authority))
-    except StatusError as error:
-        # The namespace is being deleted, or is already gone.
-        if error.code not in (403, 404):
-            raise
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:
