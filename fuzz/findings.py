@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ SLOW_S = 2.0
 _UNKNOWN_CODING = b"unsupported transfer encoding"
 # A webhook of ours that does not answer is told as kube-apiserver tells it, which is a 500 and someone else's fault.
 _WEBHOOK_FAILED = "InternalError: Internal error occurred: failed calling webhook "
+# A kubelet's answer to exec and attach where the container does not run, which is a 500 as well (GetExec and GetAttach, kubelet_pods.go, 1.37).
+_NOT_RUNNING = re.compile(rb'container not found \(".*"\)|container .* not found in pod \S+', re.DOTALL)
 # What HTTP itself is to be told in plain text, before there is a request to be answered with a Status.
 _PLAIN_CODES = (400, 408, 413, 431, 501)
 
@@ -66,6 +69,8 @@ def fault(case: Case, answer: Answer, *, has_status: bool) -> tuple[str, str] | 
         if status in (503, 504) and told:
             return None
         if status == 500 and reason is not None and reason.startswith(_WEBHOOK_FAILED):
+            return None
+        if status == 500 and not has_status and _NOT_RUNNING.fullmatch(answer.body):
             return None
         if status == 501 and answer.body.endswith(_UNKNOWN_CODING):
             return None

@@ -56,6 +56,20 @@ def test_what_an_answer_must_not_be_is_found(answer: Answer, sort: str | None) -
     assert (found[0] if found else None) == sort
 
 
+@pytest.mark.parametrize(
+    ("told", "sort"),
+    [
+        (b'container not found ("main")', None),
+        (b"container main not found in pod a_b", None),
+        (b"container main not found in pod a_b: Traceback", "status 500"),
+        (b"", "status 500"),
+    ],
+)
+def test_an_agent_may_answer_500_where_a_container_does_not_run(told: bytes, sort: str | None) -> None:
+    found = fault(CASE, Answer(status=500, body=told), has_status=False)
+    assert (found[0] if found else None) == sort
+
+
 def test_a_case_comes_back_from_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, Finding(sort="status 500", text="x", case=CASE, before=(CASE,)), seed=3, target="node")
     assert read(path) == ("node", CASE, (CASE,))
