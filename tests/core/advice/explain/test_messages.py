@@ -80,7 +80,7 @@ SAID = [
     ("Could not resolve host: files.example.org", "files.example.org is not resolved", "check the name"),
     ("connect ECONNREFUSED 127.0.0.1:5432", "port 5432 in its own pod", "port 5432"),
     ("bind: permission denied", "below 1024", "NET_BIND_SERVICE"),
-    ("listen tcp :8080: bind: address already in use", "another container of pod serve", "another port"),
+    ("listen tcp :8080: bind: address already in use", "", "only one process of container main"),
     ("java.lang.OutOfMemoryError: Java heap space", "heap", "from 16Gi to 32Gi"),
     ("std::bad_alloc", "limit of 16Gi", "from 16Gi to 32Gi"),
     ("libGL.so.1: cannot open shared object file", "lacks libGL.so.1", "libGL.so.1"),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1
 
+REBOOTED = "Rebooted"
 _SCALED = re.compile(r"from (?P<before>\d+) to 0")
 # What `kubectl describe` writes in front of a message, and some collectors of events keep.
 _PLACE = re.compile(r"^(?P<path>spec\.(?:init|ephemeral)?containers\{[^}]*\}): ", re.IGNORECASE)
@@ -52,3 +53,18 @@ def scaled_from(what_if: WhatIfCluster, kind: str, namespace: str, name: str) ->
         if found is not None:
             return found["before"]
     return ""
+
+
+def reboot_of(what_if: WhatIfCluster, node: str) -> observed_v1.Event | None:
+    """The newest report that a node was rebooted; None if there is none."""
+    return next(iter(events_of_node(what_if, node, REBOOTED)), None)
+
+
+def events_of_node(what_if: WhatIfCluster, node: str, *reasons: str) -> list[observed_v1.Event]:
+    """Events about a node with the given reasons, newest first."""
+    found = [
+        event
+        for event in what_if.all(observed_v1.Event)
+        if event.reason in reasons and event.involved_object.kind == "Node" and event.involved_object.name == node
+    ]
+    return sorted(found, key=lambda event: event.seen_at, reverse=True)

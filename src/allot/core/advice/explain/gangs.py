@@ -13,7 +13,7 @@ from allot.core.advice.explain.causes.queues import queue_cause, queue_note
 from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.causes.unread import undecided
 from allot.core.advice.explain.causes.volcano import not_let_in
-from allot.core.advice.explain.causes.waiting import fits
+from allot.core.advice.explain.causes.waiting import fits, scheduler_down
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, comes_back
@@ -80,8 +80,7 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
         return _refused_by_queue(what_if, group, outlook, by_queue, subject, briefly)
     outcome = try_out(what_if, subject)
     if outcome.schedulable:
-        why = fits(f"gang {full_name(group)}", outcome.node_of(subject))
-        return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
+        return _fitting(what_if, group, unit.pods[0], outcome.node_of(subject))
     if outcome.failure is not None and outcome.failure.early:
         # No pod was considered: something excludes the gang as a whole.
         closed = refused(what_if, unit.pods[0], outcome.failure)[0]
@@ -89,6 +88,17 @@ def explain_gang(what_if: WhatIfCluster, group: PodGroup, *, briefly: bool) -> E
         first = _said(group, State.PENDING, closed.reason, cause)
         return first if briefly else replace(first, changes=helpful(what_if, subject, closed), details=closed.details)
     return _refused(what_if, group, unit.pods, subject, outlook, briefly)
+
+
+def _fitting(what_if: WhatIfCluster, group: PodGroup, pod: core_v1.Pod, node: str) -> Explanation:
+    """A gang that fits, which only its scheduler has to place."""
+    gang = f"gang {full_name(group)}"
+    idle = scheduler_down(what_if, pod, node)
+    if idle is None:
+        why = fits(gang, node)
+        return replace(_said(group, State.PENDING, why.reason, why.text), details=why.details)
+    found = _said(group, State.PENDING, idle.reason, f"{gang} is pending because {idle.text}")
+    return replace(found, changes=tuple(Change(text=each) for each in idle.advice))
 
 
 def _without_pods(what_if: WhatIfCluster, group: PodGroup) -> Explanation:
@@ -158,8 +168,8 @@ def _explain_tree(
     decision = asked.decision if asked is not None else None
     if decision is None or decision.placements:
         nodes = [each.node for each in decision.placements] if decision is not None else []
-        why = fits(f"gang {full_name(group)}", nodes[0] if nodes else "")
-        return replace(_said(group, State.PENDING, why.reason, why.text), details=(*why.details, whole))
+        found = _fitting(what_if, group, pod, nodes[0] if nodes else "")
+        return replace(found, details=(*found.details, whole))
     root = decision.group
     text = root.message if root is not None else decision.refusals[0].message
     below = [each for each in decision.groups_below if each.status == "False" and each.message != text]

@@ -10,6 +10,7 @@ from allot.core.advice.explain.aftermath import settle
 from allot.core.advice.explain.causes.containers import ended, ended_advice, unused_claims, use_advice
 from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.causes.late import after_scheduling, devices_of, resizing, terminating, trouble
+from allot.core.advice.explain.causes.outdated import with_outdated_claims
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.probes import being_killed, not_serving
 from allot.core.advice.explain.causes.queues import queue_cause, with_note
@@ -130,6 +131,7 @@ def diagnose(what_if: WhatIfCluster, pod: core_v1.Pod, *, briefly: bool) -> Diag
         # The question is about its gang, of which too few pods fit.
         return Diagnosed(Diagnosis(reason=Reason.GANG, text="the pods that it starts with cannot all be placed"))
     diagnosis, placing = refused(what_if, pod, outcome.failure)
+    diagnosis = with_outdated_claims(what_if, pod, diagnosis)
     if by_queue is not None:
         return Diagnosed(replace(by_queue, candidates=(*by_queue.candidates, *diagnosis.candidates)), placing)
     return Diagnosed(with_note(what_if, diagnosis, outlook), placing)

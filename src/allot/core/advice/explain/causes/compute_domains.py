@@ -28,7 +28,7 @@ _FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unheal
 _SHOWN_MAX = 3
 # What the daemon says if the host's own daemon uses its port.
 _TAKEN = re.compile(r"address\b.*\balready in use", re.IGNORECASE)
-_HOST_IMEX = "the host's own daemon, if it runs (systemctl disable --now nvidia-imex.service)"
+_HOST_IMEX = "the host's own daemon, nvidia-imex.service,"
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
-        *([f"stop the process that listens there on node {node}: {_HOST_IMEX}"] if _TAKEN.search(text) else []),
+        *([f"stop the process that listens there on node {node}: {_HOST_IMEX} if it runs (systemctl disable --now nvidia-imex.service)"] if _TAKEN.search(text) else []),
         *([f"see the log of the daemon: {log}"] if (log := _log(what_if, uid, node)) else []),
         f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
     )
@@ -104,4 +104,5 @@ def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
     trouble = container_trouble(what_if, pod)
     said = events_of(what_if, pod, *_FAILED)
     why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"
-    return f"its daemon there, pod {full_name(pod)}, is not ready: {why}"
+    taken = f"; {_HOST_IMEX} has its port, if it runs on the node" if _TAKEN.search(why) else ""
+    return f"its daemon there, pod {full_name(pod)}, is not ready: {why}{taken}"

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes.default_limits import default_limit
 from allot.core.advice.explain.causes.images import meant_image
+from allot.core.advice.explain.causes.admission import too_early
 from allot.core.advice.explain.causes.numa import REJECTED, numa_advice, numa_text
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
+from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.messages.facts import Facts, more_memory
 from allot.core.advice.explain.messages.nodes import NODES, SLOW
 from allot.core.advice.explain.messages.programs import PROGRAMS
@@ -201,7 +203,7 @@ def ended(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
         said = one_line(pod.status.message)
         text = f"has failed{where} ({pod.status.reason}){f': {said}' if said else ''}"
         apart = numa_text(what_if, pod) if pod.status.reason == REJECTED else ""
-        return f"{text}; {apart}" if apart else text
+        return f"{text}; {apart}" if apart else f"{text}{too_early(what_if, pod)}"
     found = _failed_container(pod)
     if found is None:
         return f"has failed{where}"
@@ -252,7 +254,10 @@ def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
     if pod.status.reason.startswith(
         ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown")
     ):
-        return ("recreate the pod: the scheduler looks for another node",)
+        maker = controller_of(pod)
+        if maker is not None:
+            return (f"delete the pod: it has failed for good, and {maker.kind} {maker.name} replaces it by another one",)
+        return ("recreate the pod: it has failed for good, and the scheduler looks for a node again",)
     failed = _failed_container(pod)
     if failed is None or pod.status.reason:
         return ()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.claims import QUOTA, unusable
-from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.causes.keepers import idle_keeper, idle_scheduler
 from allot.core.advice.explain.causes.kueue import KUEUE, held_by_kueue, queue_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FINISHED, controller_of
@@ -153,6 +153,10 @@ def _schedulers(what_if: WhatIfCluster) -> list[str]:
 
 def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
     name = pod.spec.scheduler_name
+    idle = idle_scheduler(what_if, name)
+    if idle is not None:
+        text = f"its scheduler {name} does not run: {idle.text}"
+        return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
     meant = nearest(name, _schedulers(what_if), likeness_min=_SAME_SCHEDULER_MIN)
     names = dict.fromkeys((meant or DEFAULT_SCHEDULER, DEFAULT_SCHEDULER))
     hint = f' (did you mean "{meant}"?)' if meant is not None else ""

@@ -26,6 +26,9 @@ _STEM_MIN, _ENDING_MAX = 5, 3
 # Names of products may be shorter than other words.
 _PRODUCT_MIN = 3
 _MADE_FOR = "kube"
+_SCHEDULER = "scheduler"
+# A flag and its value.
+_VALUES = re.compile(r"[=\s]+")
 _ROLES = frozenset(("operator", "controller", "controllers", "manager"))
 # They say nothing about who is meant.
 _COMMON = frozenset(
@@ -125,8 +128,7 @@ def _is_about(names: Sequence[str], words: set[str], texts: Sequence[str]) -> bo
 
 
 def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
-    found: list[Deployment | StatefulSet] = [*what_if.all(Deployment), *what_if.all(StatefulSet)]
-    for each in found:
+    for each in _workloads(what_if):
         if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
             continue
         return _at_0(what_if, each, role)
@@ -195,8 +197,7 @@ def _of_kinds(what_if: WhatIfCluster, kinds: Sequence[str], role: str) -> Keeper
     stems = {stem for kind in kinds for stem in _stems_of(kind)}
     if not stems:
         return None
-    everyone: list[Deployment | StatefulSet] = [*what_if.all(Deployment), *what_if.all(StatefulSet)]
-    controllers = [each for each in everyone if _ROLES & set(_all_words(each.metadata.name))]
+    controllers = [each for each in _workloads(what_if) if _ROLES & set(_all_words(each.metadata.name))]
     own = [each for each in controllers if stems & _stems_in(each.metadata.name)]
     if own:
         # Of cert-manager and cert-manager-webhook, the first one is the controller.
@@ -205,8 +206,35 @@ def _of_kinds(what_if: WhatIfCluster, kinds: Sequence[str], role: str) -> Keeper
     else:
         own = [each for each in controllers if stems & _stems_in(each.metadata.namespace)]
         own = own if len(own) == 1 else []
-    # Of several, any that runs may be the one.
-    idle = [_idle(what_if, each, role) for each in own]
+    return _all_idle(what_if, own, role)
+
+
+def idle_scheduler(what_if: WhatIfCluster, scheduler: str) -> Keeper | None:
+    """What runs a scheduler of this name and does not run; None if it runs, or if the snapshot does not tell."""
+    stems = {_stem(word) for word in _all_words(scheduler)} - _COMMON
+    exact = [each for each in _workloads(what_if) if _is_called(scheduler, each)]
+    own = [
+        each
+        for each in _workloads(what_if)
+        if _SCHEDULER in _all_words(each.metadata.name)
+        and stems & (_stems_in(each.metadata.name) | _stems_in(each.metadata.namespace))
+    ]
+    return _all_idle(what_if, exact or own, "runs the scheduler")
+
+
+def _is_called(scheduler: str, found: Deployment | StatefulSet) -> bool:
+    """Whether a workload has a scheduler's name, or gives it to a program."""
+    flags = _flags(found.spec.template)
+    return scheduler == found.metadata.name or any(_SCHEDULER in each and scheduler in _VALUES.split(each) for each in flags)
+
+
+def _workloads(what_if: WhatIfCluster) -> list[Deployment | StatefulSet]:
+    return [*what_if.all(Deployment), *what_if.all(StatefulSet)]
+
+
+def _all_idle(what_if: WhatIfCluster, found: Sequence[Deployment | StatefulSet], role: str) -> Keeper | None:
+    """Why none of some workloads runs: of several, any that runs may be the one."""
+    idle = [_idle(what_if, each, role) for each in found]
     return idle[0] if idle and all(idle) else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.components import SCHEDULER, down
-from allot.core.advice.explain.causes.keepers import idle_keeper
+from allot.core.advice.explain.causes.keepers import idle_keeper, idle_scheduler
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, delete_of, patch_of
 from allot.core.advice.explain.remedies.holders import going
@@ -169,12 +169,17 @@ def _allocated_by_another(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis
 
 
 def scheduler_down(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> Diagnosis | None:
-    """The default scheduler does not run, so a pod that fits stays pending; None if it runs, or if unknown."""
-    found = down(what_if, SCHEDULER) if pod.spec.scheduler_name == DEFAULT_SCHEDULER else None
-    if found is None:
+    """The pod's scheduler does not run, so it stays pending although it fits; None if it runs, or if unknown."""
+    name = pod.spec.scheduler_name
+    found = down(what_if, SCHEDULER) if name == DEFAULT_SCHEDULER else None
+    idle = idle_scheduler(what_if, name) if name != DEFAULT_SCHEDULER else None
+    if found is None and idle is None:
         return None
-    text = f"{SCHEDULER} {found.text}; nothing else is in its way, and it would be placed on node {node}"
-    return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(found.advice,))
+    why = f"{SCHEDULER} {found.text}" if found is not None else ""
+    why = f"its scheduler {name} does not run: {idle.text}" if idle is not None else why
+    text = f"{why}; nothing else is in its way, and it would be placed on node {node}"
+    advice = [each.advice for each in (found, idle) if each is not None]
+    return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=tuple(advice))
 
 
 def missing_gate(what_if: WhatIfCluster, subject: Subject, node: str) -> Diagnosis | None:

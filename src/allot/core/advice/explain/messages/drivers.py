@@ -163,7 +163,7 @@ DRIVERS: tuple[Saying, ...] = (
         ("let {who} {what} (RBAC)",),
     ),
     Saying(
-        r"driver/library version mismatch",
+        r"driver/library version mismatch|LIB_RM_VERSION_MISMATCH",
         (),
         ("reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",),
     ),

@@ -10,6 +10,7 @@ from allot.core.advice.explain.causes.selecting import without_endpoints
 from allot.core.advice.explain.daemons import daemon_sets, left_out, taken_in
 from allot.core.advice.explain.devices import taint_rule_text
 from allot.core.advice.explain.diagnosis import place_of_claim
+from allot.core.advice.explain.events import reboot_of
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -511,7 +512,20 @@ def _hosted(facts: Facts) -> str:
 
 
 def _own_network(facts: Facts) -> str:
-    return "" if facts.pod.spec.host_network else facts.pod.metadata.name
+    """The pod whose containers share a network that is not the node's."""
+    shares = not facts.pod.spec.host_network and len(_containers(facts.pod)) > 1
+    return facts.pod.metadata.name if shares else ""
+
+
+def _alone(facts: Facts) -> str:
+    """The only container of a pod with a network of its own."""
+    return "" if facts.pod.spec.host_network or _own_network(facts) else facts["container"]
+
+
+def _rebooted(facts: Facts) -> str:
+    """When the pod's node was rebooted since the pod came there: files in /run are gone since then."""
+    found = reboot_of(facts.what_if, facts.pod.spec.node_name)
+    return found.seen_at if found is not None and found.seen_at >= (facts.pod.status.start_time or "") else ""
 
 
 def _plugin_directory(facts: Facts) -> str:
@@ -577,6 +591,7 @@ def _kernel_driver(facts: Facts) -> str:
 
 
 FACTS: Mapping[str, Callable[[Facts], str]] = {
+    "alone": _alone,
     "architecture": _architecture,
     "cuda": _of_attribute("cudaDriverVersion"),
     "device": _device,
@@ -608,6 +623,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "plugin_directory": _plugin_directory,
     "product": _of_attribute("productName", "model"),
     "requests": _requests,
+    "rebooted": _rebooted,
     "right_request": _right_request,
     "rival": _rival,
     "runtime_installed": lambda facts: _idle_installer(facts)[1],

@@ -38,7 +38,7 @@ NODES: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"driver/library version mismatch",
+        r"driver/library version mismatch|LIB_RM_VERSION_MISMATCH",
         (),
         ("reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",),
     ),
@@ -71,7 +71,10 @@ NODES: tuple[Saying, ...] = (
     # --- devices ---
     Saying(
         r"unresolvable CDI devices? (?P<cdi>[^\s:]+(?:=[^\s:]+)?)?",
-        ("the driver's CDI files for the devices are missing on node {node}",),
+        (
+            "the driver's CDI files for the devices are missing on node {node} since its reboot at {rebooted}",
+            "the driver's CDI files for the devices are missing on node {node}",
+        ),
         (
             "delete the pod, so that its devices are prepared again: a reboot may have removed the driver's CDI files",
             "restart the plugin of the driver on node {node}, if it writes its CDI files again when it starts",
@@ -79,7 +82,10 @@ NODES: tuple[Saying, ...] = (
     ),
     Saying(
         r"(?:device information|adding (?:custom )?device|stat|lstat|open).{0,60}?\"?(?P<path>/dev/[\w/.-]+)\"?.{0,10}no such (?:file|device)",
-        ("{path} does not exist on node {node}: its device or its kernel driver is gone",),
+        (
+            "{path} does not exist on node {node} since its reboot at {rebooted}: its kernel driver is not loaded, or its device is gone",
+            "{path} does not exist on node {node}: its device or its kernel driver is gone",
+        ),
         (
             "load the kernel driver of the device on node {node}, or cordon the node, and delete the pod, so that its devices are prepared again",
         ),

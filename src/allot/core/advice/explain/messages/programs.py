@@ -202,7 +202,7 @@ PLUGINS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
-        r"driver/library version mismatch",
+        r"driver/library version mismatch|LIB_RM_VERSION_MISMATCH",
         (),
         ("reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",),
     ),
@@ -362,6 +362,7 @@ PROGRAMS: tuple[Saying, ...] = (
         (
             "stop what listens on that port of node {hosted}, or let container {container} of the pod use another one",
             "let container {container} of the pod listen on another port than the other containers of pod {own_network}",
+            "let only one process of container {alone} of the pod listen on that port",
         ),
     ),
     Saying(
