@@ -296,9 +296,10 @@ class RBDVolumeSource(PartialStruct, frozen=True, kw_only=True):
 
 
 class NodeLocalSource(PartialStruct, frozen=True, kw_only=True):
-    """Files that are on the node."""
+    """Files that are on the node: of a hostPath in path, of an emptyDir of some medium."""
 
     medium: str = ""
+    path: str = ""
 
 
 class Volume(PartialStruct, frozen=True, kw_only=True):

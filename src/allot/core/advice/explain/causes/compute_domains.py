@@ -54,7 +54,13 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
-        *([f"stop the process that listens there on node {node}: {_HOST_IMEX} if it runs (systemctl disable --now nvidia-imex.service)"] if _TAKEN.search(text) else []),
+        *(
+            [
+                f"stop the process that listens there on node {node}: {_HOST_IMEX} if it runs (systemctl disable --now nvidia-imex.service)"
+            ]
+            if _TAKEN.search(text)
+            else []
+        ),
         *([f"see the log of the daemon: {log}"] if (log := _log(what_if, uid, node)) else []),
         f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from allot.core.advice.explain.causes.admission import too_early
 from allot.core.advice.explain.causes.default_limits import default_limit
 from allot.core.advice.explain.causes.images import meant_image
-from allot.core.advice.explain.causes.admission import too_early
 from allot.core.advice.explain.causes.numa import REJECTED, numa_advice, numa_text
 from allot.core.advice.explain.causes.references import broken_reference
 from allot.core.advice.explain.diagnosis import Diagnosis
@@ -256,7 +256,9 @@ def ended_advice(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
     ):
         maker = controller_of(pod)
         if maker is not None:
-            return (f"delete the pod: it has failed for good, and {maker.kind} {maker.name} replaces it by another one",)
+            return (
+                f"delete the pod: it has failed for good, and {maker.kind} {maker.name} replaces it by another one",
+            )
         return ("recreate the pod: it has failed for good, and the scheduler looks for a node again",)
     failed = _failed_container(pod)
     if failed is None or pod.status.reason:

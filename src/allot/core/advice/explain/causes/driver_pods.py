@@ -72,6 +72,20 @@ def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers:
     return found
 
 
+def failing_of_vendor(what_if: WhatIfCluster, vendor: str, node: str) -> list[FailingPod]:
+    """What is wrong with the daemons of a vendor on a node, which make its devices usable together: the kernel driver first, for which the
+    others wait."""
+    found = []
+    for pod in what_if.all(core_v1.Pod):
+        if pod.spec.node_name != node or not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+            continue
+        text = " ".join((full_name(pod), *(container.image for container in pod.spec.containers))).lower()
+        trouble = container_trouble(what_if, pod) if vendor in text else None
+        if trouble is not None and trouble.advice:
+            found.append(("driver" not in pod.metadata.name, _in_trouble(what_if, pod, trouble)))
+    return [each for _, each in sorted(found)]
+
+
 def _in_trouble(what_if: WhatIfCluster, pod: core_v1.Pod, trouble: Diagnosis) -> FailingPod:
     """What is wrong with a driver's pod that has a node, and what is new about it."""
     node, text = pod.spec.node_name, f"in pod {full_name(pod)}, {trouble.text}"

@@ -12,6 +12,7 @@ from allot.core.advice.explain.causes.labellers import Absent, absent_labeller
 from allot.core.advice.explain.causes.node_groups import empty_group
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
 from allot.core.advice.explain.causes.spreading import crowded
+from allot.core.advice.explain.causes.withheld import held_back, is_withheld, other_forms, repaired, withheld_text
 from allot.core.advice.explain.devices import nodes_of, taint_rule_text, users_of
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
 from allot.core.advice.explain.holding import are_siblings, comes_back, controller_of, possessor
@@ -134,6 +135,8 @@ def node_cause(placing: Placing) -> Diagnosis:
     # A node like one whose taints exclude the pod would not help, and a broken one is a poor model.
     sound = [info for info in placing.nearest if not any(map(_is_unsound, placing.checks[info.name]))]
     candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
+    for info in placing.nearest:
+        candidates += [each for resource in _offered(placing) for each in repaired(placing.what_if, info, resource)]
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
     if not placing.wanted and len(placing.what_if.cluster.nodes) > 1 and _pinning(placing):
         reason = Reason.PINNED
@@ -191,7 +194,8 @@ def _these(placing: Placing) -> str:
     if placing.wanted:
         return f"the nodes with free devices of {named('class', [each.class_name for each in placing.wanted])} cannot take it"
     if _are_those_that_offer(placing, placing.near):
-        return f"the nodes that offer {listed(_offered(placing))} cannot take it"
+        have = "have" if placing.withholding >= set(placing.near) else "offer"
+        return f"the nodes that {have} {listed(_offered(placing))} cannot take it"
     return f"none of the {len(placing.what_if.cluster.nodes)} nodes can take it"
 
 
@@ -358,9 +362,20 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         return f"node {names[0]}, the only one," if total == 1 else f"each of the {total} nodes"
     if _are_those_that_offer(placing, names):
         one = len(names) == 1
-        which = f"the only {'one' if one else 'ones'} that {'offers' if one else 'offer'} {listed(_offered(placing))}"
+        verb = ("has", "have") if placing.withholding >= set(names) else ("offers", "offer")
+        which = f"the only {'one' if one else 'ones'} that {verb[0] if one else verb[1]} {listed(_offered(placing))}"
         return f"{named('node', names)}, {which},"
+    if placing.withholding >= set(names) and not _excluded(placing, names):
+        return f"{named('node', names)}, the only {'one that matches' if len(names) == 1 else 'ones that match'} {nodes.own_terms(placing.pod)},"
     return f"{named('node', names)}, nearest of {total} nodes,"
+
+
+def _excluded(placing: Placing, names: Sequence[str]) -> bool:
+    """Whether the pod's own terms leave other nodes than these."""
+    left = {
+        name for name, checks in placing.checks.items() if all(check.reason is not Reason.AFFINITY for check in checks)
+    }
+    return left != set(names)
 
 
 def _as_wished(placing: Placing, number: int) -> str:
@@ -482,6 +497,8 @@ def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
 def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: bool = False) -> str:
     total = f" (of {lacking.allocatable})" if lacking.never else ""
     most = "at most " if at_most else ""
+    if "/" in lacking.resource and is_withheld(info, lacking.resource):
+        return withheld_text(placing.what_if, info, lacking.resource)
     text = f"has {most}{lacking.free} {lacking.resource} free{total}, but the pod needs {lacking.wanted}"
     devices, held = placing.what_if.claims.totals(lacking.resource, info)
     if devices > held and lacking.allocatable != "0":
@@ -541,8 +558,16 @@ def _unknown_resource(placing: Placing) -> Diagnosis | None:
     cluster = what_if.cluster
     for resource in placing.node_checks.profile.scalars:
         offered = any(info.allocatable_scalars.get(resource) for info in cluster.nodes.values())
-        if "/" not in resource or offered or what_if.claims.backs(resource):
+        held = any(held_back(info, resource) for info in cluster.nodes.values())
+        if "/" not in resource or offered or held or what_if.claims.backs(resource):
             continue
+        forms = other_forms(what_if, resource)
+        if forms is not None:
+            text = f"it asks for {resource}, which no node offers: {forms.text}"
+            named_so = [
+                each for form in forms.offered for each in selectors.renamed_resource(placing.pod, resource, form)
+            ]
+            return Diagnosis(reason=Reason.RESOURCE_UNKNOWN, text=text, candidates=tuple(named_so), advice=forms.advice)
         meant = nearest(resource, selectors.known_resources(what_if, resource))
         implicit = resource.removeprefix(api.IMPLICIT_EXTENDED_RESOURCE_PREFIX)
         if implicit != resource:

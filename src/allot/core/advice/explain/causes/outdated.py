@@ -66,12 +66,13 @@ def _outdated(what_if: WhatIfCluster, pod: core_v1.Pod) -> Iterator[_Outdated]:
 def _made_again(pod: core_v1.Pod, old: list[_Outdated]) -> Candidate:
     """New claims from today's templates."""
     maker = controller_of(pod)
-    its = "its claim is" if len(old) == 1 else "its claims are"
-    templates = named("ResourceClaimTemplate", [each.template.metadata.name for each in old])
+    claims = "claim is" if len(old) == 1 else "claims are"
+    today = "it is today" if len(old) == 1 else "they are today"
+    made = (
+        f"{claims} made from {named('ResourceClaimTemplate', [each.template.metadata.name for each in old])} as {today}"
+    )
+    text = f"recreate pod {pod.metadata.name}, so that its {made}"
     if maker is not None:
-        how = f"delete pod {pod.metadata.name}: {maker.kind} {maker.name} makes another one"
-    else:
-        how = f"recreate pod {pod.metadata.name}"
-    text = f"{how}, and {its} made from {templates} as {'it is' if len(old) == 1 else 'they are'} today"
+        text = f"delete pod {pod.metadata.name}: {maker.kind} {maker.name} makes another one, whose {made}"
     patches = [delete_of("ResourceClaim", each.claim.metadata.name, each.claim.metadata.namespace) for each in old]
     return Candidate(rank=Rank.FIX, text=text, patches=tuple(patches))

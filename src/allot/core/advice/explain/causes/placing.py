@@ -8,6 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.withheld import held_back, is_withheld
 from allot.core.advice.explain.devices import OUTSIDE, DeviceSurvey, NodeDevices, Wanted, find_claim, users_of
 from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.expressions import Published
@@ -101,7 +102,8 @@ class Placing:
 
     @cached_property
     def offering(self) -> set[str] | None:
-        """The nodes whose device plugins offer all extended resources that the pod asks for; None if it asks for none, or no node does."""
+        """The nodes whose device plugins offer all extended resources that the pod asks for; if there are none, those that have them and
+        withhold them now; None if it asks for none, or no node has any."""
         nodes = self.what_if.cluster.nodes
         asked = [
             name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
@@ -109,7 +111,17 @@ class Placing:
         found = {
             name for name, info in nodes.items() if all(info.allocatable_scalars.get(resource) for resource in asked)
         }
-        return found if asked and found else None
+        held = {name for name, info in nodes.items() if all(held_back(info, resource) for resource in asked)}
+        return found or held or None if asked else None
+
+    @cached_property
+    def withholding(self) -> set[str]:
+        """The nodes that have what the pod asks for as extended resources, but do not offer it now."""
+        asked = [
+            name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
+        ]
+        nodes = self.what_if.cluster.nodes.values()
+        return {info.name for info in nodes if any(is_withheld(info, resource) for resource in asked)}
 
     @property
     def near(self) -> list[str]:
@@ -171,7 +183,7 @@ class Placing:
         classes it asks for."""
         if any(map(is_wish, self.checks[name])):
             return False
-        if self.survey is None and self.offering is not None and name not in self.offering:
+        if self.survey is None and self.offering is not None and name not in self.offering | self.withholding:
             return False
         return all((found := each.found.nodes.get(name)) is not None and found.in_class for each in self.decisive(name))
 

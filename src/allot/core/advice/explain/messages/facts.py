@@ -11,6 +11,7 @@ from allot.core.advice.explain.daemons import daemon_sets, left_out, taken_in
 from allot.core.advice.explain.devices import taint_rule_text
 from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.events import reboot_of
+from allot.core.advice.explain.holding import comes_back
 from allot.core.advice.explain.wording import joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -44,6 +45,7 @@ MODULES = {
     "/sys/class/infiniband": "RDMA kernel driver",
     "/dev/vfio": "kernel module vfio-pci",
 }
+_DEV = re.compile(r"/dev(?:/|$)")
 
 
 class HeldDevice(NamedTuple):
@@ -522,6 +524,20 @@ def _alone(facts: Facts) -> str:
     return "" if facts.pod.spec.host_network or _own_network(facts) else facts["container"]
 
 
+def _device_users(facts: Facts) -> str:
+    """The pods of a node that can open its devices: by their claims, extended resources or the host's /dev. Daemons give way by themselves."""
+    node, found = facts.pod.spec.node_name, []
+    info = facts.what_if.cluster.nodes.get(node)
+    for pod in (each.pod for each in info.pods.values()) if info is not None else ():
+        if comes_back(pod):
+            continue
+        mounts = any(volume.host_path is not None and _DEV.match(volume.host_path.path) for volume in pod.spec.volumes)
+        asked = any("/" in name for each in _containers(pod) for name in each.resources.requests)
+        if mounts or asked or next(held_devices(facts.what_if, pod), None) is not None:
+            found.append(full_name(pod))
+    return named("pod", found) if found else ""
+
+
 def _rebooted(facts: Facts) -> str:
     """When the pod's node was rebooted since the pod came there: files in /run are gone since then."""
     found = reboot_of(facts.what_if, facts.pod.spec.node_name)
@@ -595,6 +611,7 @@ FACTS: Mapping[str, Callable[[Facts], str]] = {
     "architecture": _architecture,
     "cuda": _of_attribute("cudaDriverVersion"),
     "device": _device,
+    "device_users": _device_users,
     "disk": _disk,
     "driver": _driver,
     "taint_rule": _taint_rule,

@@ -202,6 +202,17 @@ PLUGINS: tuple[Saying, ...] = (
         ),
     ),
     Saying(
+        r"could not unload .{0,40}kernel module|driver is (?:currently )?in use|(?:rmmod|modprobe).{0,20}Module (?P<module>\S+) is in use",
+        (
+            "{device_users} may use the devices of the node and so keep the old driver loaded",
+            "a process of node {node} uses its devices, and so keeps the old driver loaded",
+        ),
+        (
+            "delete {device_users} on node {node}, so that the old driver can be unloaded",
+            "drain node {node}, and reboot it if the old driver stays loaded",
+        ),
+    ),
+    Saying(
         r"driver/library version mismatch|LIB_RM_VERSION_MISMATCH",
         (),
         ("reboot node {node}, or reload its NVIDIA kernel modules: their version differs from that of the libraries",),
