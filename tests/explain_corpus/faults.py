@@ -1083,6 +1083,30 @@ def _no_such_scheduler(scene: Scene) -> Expected:
 
 
 @fault()
+def _scheduler_scaled_to_none(scene: Scene) -> Expected:
+    scene.pod["spec"]["schedulerName"] = "kai-scheduler"
+    scene.pod["status"].pop("conditions", None)
+    scene.add(_scaled_to_none("kai-scheduler-default", "kai-scheduler"))
+    return Expected(
+        reason=Reason.COMPONENT_DOWN, names=("kai-scheduler/kai-scheduler-default", "scaled to 0"), fixable=False
+    )
+
+
+@fault(TEMPLATE)
+def _claim_of_an_earlier_template(scene: Scene) -> Expected:
+    template, claimed = scene.specs
+    claimed["devices"]["requests"][0]["exactly"]["deviceClassName"] = "old-gpu"
+    assert template["devices"]["requests"][0]["exactly"]["deviceClassName"] != "old-gpu"
+    metadata = scene.get("ResourceClaimTemplate", scene.template_name)["metadata"]
+    metadata["creationTimestamp"] = "2026-09-14T08:45:00Z"
+    return Expected(
+        reason=Reason.CLASS_MISSING,
+        names=(scene.claim_name, f"earlier ResourceClaimTemplate {scene.namespace}/{scene.template_name}"),
+        remedy="^recreate pod",
+    )
+
+
+@fault()
 def _preempted_pods_are_terminating(scene: Scene) -> Expected:
     for where in scene.nodes:
         victim = pod(f"victim-{where}", "team-b", on=where, requests={"cpu": "31"}, priority=-10)
