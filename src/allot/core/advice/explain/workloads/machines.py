@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.silent import silent
+from allot.core.advice.explain.causes.vendors import vendor_of
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.drivers import Pool
@@ -92,7 +93,16 @@ def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
     if blocking:
         text += f", and cannot be drained: {listed(blocking)}"
         advice[0] += f", then drain node {name}"
-    return not_as_wanted("Node", found, Reason.CORDONED, text, advice=(*advice[:2], back))
+    stuck = driver_pods.failing_of_vendor(scene.what_if, _whose(work), name)[:1] if work else []
+    text += "".join(f"; {each.text}" for each in stuck)
+    return not_as_wanted(
+        "Node", found, Reason.CORDONED, text, advice=(*(each.advice for each in stuck), *advice[:2], back)
+    )
+
+
+def _whose(work: str) -> str:
+    """The vendor who has cordoned a node: `nvidia` for label nvidia.com/gpu-driver-upgrade-state."""
+    return vendor_of(work.split(" ")[1].partition("/")[0])
 
 
 def _pods_on(scene: Scene, node: str) -> list[core_v1.Pod]:
