@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
-from allot.core.advice.explain.causes.kinship import deployment_of
+from allot.core.advice.explain.causes.kinship import deployment_of, made_by
 from allot.core.advice.explain.causes.vendors import is_accelerator
 from allot.core.advice.explain.devices import TAKEN, Wanted, device_id, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
@@ -589,12 +589,13 @@ def shared_claim(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> It
     if not others:
         return
     other = others[0]
+    maker = made_by(what_if, other)
+    also = f" and in {maker}" if maker else f" and in pod {full_name(other)}, which must be recreated"
+    if maker and maker == made_by(what_if, pod):
+        also = f", and delete pod {full_name(other)}, so that its device is free for that claim"
     yield Candidate(
         rank=Rank.CREATE,
-        text=(
-            f"create ResourceClaim {namespace}/{name} with the template's spec, and set it as resourceClaimName in this pod "
-            f"and in {full_name(other)}, which must be recreated"
-        ),
+        text=f"create ResourceClaim {namespace}/{name} with the template's spec, and set it as resourceClaimName in this pod{also}",
         patches=(
             Patch(action="create", object=claim_object(namespace, name, as_json(wanted.claim).get("spec", {}))),
             patch_of("Pod", pod.metadata.name, *operations, namespace=namespace, recreate=True),
