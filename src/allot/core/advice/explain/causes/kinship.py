@@ -32,10 +32,9 @@ def by_workload(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> str:
     )
     if numbers.total() < _MANY_MIN or len(numbers) > min(_GROUPS_MAX, numbers.total() // 2):
         return ""
-    texts = [f"{number} {who}" if who.startswith("of ") else who for who, number in numbers.items()]
-    first = next(index for index, text in enumerate(texts) if " of " in text)
-    texts[first] = texts[first].replace(" of ", f" {'pod' if texts[first].startswith('1 ') else 'pods'} of ", 1)
-    return joined(texts)
+    made = [f"{number} {who}" for who, number in numbers.items() if who.startswith("of ")]
+    made[0] = made[0].replace(" of ", " pods of " if not made[0].startswith("1 ") else " pod of ", 1)
+    return joined([*made, *(who for who in numbers if not who.startswith("of "))])
 
 
 def pods_text(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> str:

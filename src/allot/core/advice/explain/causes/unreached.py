@@ -96,11 +96,14 @@ def beside(placing: Placing, wanted: Wanted, found: Diagnosis) -> Diagnosis:
         rest = "" if fits_none else f"; within reach, {found.text}"
         text = f"no node reaches {those} {which}, which {are} only for nodes with {labels}: {_but(placing, first.selector)}{rest}"
         advice = (*_advice(first), *found.advice) if fits_none else found.advice
+        # Devices of another kind come last.
+        last = Rank.ADMIN + 1 if fits_none else 0
+        others = (replace(each, rank=max(each.rank, last)) for each in found.candidates)
         return replace(
             found,
             reason=Reason.NOT_REACHABLE,
             text=text,
-            candidates=(*candidates, *found.candidates),
+            candidates=(*candidates, *others),
             advice=advice,
         )
     pools = [each.pool for each in lost[1:]]
