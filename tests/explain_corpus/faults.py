@@ -459,6 +459,34 @@ def _network_devices_that_no_node_reaches(scene: Scene) -> Expected:
 
 
 @fault()
+def _free_network_devices_beyond_a_renamed_label(scene: Scene) -> Expected:
+    """All ports that nodes reach are held; those of another pool are for a label that its nodes have under another key."""
+    _of_the_network(scene, {"allNodes": True}, 1)
+    port = devices_of(request("gpu", FABRIC))
+    held = pod("busy", scene.namespace, templates={"gpu": "port"}, on=scene.random.choice(scene.nodes))
+    scene.add(*with_claim(held, port, [result("port-0", "fabric", driver=FABRIC)]))
+    asked, there = scene.random.choice(
+        (
+            (("example.com/rack", "r9"), ("example.com/rack-id", "r9")),
+            (("example.com/rack", "r9"), ("acme.io/rack", "r9")),
+            (("example.com/rack", "r9"), ("example.com/rack", "R-09")),
+            (("fabric.example.com/attached", "true"), ("fabric.example.com/attach", "true")),
+        )
+    )
+    for each in scene.gpu_nodes:
+        each["metadata"]["labels"][there[0]] = there[1]
+    term = {"matchExpressions": [{"key": asked[0], "operator": "In", "values": [asked[1]]}]}
+    reach = {"nodeSelector": {"nodeSelectorTerms": [term]}}
+    scene.add(resource_slice(reach, [device("port-7", {"kind": "port"})], driver=FABRIC, pool="fabric-r9"))
+    label = "=".join(asked)
+    return Expected(
+        reason=Reason.NOT_REACHABLE,
+        names=("fabric-r9", asked[0], "=".join(there), "busy"),
+        remedy=f"^label nodes? .* with {label}$",
+    )
+
+
+@fault()
 def _device_of_the_network_held_on_a_node_that_is_gone(scene: Scene) -> Expected:
     _of_the_network(scene, {"allNodes": True}, 1)
     port = devices_of(request("gpu", FABRIC))

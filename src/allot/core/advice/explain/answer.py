@@ -17,7 +17,7 @@ from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.remedies.templates import in_template, of_workload
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import listed, named, of_several
 from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, namesakes, top_owner, wrong_workloads
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
@@ -34,15 +34,14 @@ from allot.core.model.scheduling_v1 import PodGroup
 from allot.core.scheduling import DIALECTS, minimum_of
 
 _WITH_GANG = "waits with its gang: "
-_PLURALS = (("is ", "are "), (_WITH_GANG, "wait with their gang: "))
+_WITH_GANGS = "wait with their gang: "
 
 
 def _of_many(line: str) -> str:
     """A sentence about one pod, in the plural."""
-    for one, many in _PLURALS:
-        if line.startswith(one):
-            return many + line.removeprefix(one)
-    return line
+    if line.startswith(_WITH_GANG):
+        return f"{_WITH_GANGS}{line.removeprefix(_WITH_GANG)}"
+    return of_several(line)
 
 
 def _of_member(cause: str, group: PodGroup, pod: core_v1.Pod) -> str:

@@ -12,7 +12,9 @@ from itertools import islice
 
 import msgspec
 
+from allot.core.advice.explain.remedies.nodes import selector_text
 from allot.core.advice.explain.report import Holder, Removed, RequestReport
+from allot.core.advice.explain.unreached import Unreached, usable_unreached
 from allot.core.advice.lint.expressions import read_expression
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.allocation import AllocationError, Unallocatable, allocate
@@ -167,18 +169,20 @@ class DeviceSurvey:
         shown = sorted(removed, key=lambda tally: -tally.count)
         if not found.in_class:
             shown += sorted(outside, key=lambda tally: -tally.count)
+        lost = usable_unreached(self.what_if, wanted.leaf.signature) if found.published else []
+        beyond = sum(len(each.entries) for each in lost)
         return RequestReport(
             claim=wanted.claim_name,
             request=wanted.leaf.full_name,
             device_class=wanted.class_name,
             needed=0 if wanted.leaf.all_devices else wanted.leaf.count,
-            published=found.published,
-            devices=found.in_class,
+            published=found.published + beyond,
+            devices=found.in_class + beyond,
             free=found.free,
             free_nodes=sum(1 for devices in found.nodes.values() if devices.free),
             most_free_node=node,
             most_free=most,
-            removed=tuple(_removed(tally) for tally in shown),
+            removed=(*map(_unreached, lost), *map(_removed, shown)),
             holders=self.holders(wanted),
             together=together if found.free else "",
         )
@@ -283,6 +287,15 @@ def _removed(tally: Tally) -> Removed:
         devices=tuple(tally.devices),
         nodes=tuple(islice(tally.nodes, SHOWN_MAX)),
         node_count=len(tally.nodes),
+    )
+
+
+def _unreached(lost: Unreached) -> Removed:
+    return Removed(
+        obstacle=Obstacle.NOT_ON_NODE.value,
+        count=len(lost.entries),
+        text=f"are only for nodes with {selector_text(lost.selector)}, which no node has",
+        devices=tuple(str(each.id) for each in lost.entries[:SHOWN_MAX]),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allot.core.advice.explain.trial import pod_subject, try_out
 from allot.core.advice.what_if import Journal, WhatIfCluster
+from allot.core.allocation.devices import DeviceID
 from allot.core.lifecycle.claim_owners import claim_keys
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -39,16 +40,40 @@ def fits_on(what_if: WhatIfCluster, pod: core_v1.Pod, node: str) -> bool:
         return found.schedulable and bool(found.placements)
 
 
-def other_place(what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = ()) -> str:
+def other_place(
+    what_if: WhatIfCluster, pod: core_v1.Pod, without: Collection[str] = (), *, other_devices: bool = False
+) -> str:
     """Another node that a placed pod would fit on; empty if there is none, or if finding out takes too long. without: nodes
-    to leave free."""
+    to leave free. other_devices: it must not take devices there that it has now, which several nodes may reach."""
     others = set(what_if.cluster.nodes) - {pod.spec.node_name, *without}
     if len(others) >= _NODES_MAX or not pod.spec.node_name or what_if.cluster.membership.of(pod) is not None:
         return ""
+    kept = _held(what_if, pod) if other_devices else set()
     with what_if.changed((), unplaced(pod)) as changed:
         subject = pod_subject(pod)
         found = try_out(changed, subject, others)
-        return found.node_of(subject) if found.schedulable and found.placements else ""
+        if not found.schedulable or not found.placements:
+            return ""
+        if kept & _given(found.placements[0]):
+            return ""
+        return found.node_of(subject)
+
+
+def _held(what_if: WhatIfCluster, pod: core_v1.Pod) -> set[DeviceID]:
+    """The devices of a pod's claims."""
+    names = (key.partition("/") for key in claim_keys(pod))
+    claims = [what_if.get(api.ResourceClaim, name, namespace) for namespace, _, name in names]
+    return {each for claim in claims if claim is not None for each in _devices(claim.status.allocation)}
+
+
+def _given(place: Placement) -> set[DeviceID]:
+    """The devices that a pod would get."""
+    return {each for step in place.claims for each in _devices(step.allocation)}
+
+
+def _devices(allocation: api.AllocationResult | None) -> list[DeviceID]:
+    results = allocation.devices.results if allocation is not None else ()
+    return [DeviceID(each.driver, each.pool, each.device) for each in results]
 
 
 class Successor(NamedTuple):
@@ -74,8 +99,8 @@ def makes_way(what_if: WhatIfCluster, pod: core_v1.Pod, waiting: core_v1.Pod) ->
         places = [found.placements[0], *(again.placements[:1] if again.schedulable else ())]
         if not all(_leaves_room(changed, place, waiting) for place in places):
             return None
-    steps = [step.allocation for step in places[0].claims if step.allocation is not None]
-    return Successor(places[0].node, tuple(each.device for step in steps for each in step.devices.results))
+    devices = [each.device for step in places[0].claims for each in _devices(step.allocation)]
+    return Successor(places[0].node, tuple(devices))
 
 
 def _leaves_room(what_if: WhatIfCluster, place: Placement, waiting: core_v1.Pod) -> bool:

@@ -146,7 +146,7 @@ def _request(request: RequestReport) -> Iterator[str]:
     for removed in request.removed[:_REMOVED_MAX]:
         more_nodes = removed.node_count - len(removed.nodes)
         more_text = f" and {count(more_nodes, 'more node')}" if more_nodes else ""
-        where = f" ({', '.join(removed.nodes)}{more_text})"
+        where = f" ({', '.join(removed.nodes)}{more_text})" if removed.nodes else ""
         yield f"  {numbered(removed.count, removed.text)}{where}"
     more = len(request.removed) - _REMOVED_MAX
     if more > 0:

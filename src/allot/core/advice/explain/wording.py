@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 _SHOWN_MAX = 3
@@ -39,13 +40,22 @@ def named(word: str, names: Iterable[str]) -> str:
     return f"{word if len(known) == 1 else plural(word)} {listed(known)}"
 
 
-_VERBS = {"is": "are", "has": "have", "does": "do", "lacks": "lack", "publishes": "publish"}
+_VERBS = {"is": "are", "was": "were", "has": "have", "does": "do", "publishes": "publish"} | {
+    verb: verb.removesuffix("s") for verb in ("asks", "belongs", "lacks", "names", "needs", "runs", "uses", "waits")
+}
+_WHY = re.compile(r"\bbecause (?:its\b|it (?P<verb>[a-z]+))")
 
 
 def of_several(text: str) -> str:
-    """A sentence about one thing, in the plural: `has taint x` becomes `have taint x`."""
+    """A sentence about one thing, in the plural: `has taint x` becomes `have taint x`, and `is pending because it asks for x` becomes
+    `are pending because they ask for x`."""
     verb, space, rest = text.partition(" ")
-    return f"{_VERBS.get(verb, verb)}{space}{rest}"
+    return f"{_VERBS.get(verb, verb)}{space}{_WHY.sub(_why_of_several, rest)}"
+
+
+def _why_of_several(found: re.Match[str]) -> str:
+    verb = found["verb"]
+    return "because their" if verb is None else f"because they {_VERBS.get(verb, verb)}"
 
 
 def duration(seconds: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.causes.kinship import pods_text
 from allot.core.advice.explain.causes.placing import VALUES, Placing, users_on
 from allot.core.advice.explain.causes.vendors import is_accelerator
 from allot.core.advice.explain.devices import (
@@ -304,7 +305,7 @@ def _taken_elsewhere(placing: Placing, wanted: Wanted, names: Sequence[str]) -> 
     """Who holds the devices for a request on other nodes; empty if no one does."""
     others = [name for name, found in wanted.found.nodes.items() if found.count(Obstacle.IN_USE) and name not in names]
     who = users_on(placing, wanted, others)
-    return f" (on {named('node', others)} in use by {named('pod', who)})" if who else ""
+    return f" (on {named('node', others)} in use by {pods_text(placing.what_if, who)})" if who else ""
 
 
 def _split(placing: Placing, info: NodeInfo) -> str:

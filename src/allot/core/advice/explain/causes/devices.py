@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import shut_out
+from allot.core.advice.explain.causes import shut_out, unreached
 from allot.core.advice.explain.causes.combining import combination_cause, switched_off
 from allot.core.advice.explain.causes.obstacles import ON_DEVICES, all_taken, pool_cause, too_few, would_do_with_pool
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
@@ -96,6 +96,11 @@ def _corrects(wanted: Wanted, candidate: Candidate) -> bool:
 
 def _request_cause(placing: Placing, wanted: Wanted) -> Diagnosis:
     """Why one request alone cannot be met."""
+    return unreached.beside(placing, wanted, _within_reach(placing, wanted))
+
+
+def _within_reach(placing: Placing, wanted: Wanted) -> Diagnosis:
+    """Why the devices that nodes reach do not meet a request."""
     found = wanted.found
     if not found.published:
         return nothing_published(placing, wanted)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from allot.core.advice.explain.holding import Possessor, are_siblings, controller_of
-from allot.core.advice.explain.wording import joined
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.explain.holding import Possessor, are_siblings, controller_of, holders_text
+from allot.core.advice.explain.wording import joined, named
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import Job
@@ -24,19 +24,41 @@ _MANY_MIN = 4
 _GROUPS_MAX = 3
 
 
-def by_deployment(what_if: WhatIfCluster, found: Sequence[Possessor]) -> str:
-    """`6 pods of Deployment default/a and 2 of Deployment default/b`, for many holders of few Deployments; empty for others."""
-    names = []
-    for each in found:
-        name = deployment_of(what_if, each.running[0]) if len(each.running) == 1 and not each.done else ""
-        if not name or each.ending or each.stranded:
-            return ""
-        names.append(f"Deployment {each.running[0].metadata.namespace}/{name}")
-    numbers = Counter(names)
-    if len(names) < _MANY_MIN or len(numbers) > min(_GROUPS_MAX, len(names) // 2):
+def by_workload(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> str:
+    """`6 pods of Job default/a, 1 of Deployment default/b and pod default/c`, for many pods of few workloads; empty for others."""
+    numbers = Counter(
+        f"of {maker}" if (maker := made_by(what_if, pod)) else f"pod {full_name(pod)}"
+        for pod in {full_name(pod): pod for pod in pods}.values()
+    )
+    if numbers.total() < _MANY_MIN or len(numbers) > min(_GROUPS_MAX, numbers.total() // 2):
         return ""
-    texts = [f"{number} of {name}" for name, number in numbers.items()]
-    return joined([texts[0].replace(" of ", " pods of ", 1), *texts[1:]])
+    made = [f"{number} {who}" for who, number in numbers.items() if who.startswith("of ")]
+    made[0] = made[0].replace(" of ", " pods of " if not made[0].startswith("1 ") else " pod of ", 1)
+    return joined([*made, *(who for who in numbers if not who.startswith("of "))])
+
+
+def pods_text(what_if: WhatIfCluster, pods: Sequence[core_v1.Pod]) -> str:
+    """Pods by what makes them if they are many, otherwise by their names."""
+    return by_workload(what_if, pods) or named("pod", map(full_name, pods))
+
+
+def possessors_text(what_if: WhatIfCluster, found: Sequence[Possessor], more: int = 0) -> str:
+    """Holders by what makes them if they are many and nothing is odd about them, otherwise by their names. more: how many are not in
+    the list."""
+    users = [pod for each in found for pod in each.running]
+    plain = (
+        not more and len(users) == len(found) and not any(each.done or each.ending or each.stranded for each in found)
+    )
+    return (by_workload(what_if, users) if plain else "") or holders_text(found, more)
+
+
+def made_by(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
+    """`Deployment default/a`: what makes a pod, a Deployment instead of its ReplicaSet; empty if nothing does."""
+    maker = controller_of(pod)
+    if maker is None:
+        return ""
+    deployment = deployment_of(what_if, pod)
+    return f"{'Deployment' if deployment else maker.kind} {pod.metadata.namespace}/{deployment or maker.name}"
 
 
 def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:

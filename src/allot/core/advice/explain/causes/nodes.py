@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods, spreading, volumes
-from allot.core.advice.explain.causes.kinship import fewer_replicas
+from allot.core.advice.explain.causes.kinship import fewer_replicas, pods_text
 from allot.core.advice.explain.causes.labellers import Absent, absent_labeller
 from allot.core.advice.explain.causes.node_groups import empty_group
 from allot.core.advice.explain.causes.placing import SELECTING, Placing, is_wish, users_on
@@ -257,7 +257,7 @@ def _full_elsewhere(placing: Placing, reasons: Collection[Reason]) -> str:
         free = f"at most {most} of the {wanted.leaf.count} that it needs free" if most else "none free"
         verb = "has" if len(there) == 1 else "have"
         who = [] if most else users_on(placing, wanted, there)
-        by = f" (in use by {named('pod', who)})" if who else ""
+        by = f" (in use by {pods_text(placing.what_if, who)})" if who else ""
         return f"; {named('node', there)}, where it may run, {verb} {free}{by}"
     return _bare_elsewhere(placing, reasons)
 

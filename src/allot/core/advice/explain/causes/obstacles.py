@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods, shut_out, states
 from allot.core.advice.explain.causes.combining import combination_cause
-from allot.core.advice.explain.causes.kinship import by_deployment, kin_advice, kinship
+from allot.core.advice.explain.causes.kinship import kin_advice, kinship, pods_text, possessors_text
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing, users_on
 from allot.core.advice.explain.causes.selectors import own_selectors
 from allot.core.advice.explain.causes.silent import silent
@@ -25,7 +25,6 @@ from allot.core.advice.explain.holding import (
     are_siblings,
     comes_back,
     done_text,
-    holders_text,
     importance,
     possessor,
     priorities_text,
@@ -303,7 +302,7 @@ def _one_in_the_way(placing: Placing, wanted: Wanted, text: str) -> str:
     users = users_on(placing, wanted, [node]) if found is not None and free else []
     if found is None or not users:
         return text
-    there = f"of the {found.in_class} of node {node}, {free} {'is' if free == 1 else 'are'} free and the rest in use by {named('pod', users)}"
+    there = f"of the {found.in_class} of node {node}, {free} {'is' if free == 1 else 'are'} free and the rest in use by {pods_text(placing.what_if, users)}"
     alone = sum(bool(each.in_class) for each in wanted.found.nodes.values()) == 1
     return there if alone else f"{there}; in all, {text}"
 
@@ -432,7 +431,7 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
         )
     )
     more = len(names) - len(own) - len(others)
-    text = (by_deployment(what_if, found) if not more else "") or holders_text(found, more)
+    text = possessors_text(what_if, found, more)
     text += _done(found)
     forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
     text += f" ({forgotten.text})" if forgotten is not None else ""

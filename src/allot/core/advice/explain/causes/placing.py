@@ -321,7 +321,7 @@ def has_enough(wanted: Wanted, node: str) -> bool:
     return found.free >= (found.in_class if wanted.leaf.all_devices else wanted.leaf.count)
 
 
-def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[str]:
+def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[core_v1.Pod]:
     """The pods on some nodes that hold devices which a request could use."""
     users = [
         user
@@ -333,6 +333,4 @@ def users_on(placing: Placing, wanted: Wanted, names: Collection[str]) -> list[s
     ]
     alike = placing.pod.metadata.labels
     # Replicas of the pod come last: the others may fit where replicas do not.
-    return [
-        full_name(user) for user in sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))
-    ]
+    return sorted(users, key=lambda each: (each.metadata.labels == alike, full_name(each)))

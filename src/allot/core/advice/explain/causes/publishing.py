@@ -9,13 +9,14 @@ from allot.core.advice.explain.causes.node_groups import EmptyGroup, empty_group
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.selectors import SENTENCES_MAX, class_selectors
 from allot.core.advice.explain.causes.silent import silent
+from allot.core.advice.explain.causes.unreached import nothing_reached
 from allot.core.advice.explain.devices import (
     Wanted,
     expected_drivers,
 )
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis
 from allot.core.advice.explain.nodes import selects_node
-from allot.core.advice.explain.remedies import drivers, nodes, selectors
+from allot.core.advice.explain.remedies import drivers, selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.rewrites import similar_driver
 from allot.core.advice.explain.wording import count, named
@@ -38,7 +39,7 @@ def nothing_published(placing: Placing, wanted: Wanted) -> Diagnosis:
         candidates = drivers.gate(what_if, "DRAPartitionableDevices")
         return Diagnosis(reason=Reason.FEATURE, text=text, candidates=tuple(candidates))
     expected = expected_drivers(what_if.get(api.DeviceClass, wanted.class_name))
-    return _out_of_reach(placing, slices, expected) or _no_driver(placing, wanted, slices, expected)
+    return nothing_reached(placing, expected) or _no_driver(placing, wanted, slices, expected)
 
 
 def _no_driver(
@@ -88,29 +89,6 @@ def _no_hardware(placing: Placing, expected: Sequence[str]) -> EmptyGroup | None
     return empty_group(placing.what_if, placing.pod, expected)
 
 
-def _out_of_reach(placing: Placing, slices: Sequence[api.ResourceSlice], expected: Sequence[str]) -> Diagnosis | None:
-    """Network-attached devices of the expected drivers that no node of the cluster reaches."""
-    found = [
-        each
-        for each in slices
-        if each.spec.devices and each.spec.node_selector is not None and (not expected or each.spec.driver in expected)
-    ]
-    if not found or any(_is_on_a_node(placing, each) for each in found):
-        return None
-    pools = sorted({each.spec.pool.name for each in found})
-    selector = found[0].spec.node_selector
-    assert selector is not None
-    shown = nodes.selector_text(selector)
-    verb = "is" if len(pools) == 1 else "are"
-    text = (
-        f"no node reaches the devices of driver {found[0].spec.driver}: {named('pool', pools)} {verb} only for nodes with {shown}, "
-        f"and none of the {count(len(placing.what_if.cluster.nodes), 'node')} has that"
-    )
-    candidates = drivers.connected(placing.what_if, placing.near, found[0])
-    advice = (f"check how the driver publishes pool {pools[0]}: its ResourceSlices say which nodes reach it",)
-    return Diagnosis(reason=Reason.NOT_REACHABLE, text=text, candidates=tuple(candidates), advice=advice)
-
-
 def nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
     what_if = placing.what_if
     class_ = what_if.get(api.DeviceClass, wanted.class_name)
@@ -118,7 +96,7 @@ def nothing_in_class(placing: Placing, wanted: Wanted) -> Diagnosis:
     expected = expected_drivers(class_)
     slices = what_if.all(api.ResourceSlice)
     if expected and not any(_is_on_a_node(placing, each) for each in slices if each.spec.driver in expected):
-        unreached = _out_of_reach(placing, slices, expected)
+        unreached = nothing_reached(placing, expected)
         if unreached is not None:
             return unreached
         if all(similar_driver(driver, placing.published) is None for driver in expected):

@@ -16,6 +16,7 @@ from allot.core.advice.explain.remedies import selectors
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.rewrites import NearMiss, near_misses
 from allot.core.advice.explain.trial import pod_subject, would_help
+from allot.core.advice.explain.unreached import unreached
 from allot.core.advice.explain.wording import count, listed, named, one_line
 from allot.core.allocation.devices import DeviceEntry
 from allot.core.allocation.signature import USABLE, Rule, Signature
@@ -34,15 +35,20 @@ class _Spare(NamedTuple):
 
 
 def _spare(placing: Placing) -> list[_Spare]:
-    """The free devices, without taints, of nodes that the pod does not exclude itself."""
+    """The free devices, without taints, that some node reaches which the pod does not exclude itself."""
     what_if = placing.what_if
     found: list[_Spare] = []
+    lost = {each.id for one in unreached(what_if) for each in one.entries}
     for slice_ in what_if.all(api.ResourceSlice):
         node = slice_.spec.node_name or ""
         if node and (node not in placing.checks or any(map(is_wish, placing.checks[node]))):
             continue
         entries = what_if.claims.inventory.devices_of(slice_.metadata.name)
-        found += [_Spare(entry, node) for entry in entries if not entry.state.allocated and not entry.taints]
+        found += [
+            _Spare(entry, node)
+            for entry in entries
+            if not entry.state.allocated and not entry.taints and entry.id not in lost
+        ]
         if len(found) > _DEVICES_MAX:
             return []
     return found

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from allot.core.advice.explain.causes.fragments import fragmented
+from allot.core.advice.explain.causes.kinship import possessors_text
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing
 from allot.core.advice.explain.causes.selectors import SENTENCES_MAX
 from allot.core.advice.explain.devices import (
@@ -14,10 +15,7 @@ from allot.core.advice.explain.devices import (
     device_id,
     find_claim,
 )
-from allot.core.advice.explain.holding import (
-    holders_text,
-    possessor,
-)
+from allot.core.advice.explain.holding import possessor
 from allot.core.advice.explain.remedies import holders, requests
 from allot.core.advice.explain.wording import listed, named
 from allot.core.allocation.devices import DeviceID
@@ -28,7 +26,8 @@ from allot.core.model import resource_v1 as api
 _COUNTER = re.compile(r"need \S+ of counter (?P<counter>\S+), and \S+ of (?P<total>\S+) are free")
 _ALLOWED = re.compile(r"allow (?P<name>\S+) (?P<allowed>.*) per claim, not \S+")
 _NO_CAPACITY = "have no capacity "
-_HOLDERS_MAX = 5
+# Of more than this many, only these are named.
+_HOLDERS_MAX = 200
 
 
 def with_node(placing: Placing, device: str) -> str:
@@ -122,7 +121,7 @@ def _overdrawn(placing: Placing, tally: Tally) -> str:
     said = tally.reason.text.removeprefix("cannot be used while ")
     claims = [find_claim(placing.what_if, name) for name in list(tally.claims)[:_HOLDERS_MAX]]
     who = [possessor(placing.what_if, claim) for claim in claims if claim is not None]
-    by = f" by {holders_text(who, len(tally.claims) - len(who))}" if who else ""
+    by = f" by {possessors_text(placing.what_if, who, len(tally.claims) - len(who))}" if who else ""
     rest = f"{tally.count} would do" if tally.count > 1 else "one would do"
     return f"{said}{by}, so no device of pool {pool.pool} that draws on counters is given out ({rest})"
 
@@ -142,8 +141,12 @@ def _whole(placing: Placing, wanted: Wanted) -> str:
     if not found:
         return ""
     where = dict.fromkeys(each.place.spoken for each in found)
-    verb = "names" if len(where) == 1 else "name"
-    return f": {listed(where)} {verb} no amount of {found[0].capacity}, so each claim takes a whole device"
+    one = len(where) == 1
+    claims = "it" if one else "each"
+    if all(each.place.kind == "ResourceClaimTemplate" for each in found):
+        claims = f"each claim from {'it' if one else 'them'}"
+    verb = "names" if one else "name"
+    return f": {listed(where)} {verb} no amount of {found[0].capacity}, so {claims} takes a whole device"
 
 
 def accepted_count(wanted: Wanted) -> int:
@@ -172,4 +175,4 @@ def _rest_held_by(placing: Placing, tallies: Sequence[Tally]) -> str:
     if not who:
         return ""
     verb = "holds" if len(names) == 1 else "hold"
-    return f"; {holders_text(who, len(names) - len(who))} {verb} the rest"
+    return f"; {possessors_text(placing.what_if, who, len(names) - len(who))} {verb} the rest"

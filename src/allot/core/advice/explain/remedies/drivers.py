@@ -10,7 +10,7 @@ import msgspec
 
 from allot.core.advice.explain.devices import Tally, Wanted, device_id
 from allot.core.advice.explain.diagnosis import Candidate, ClaimPlace, Rank, delete_of, patch_of, request_path
-from allot.core.advice.explain.remedies.nodes import is_given, toleration_of
+from allot.core.advice.explain.remedies.nodes import toleration_of
 from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
@@ -474,22 +474,6 @@ def published_twice(what_if: WhatIfCluster, devices: Sequence[str]) -> Twin | No
             slices = Pool.find(what_if, id_.driver, id_.pool)
             return Twin(id_.driver, id_.pool, id_.device, [*slices.current, *slices.old])
     return None
-
-
-def connected(what_if: WhatIfCluster, near: Sequence[str], slice_: api.ResourceSlice) -> Iterator[Candidate]:
-    """A node with the labels of those that reach the devices of a slice."""
-    selector = slice_.spec.node_selector
-    terms = selector.node_selector_terms if selector is not None else ()
-    for term in terms:
-        labels = {each.key: each.values[0] for each in term.match_expressions if each.operator == "In" and each.values}
-        if len(labels) < len(term.match_expressions) or term.match_fields or any(map(is_given, labels)):
-            continue
-        for name in list(dict.fromkeys([*near, *what_if.cluster.nodes]))[:_NODES_MAX]:
-            there = what_if.cluster.nodes[name].labels
-            operation = {"op": "add", "path": "/metadata/labels", "value": {**there, **labels}}
-            shown = listed(f"{key}={value}" for key, value in labels.items())
-            text = f"label the nodes that are connected to pool {slice_.spec.pool.name} with {shown}"
-            yield Candidate(rank=Rank.ADMIN, text=text, patches=(patch_of("Node", name, operation),))
 
 
 def renamed_nodes(what_if: WhatIfCluster, slices: Sequence[api.ResourceSlice]) -> Iterator[Candidate]:

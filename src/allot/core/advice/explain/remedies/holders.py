@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.keepers import Keeper, idle_keeper
-from allot.core.advice.explain.causes.kinship import deployment_of
+from allot.core.advice.explain.causes.kinship import deployment_of, made_by
 from allot.core.advice.explain.causes.vendors import is_accelerator
 from allot.core.advice.explain.devices import TAKEN, Wanted, device_id, find_claim, is_in_flight, users_of
 from allot.core.advice.explain.diagnosis import (
@@ -127,7 +127,7 @@ def _options(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> list[_
 def _movable(what_if: WhatIfCluster, waiting: core_v1.Pod, option: _Option) -> _Option:
     """An option costs less if the displaced pods fit elsewhere, and still less if they leave room even when they are scheduled first."""
     pods = [pod for who, _ in option.chosen for pod in who.pods]
-    places = [other_place(what_if, pod) for pod in pods] if len(pods) == 1 else []
+    places = [other_place(what_if, pod, other_devices=True) for pod in pods] if len(pods) == 1 else []
     moves = bool(places) and all(places)
     successor = makes_way(what_if, pods[0], waiting) if len(pods) == 1 and controller_of(pods[0]) else None
     effort = _MAKES_WAY if successor is not None else _MOVES if moves else _LEAVES
@@ -589,12 +589,17 @@ def shared_claim(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) -> It
     if not others:
         return
     other = others[0]
+    maker = made_by(what_if, other)
+    create, use = (
+        f"create ResourceClaim {namespace}/{name} with the template's spec",
+        "set it as resourceClaimName in this pod",
+    )
+    text = f"{create}, and {use} and in {maker or f'pod {full_name(other)}, which must be recreated'}"
+    if maker and maker == made_by(what_if, pod):
+        text = f"{create}, {use}, and delete pod {full_name(other)}, so that its device is free for that claim"
     yield Candidate(
         rank=Rank.CREATE,
-        text=(
-            f"create ResourceClaim {namespace}/{name} with the template's spec, and set it as resourceClaimName in this pod "
-            f"and in {full_name(other)}, which must be recreated"
-        ),
+        text=text,
         patches=(
             Patch(action="create", object=claim_object(namespace, name, as_json(wanted.claim).get("spec", {}))),
             patch_of("Pod", pod.metadata.name, *operations, namespace=namespace, recreate=True),

@@ -12,7 +12,7 @@ from allot.core.advice.explain.causes.components import CONTROLLERS, down
 from allot.core.advice.explain.causes.creating import behind, bounds_of, creation_advice
 from allot.core.advice.explain.holding import FINISHED
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
-from allot.core.advice.explain.wording import count, joined, listed, plural
+from allot.core.advice.explain.wording import count, joined, listed, of_several, plural
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1, observed_v1, policy_v1
 from allot.core.model.meta import APIStruct, LabelSelector, ObjectMeta, RawJSON
@@ -23,7 +23,6 @@ from allot.core.workloads.pod_templates import template_value
 
 # Pods of one workload are similar: only this many are explained.
 _ASKED_MAX = 12
-_PLURALS = (("is ", "are "), ("waits ", "wait "), ("runs ", "run "), ("has ", "have "))
 
 
 class HasMetadata(Protocol):
@@ -197,14 +196,7 @@ def _most_frequent(scene: Scene, unready: Sequence[core_v1.Pod], *, briefly: boo
     explanation = found[line]
     if not briefly and explanation.reason is not Reason.NOT_READY:
         explanation = replace(scene.explain_pod(members[0], False), reason=explanation.reason)
-    return HeldBack(members, f"{who} {_of_many(line) if number > 1 else line}{more}", explanation)
-
-
-def _of_many(line: str) -> str:
-    for one, many in _PLURALS:
-        if line.startswith(one):
-            return many + line.removeprefix(one)
-    return line
+    return HeldBack(members, f"{who} {of_several(line) if number > 1 else line}{more}", explanation)
 
 
 # --- what several kinds have in common ---
