@@ -36,6 +36,8 @@ _FILE = re.compile(r"^```yaml\n(# (\S+\.yaml)\n.*?)^```$", re.MULTILINE | re.DOT
 _CLUSTER = re.compile(r"^<!-- cluster:(.*?)-->$", re.MULTILINE)
 # What sets up or builds something: the tests of the project run these on their own.
 _NOT_RUN = ("make ", "pip ", "pipx ", "helm ", "source ", ". ")
+# What a shell does something with.
+_FOR_SHELL = re.compile(r"[^\w ./:=,@%+-]")
 # The end of each log is enough: it is what happened when the command failed.
 _LOOK_AT_CLUSTER = """
 kubectl get pods,resourceclaims --all-namespaces --output wide
@@ -130,7 +132,7 @@ class Place:
 
     def _run(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sh", "-c", line],
+            _started(line),
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -144,7 +146,7 @@ class Place:
     def _start(self, line: str) -> None:
         with (self._folder / "background.log").open("ab") as log:
             process = subprocess.Popen(
-                ["sh", "-c", f"exec {line}"],
+                _started(line, "exec "),
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -159,6 +161,13 @@ class Place:
         for process in reversed(self._background):
             process.terminate()
             process.wait(BACKGROUND_SECONDS_MAX)
+
+
+def _started(line: str, before: str = "") -> list[str]:
+    """By a shell, unless it would only start allot: then it is started as tests start it (`tests/warm_starts.py`)."""
+    if line.startswith("allot ") and not _FOR_SHELL.search(line):
+        return [sys.executable, "-m", *line.split()]
+    return ["sh", "-c", before + line]
 
 
 @contextmanager

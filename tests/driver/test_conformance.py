@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -47,11 +45,9 @@ def test_a_module_that_is_no_driver_is_told(tmp_path: Path) -> None:
 # It starts the driver three dozen times.
 @pytest.mark.timeout(600)
 def test_the_example_passes_every_check() -> None:
-    command = [sys.executable, "-m", "allot", "driver", "test", str(DICE), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    code, findings, errors = run_kit(DICE)
     assert [finding for finding in findings if finding["verdict"] != "pass"] == []
-    assert (done.returncode, len(findings)) == (0, len(ALL_CHECKS)), done.stderr
+    assert (code, len(findings)) == (0, len(ALL_CHECKS)), errors
 
 
 _WHOLE = """
