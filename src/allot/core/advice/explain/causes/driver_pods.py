@@ -12,6 +12,7 @@ from allot.core.advice.explain.causes.labellers import absent_labeller
 from allot.core.advice.explain.causes.revisions import revision, spoken_of
 from allot.core.advice.explain.causes.starting import init_container
 from allot.core.advice.explain.causes.vendors import vendor_of
+from allot.core.advice.explain.causes.webhooks import refusal
 from allot.core.advice.explain.daemons import lacking_labels, left_out, selected_labels, taken_in
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
@@ -20,7 +21,7 @@ from allot.core.advice.explain.remedies.templates import of_workload, workload_o
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, named, of_several, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.model import core_v1, observed_v1
+from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.resource_v1 import ResourceSlice
@@ -131,7 +132,7 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
             metadata.uid in {owner.uid for owner in pod.metadata.owner_references} for pod in what_if.all(core_v1.Pod)
         ):
             continue
-        refused = _refusal(what_if, set_)
+        refused = refusal(what_if, set_)
         if refused:
             advice = creation_advice(what_if, "DaemonSet", metadata, refused)
             fix = advice[0] if advice else f"fix what the API server refuses for {name}"
@@ -177,20 +178,6 @@ def _unlabelled(
     if labeller is None:
         return found
     return found._replace(text=f"{found.text}; {labeller.text}", advice=labeller.advice)
-
-
-def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
-    """Why the API server last refused the pods of a DaemonSet."""
-    events = [
-        event
-        for event in what_if.all(observed_v1.Event)
-        if event.reason == "FailedCreate"
-        and event.involved_object.kind == "DaemonSet"
-        and event.involved_object.name == set_.metadata.name
-        and (event.involved_object.namespace or event.metadata.namespace) == set_.metadata.namespace
-    ]
-    newest = max(events, key=lambda event: event.seen_at, default=None)
-    return one_line(newest.message).removeprefix("Error creating: ") if newest is not None else ""
 
 
 def _waiting(pod: core_v1.Pod) -> FailingPod | None:
