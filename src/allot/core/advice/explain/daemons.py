@@ -13,13 +13,8 @@ from allot.core.model.codec import DecodeError
 from allot.core.workloads.daemonset_nodes import Placement, placement_of
 from allot.core.workloads.pod_templates import template_value
 
-# By prefixes of labels: the label of a node with which an administrator keeps an operator from setting them, with the values that do so.
-_SWITCHES = {
-    "nvidia.com/gpu.deploy.": {
-        "nvidia.com/gpu.deploy.operands": ("false",),
-        "nvidia.com/gpu.workload.config": ("vm-passthrough", "vm-vgpu"),
-    }
-}
+# By prefixes of labels: the label of a node, and its value, with which an administrator keeps an operator from setting them.
+_SWITCHES = {"nvidia.com/gpu.deploy.": ("nvidia.com/gpu.deploy.operands", "false")}
 
 
 def daemon_sets(what_if: WhatIfCluster, *words: str) -> Iterator[tuple[DaemonSet, Placement]]:
@@ -62,10 +57,9 @@ def left_out(placement: Placement, node: core_v1.Node) -> Iterator[str]:
 
 def _switched_off(node: core_v1.Node, missing: list[str]) -> str:
     """The label with which an administrator keeps a node from having others; empty if there is none."""
-    labels = node.metadata.labels
-    for prefix, switches in _SWITCHES.items():
-        if any(each.startswith(prefix) for each in missing):
-            return next((key for key, values in switches.items() if labels.get(key) in values), "")
+    for prefix, (key, value) in _SWITCHES.items():
+        if node.metadata.labels.get(key) == value and any(each.startswith(prefix) for each in missing):
+            return key
     return ""
 
 

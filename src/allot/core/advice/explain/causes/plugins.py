@@ -18,6 +18,9 @@ from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.scheduling import NodeInfo
 from allot.core.workloads.pod_states import is_ready
 
+# What NVIDIA's GPU operator reads of nodes whose GPUs are for virtual machines.
+_WORKLOAD, _OF_MACHINES = "nvidia.com/gpu.workload.config", ("vm-passthrough", "vm-vgpu")
+
 
 def without_plugin(placing: Placing, found: Diagnosis) -> Diagnosis:
     """What is wrong with the device plugin on nodes that only lack its resource; otherwise what was found, whose remedies come later."""
@@ -41,7 +44,7 @@ def _bare(placing: Placing, resource: str) -> Iterator[NodeInfo]:
         others = any(name.startswith(f"{domain}/") and amount.nano > 0 for name, amount in status.allocatable.items())
         by_claim = any(vendor_of(driver) == vendor for driver in published.get(info.name, ()))
         wrong = {check.reason for check in placing.checks[info.name]} - {Reason.RESOURCES}
-        if others or by_claim or wrong:
+        if others or by_claim or wrong or info.labels.get(_WORKLOAD) in _OF_MACHINES:
             continue
         if resource in status.capacity or resource in status.allocatable or is_labelled(resource, info.node):
             yield info

@@ -44,46 +44,55 @@ def _unanswered(what_if: WhatIfCluster, call: re.Match[str], what: str, before: 
     """before: the webhooks that wait for this one."""
     hook, service, namespace = call["name"], call["service"], call["namespace"]
     found = next(_configured(what_if, hook), None)
-    config = f"{type(found[0]).__name__} {found[0].metadata.name}" if found is not None else ""
+    config = _spoken(found[0]) if found is not None else ""
     ignore = (f"in an emergency: set failurePolicy: Ignore for webhook {hook} in {config}",) if config else ()
     if not service:
         return Unanswered("", (f"make it answer: webhook {hook} must approve {what}", *ignore))
     name = f"Service {namespace}/{service}"
     why, fix = without_endpoints(what_if, namespace, service)
     asked = f" ({config} has failurePolicy: Fail)" if config else ""
-    text = f"; {name} {why}{asked}" if why else ""
     maker = _maker(what_if, namespace, service) if why else None
-    refused = refusal(what_if, maker) if maker is not None else ""
-    further = _CALL.search(refused)
-    if maker is not None and (further["name"] == hook if further else not refused and _covers(what_if, found, maker)):
+    if maker is not None:
+        refused = refusal(what_if, maker)
+        further = _CALL.search(refused)
         whose = f"{type(maker).__name__} {full_name(maker)}"
-        text = f"; {name} has no endpoints because the pods of {whose} behind it need this webhook as well{asked}"
-        return Unanswered(text, _exempting(found, maker, hook, config))
-    if maker is not None and refused:
-        text = f"; {name} has no endpoints because the pods of {type(maker).__name__} {full_name(maker)} cannot be created: {refused}"
-        if further is None or further["name"] in before:
-            return Unanswered(text, (f"let the pods of {type(maker).__name__} {full_name(maker)} be created", *ignore))
-        deeper = _unanswered(what_if, further, what, (*before, hook))
-        return Unanswered(f"{text}{deeper.text}", (*deeper.advice, *ignore))
-    broken = _broken(what_if, namespace, service) if why and not fix.startswith("kubectl") else None
+        text = f"; {name} has no endpoints because the pods of {whose} behind it"
+        if (further is not None and further["name"] == hook) or (not refused and _covers(what_if, found, maker)):
+            return Unanswered(f"{text} need this webhook as well{asked}", _exempting(found, maker, hook))
+        if further is not None and further["name"] in before:
+            other = next(_configured(what_if, further["name"]), None)
+            return Unanswered(
+                f"{text} need webhook {further['name']} in turn", _exempting(other, maker, further["name"])
+            )
+        if further is not None:
+            deeper = _unanswered(what_if, further, what, (*before, hook))
+            return Unanswered(f"{text} need webhook {further['name']}{deeper.text}", deeper.advice)
+        if refused:
+            see = f"allot explain {type(maker).__name__.lower()}/{maker.metadata.name} -n {namespace}"
+            return Unanswered(f"{text} cannot be created: {refused}", (f"let {whose} have its pods: {see}", *ignore))
+    text = f"; {name} {why}{asked}" if why else ""
+    broken = _broken(what_if, namespace, service) if why else None
     if broken is not None:
         return Unanswered(f"{text}: {broken.text}", (*broken.advice, *ignore))
     return Unanswered(text, (f"{fix or f'make {name} answer'}: webhook {hook} must approve {what}", *ignore))
 
 
-def _exempting(
-    found: tuple[_Configuration, observed_v1.Webhook] | None, maker: _Maker, hook: str, config: str
-) -> tuple[str, ...]:
-    """How the pods of a webhook start without it."""
+def _exempting(found: tuple[_Configuration, observed_v1.Webhook] | None, maker: _Maker, hook: str) -> tuple[str, ...]:
+    """How the pods of a webhook start without another one, or without itself."""
     namespace = maker.metadata.namespace
     again = f"until {type(maker).__name__} {full_name(maker)} runs"
     if found is None:
         return (f"set failurePolicy: Ignore for webhook {hook} {again}",)
+    config = _spoken(found[0])
     exempt = f"exempt namespace {namespace} from webhook {hook} in {config} (namespaceSelector: {_NAME_LABEL} NotIn [{namespace}])"
     return (
-        f"{exempt}, so that its own pods can start",
+        f"{exempt}, so that the pods of {type(maker).__name__} {full_name(maker)} can start",
         f"in an emergency: set failurePolicy: Ignore for webhook {hook} in {config} {again}",
     )
+
+
+def _spoken(found: _Configuration) -> str:
+    return f"{type(found).__name__} {found.metadata.name}"
 
 
 def _configured(what_if: WhatIfCluster, hook: str) -> Iterator[tuple[_Configuration, observed_v1.Webhook]]:
@@ -162,5 +171,8 @@ def _broken(what_if: WhatIfCluster, namespace: str, service: str) -> Unanswered 
         if pod.metadata.namespace == namespace and selector and selects(selector, pod.metadata.labels):
             trouble = container_trouble(what_if, pod)
             if trouble is not None:
-                return Unanswered(trouble.text, trouble.advice)
+                fix = (
+                    trouble.advice[0] if trouble.advice else f"kubectl describe pod -n {namespace} {pod.metadata.name}"
+                )
+                return Unanswered(trouble.text, (f"fix pod {full_name(pod)}: {fix}",))
     return None

@@ -126,7 +126,7 @@ def _not_to_be_disrupted(_: Scene, pods: Sequence[core_v1.Pod]) -> Blocked | Non
     command = f"kubectl annotate pod {first.name} -n {first.namespace} {_DO_NOT_DISRUPT}-"
     text = f"{who} {has} annotation {_DO_NOT_DISRUPT}=true"
     return Blocked(
-        text, (f"wait until {who} {ends}, or let Karpenter evict {'it' if len(kept) == 1 else 'them'}: {command}",)
+        text, (f"let Karpenter evict {'it' if len(kept) == 1 else 'them'} ({command}), or wait until {who} {ends}",)
     )
 
 
