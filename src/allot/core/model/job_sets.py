@@ -34,7 +34,7 @@ class JobSetSpec(PartialStruct, frozen=True, kw_only=True):
 
 
 class JobSetStatus(PartialStruct, frozen=True, kw_only=True):
-    """Observed status of a JobSet. restarts: how often all its Jobs have been made anew."""
+    """Observed status of a JobSet. restarts: how often all its Jobs were recreated."""
 
     conditions: tuple[Condition, ...] = ()
     restarts: Int32 = 0

@@ -107,9 +107,10 @@ def at_maximum(what_if: WhatIfCluster, pod: core_v1.Pod, found: Explanation, sup
         why = f"the autoscaler adds no node, because {which} is at its maximum size{size}"
         to = f" to {int(most) + 1}" if size else ""
         text = f"raise the maximum size of {which}{to}, so that the autoscaler adds a node"
-    raised = replace(added, text=text) if added is not None else Change(text=text)
     others = [change for change in found.changes if change is not added]
-    return replace(found, cause=f"{found.cause}; and {why}", changes=(raised, *others))
+    # What was tried comes first.
+    changes = [replace(added, text=text), *others] if added is not None else [*others, Change(text=text)]
+    return replace(found, cause=f"{found.cause}; and {why}", changes=tuple(changes))
 
 
 def _full_pool(

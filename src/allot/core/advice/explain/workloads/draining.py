@@ -51,7 +51,7 @@ def emptied(scene: Scene, found: core_v1.Node) -> Explanation | None:
     domains = [each.partition("/")[0] for each in finalizers]
     keeper = idle_keeper(scene.what_if, finalizers, "removes it", [f"nodes.{each}" for each in domains])
     text += f", and still has {named('finalizer', finalizers)}{f': {keeper.text}' if keeper is not None else left}"
-    see = "see that the component which set it runs, and its log"
+    see = "check that the component which set it runs, and see its log"
     advice = (keeper.advice if keeper is not None else see,)
     return not_as_wanted(_KIND, found, Reason.BEING_DELETED, text, advice=advice)
 
