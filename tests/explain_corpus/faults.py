@@ -1445,3 +1445,20 @@ def _cpu_used_up_by_a_pod_that_fits_elsewhere(scene: Scene) -> Expected:
     for where in scene.nodes:
         scene.add(pod(f"etl-{where}", "team-b", requests={"cpu": "31"}, on=where))
     return Expected(reason=Reason.RESOURCES, names=("cpu", "etl"), remedy="etl-.* also fits on node")
+
+
+@fault()
+def _node_pool_at_its_limit(scene: Scene) -> Expected:
+    amounts = [each for each in scene.objects if each["kind"] == "Node"]
+    for each in amounts:
+        name = each["metadata"]["name"]
+        each["metadata"]["labels"]["karpenter.sh/nodepool"] = "general"
+        scene.add(pod(f"etl-{name}", "team-b", requests={"cpu": "31"}, on=name))
+    limit = {"cpu": str(32 * len(amounts))}
+    spec = {"limits": limit, "template": {"metadata": {}, "spec": {}}}
+    scene.add(thing("karpenter.sh/v1", "NodePool", "general", spec=spec, status={"resources": limit}))
+    return Expected(
+        reason=Reason.RESOURCES,
+        names=("cpu", "NodePool general is at its limit"),
+        remedy="raise spec.limits of NodePool general|delete pod|ask for at most",
+    )

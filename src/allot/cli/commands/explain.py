@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
     "queues": "queue",
     **{word: word for word in BY_WORD},
 }
-_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, cronjob, hpa, pvc, svc, pdb, namespace, node or resourceslice"
+_SPOKEN = "pod, claim, podgroup, queue, deploy, rs, sts, ds, job, jobset, cronjob, hpa, pvc, svc, pdb, namespace, node or resourceslice"
 _WAITS = (State.PENDING, State.STARTING, State.NOT_AS_WANTED)
 
 

@@ -32,9 +32,11 @@ from allot.core.model.compute_classes import ComputeClass
 from allot.core.model.compute_domains import ComputeDomain
 from allot.core.model.convert import to_hub
 from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
+from allot.core.model.job_sets import JOB_SET_GROUP, JOB_SET_VERSION, JobSet
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.machine_groups import CLUSTER_API, OPENSHIFT, MachineDeployment, MachineSet
 from allot.core.model.meta import APIStruct
+from allot.core.model.node_pools import KARPENTER, NodePool
 from allot.core.model.node_topologies import NodeResourceTopology
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
 from allot.core.scheduling import BIND_COMPLETED, DIALECTS, Dialect
@@ -134,6 +136,7 @@ KINDS: tuple[SnapshotKind, ...] = (
     ),
     _plain(compute_domains.GROUP, compute_domains.PLURAL, ComputeDomain, versions=(compute_domains.VERSION,)),
     _plain(compute_classes.GROUP, compute_classes.PLURAL, ComputeClass, namespaced=False),
+    _plain(KARPENTER, "nodepools", NodePool, namespaced=False, versions=("v1", "v1beta1")),
     _plain("", "persistentvolumeclaims", core_v1.PersistentVolumeClaim),
     _plain("", "persistentvolumes", core_v1.PersistentVolume, namespaced=False),
     _plain("storage.k8s.io", "storageclasses", storage_v1.StorageClass, namespaced=False),
@@ -155,6 +158,7 @@ KINDS: tuple[SnapshotKind, ...] = (
         namespaced=True,
         type=volcano_jobs.VolcanoJob,
     ),
+    _plain(JOB_SET_GROUP, "jobsets", JobSet, versions=(JOB_SET_VERSION,)),
     _plain("autoscaling", "horizontalpodautoscalers", observed_v1.HorizontalPodAutoscaler, versions=("v2", "v1")),
     _plain("apiregistration.k8s.io", "apiservices", observed_v1.APIService, namespaced=False),
     _plain("", "resourcequotas", observed_v1.ResourceQuota),

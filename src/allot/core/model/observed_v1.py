@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from allot.core.model.core_v1 import ObjectReference, PodResourceClaim
-from allot.core.model.meta import EMPTY, Condition, Int32, ObjectMeta, PartialStruct
+from allot.core.model.meta import EMPTY, Condition, Int32, LabelSelector, ObjectMeta, PartialStruct
 from allot.core.quantity import Quantity
 
 
@@ -384,6 +384,8 @@ class Webhook(PartialStruct, frozen=True, kw_only=True):
 
     name: str = ""
     failure_policy: str = ""
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
 
 
 class MutatingWebhookConfiguration(PartialStruct, frozen=True, kw_only=True):

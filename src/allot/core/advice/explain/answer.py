@@ -103,7 +103,7 @@ class Explainer:
             return self._served(found)
         supply = self._node_supply(pod)
         if not self._pools and not gets_node(supply):
-            found = at_maximum(self._what_if, found, supply)
+            found = at_maximum(self._what_if, pod, found, supply)
         return self._served(replace(found, autoscaler=supply))
 
     def _served(self, found: Explanation) -> Explanation:

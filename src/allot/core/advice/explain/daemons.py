@@ -13,6 +13,9 @@ from allot.core.model.codec import DecodeError
 from allot.core.workloads.daemonset_nodes import Placement, placement_of
 from allot.core.workloads.pod_templates import template_value
 
+# By prefixes of labels: the label of a node, and its value, with which an administrator keeps an operator from setting them.
+_SWITCHES = {"nvidia.com/gpu.deploy.": ("nvidia.com/gpu.deploy.operands", "false")}
+
 
 def daemon_sets(what_if: WhatIfCluster, *words: str) -> Iterator[tuple[DaemonSet, Placement]]:
     """The DaemonSets whose names or images have one of some words, and where they run."""
@@ -40,7 +43,9 @@ def left_out(placement: Placement, node: core_v1.Node) -> Iterator[str]:
         yield f"is not node {placement.node_name}, which its nodeName requires"
     elif missing:
         whose = "nodeSelector" if placement.node_selector else "node affinity"
-        yield f"lacks label {', '.join(missing)} of its {whose}{_has_instead(node, missing)}"
+        off = _switched_off(node, missing)
+        why = f", because it has label {off}={node.metadata.labels[off]}" if off else ""
+        yield f"lacks label {', '.join(missing)} of its {whose}{_has_instead(node, missing)}{why}"
     elif any_of:
         yield f"lacks label {' or '.join(any_of)} of its node affinity"
     elif not placement.has_untolerated(node):
@@ -48,6 +53,14 @@ def left_out(placement: Placement, node: core_v1.Node) -> Iterator[str]:
     else:
         taints = placement.untolerated(node)
         yield f"has {named('taint', map(taint_text, taints))} that it does not tolerate{_tolerates_instead(placement, taints[0])}"
+
+
+def _switched_off(node: core_v1.Node, missing: list[str]) -> str:
+    """The label with which an administrator keeps a node from having others; empty if there is none."""
+    for prefix, (key, value) in _SWITCHES.items():
+        if node.metadata.labels.get(key) == value and any(each.startswith(prefix) for each in missing):
+            return key
+    return ""
 
 
 def _has_instead(node: core_v1.Node, missing: list[str]) -> str:
@@ -102,6 +115,10 @@ def selected_labels(placement: Placement) -> list[str]:
 def taken_in(placement: Placement, node: core_v1.Node, name: str) -> str:
     """What makes a DaemonSet run on a node that it skips. name: as `DaemonSet drivers/plugin`."""
     labels = lacking_labels(placement, node) or _lacking_one_of(placement, node)[:1]
+    off = _switched_off(node, labels)
+    if off:
+        command = f"kubectl label node {node.metadata.name} {off}-"
+        return f"remove label {off}={node.metadata.labels[off]} from node {node.metadata.name}, if its operator may run pods there: {command}"
     if labels:
         return f"label node {node.metadata.name} with {', '.join(labels)}"
     if placement.has_untolerated(node):

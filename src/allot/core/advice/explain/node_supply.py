@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from allot.core.advice.compute_classes import classes_of, reason_line
 from allot.core.advice.explain.events import events_of
-from allot.core.advice.explain.report import Explanation
+from allot.core.advice.explain.node_pools import FullPool, full_pool, pools_said_full
+from allot.core.advice.explain.report import Change, Explanation
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.autoscaling.expanders import PRICE, Expander
 from allot.core.autoscaling.pools import Pool, price_text
 from allot.core.autoscaling.scale_up import Expectation, plan_scale_up
+from allot.core.lifecycle.pod_amounts import pod_requests
 from allot.core.model import core_v1
 from allot.core.model.compute_classes import ComputeClass
+from allot.core.model.node_pools import POOL_LABEL
 from allot.core.model.observed_v1 import ConfigMap
 
 TRIGGERED, NOT_TRIGGERED = "TriggeredScaleUp", "NotTriggerScaleUp"
 _BOUGHT = "pod triggered scale-up: "
 _NONE = "pod didn't trigger scale-up: "
+# Karpenter's, which has the scheduler's reason for its own refusals.
+_NOMINATED, _FAILED = "Nominated", "FailedScheduling"
+_NODE_CLAIM = "nodeclaim/"
+_KARPENTERS_NONE = "Failed to schedule pod, "
 _COMING = "a node is coming"
 _AT_MAXIMUM = "max node group size reached"
 # Labels in which clouds and their tools write a node's group.
@@ -45,14 +52,21 @@ _GROUP = re.compile(r"(?:^|/)node-?(?:group|pool)(?:-name)?$")
 
 def told_by_autoscaler(what_if: WhatIfCluster, pod: core_v1.Pod) -> tuple[str, ...]:
     """The last report of the cluster's autoscaler; empty if there is none."""
-    events = events_of(what_if, pod, TRIGGERED, NOT_TRIGGERED)
+    events = [
+        each
+        for each in events_of(what_if, pod, TRIGGERED, NOT_TRIGGERED, _NOMINATED, _FAILED)
+        if each.reason != _FAILED or each.message.startswith(_KARPENTERS_NONE)
+    ]
     if not events:
         return ()
     last = events[0]
     at = f" (said at {last.seen_at})" if last.seen_at else ""
     if last.reason == TRIGGERED:
         return (f"{_COMING}: it was asked for {last.message.removeprefix(_BOUGHT)}{at}",)
-    return (f"no node is coming: {last.message.removeprefix(_NONE)}{at}",)
+    if last.reason == _NOMINATED:
+        return (f"{_COMING}: {last.message}{at}",) if _NODE_CLAIM in last.message else ()
+    said = last.message.removeprefix(_NONE).removeprefix(_KARPENTERS_NONE)
+    return (f"no node is coming: {said}{at}",)
 
 
 def gets_node(supply: Sequence[str]) -> bool:
@@ -71,22 +85,43 @@ def _full_group(what_if: WhatIfCluster) -> tuple[str, str]:
     return found[0] if len(found) == 1 else ("", "")
 
 
-def at_maximum(what_if: WhatIfCluster, found: Explanation, supply: Sequence[str]) -> Explanation:
+def at_maximum(what_if: WhatIfCluster, pod: core_v1.Pod, found: Explanation, supply: Sequence[str]) -> Explanation:
     """The answer for a pod that one more node would help but the autoscaler may not add one: raise that limit first."""
     added = next((change for change in found.changes if any(map(_is_new_node, change.patches))), None)
-    if added is None or not any(_AT_MAXIMUM in each for each in supply):
+    new = next((patch.object for patch in added.patches if _is_new_node(patch)), None) if added is not None else None
+    labels = new["metadata"].get("labels", {}) if new is not None else {}
+    full = _full_pool(what_if, pod, labels, supply)
+    if full is not None:
+        why = f"Karpenter adds no node, because NodePool {full.name} is at its limit: {full.limits}"
+        text = f"raise spec.limits of NodePool {full.name} to {full.raised}, so that Karpenter adds a node"
+    elif added is None or not any(_AT_MAXIMUM in each for each in supply):
         return found
-    labels = next(patch.object for patch in added.patches if _is_new_node(patch))["metadata"].get("labels", {})  # type: ignore[index]
-    group = next((labels[label] for label in (*_GROUP_LABELS, *filter(_GROUP.search, labels)) if label in labels), "")
-    told, most = _full_group(what_if)
-    group = group or told
-    which = f"node group {group}" if group else "the node group"
-    size = f" of {most}" if most and group == told else ""
-    cause = f"{found.cause}; and the autoscaler adds no node, because {which} is at its maximum size{size}"
-    to = f" to {int(most) + 1}" if size else ""
-    raised = replace(added, text=f"raise the maximum size of {which}{to}, so that the autoscaler adds a node")
+    else:
+        group = next(
+            (labels[label] for label in (*_GROUP_LABELS, *filter(_GROUP.search, labels)) if label in labels), ""
+        )
+        told, most = _full_group(what_if)
+        group = group or told
+        which = f"node group {group}" if group else "the node group"
+        size = f" of {most}" if most and group == told else ""
+        why = f"the autoscaler adds no node, because {which} is at its maximum size{size}"
+        to = f" to {int(most) + 1}" if size else ""
+        text = f"raise the maximum size of {which}{to}, so that the autoscaler adds a node"
     others = [change for change in found.changes if change is not added]
-    return replace(found, cause=cause, changes=(raised, *others))
+    # What was tried comes first.
+    changes = [replace(added, text=text), *others] if added is not None else [*others, Change(text=text)]
+    return replace(found, cause=f"{found.cause}; and {why}", changes=tuple(changes))
+
+
+def _full_pool(
+    what_if: WhatIfCluster, pod: core_v1.Pod, labels: Mapping[str, str], supply: Sequence[str]
+) -> FullPool | None:
+    """The NodePool whose node the pod needs, if it may have no more: that of a node that would help, or one that Karpenter names."""
+    told = [name for each in supply for name in pools_said_full(each)]
+    pools = dict.fromkeys([*([labels[POOL_LABEL]] if POOL_LABEL in labels else []), *told])
+    wanted = pod_requests(pod)
+    found = (full_pool(what_if, pool, wanted, is_said=pool in told) for pool in pools)
+    return next((full for full in found if full is not None), None)
 
 
 def _is_new_node(patch: Patch) -> bool:

@@ -224,6 +224,15 @@ def trouble_of(key: str, node: str) -> NodeTrouble | None:
     return None
 
 
+def leaving(node: core_v1.Node) -> str:
+    """`is about to be removed by Karpenter (taint karpenter.sh/disrupted)`; empty for a node that stays."""
+    for taint in node.spec.taints:
+        found = trouble_of(taint.key, node.metadata.name)
+        if found is not None and not found.remedy:
+            return f"{found.text} (taint {taint.key})"
+    return ""
+
+
 def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
     """A near miss: the value or effect that the pod tolerates instead."""
     for taint in taints:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from allot.core.advice.explain.causes.kinship import origin
-from allot.core.advice.explain.causes.selecting import without_endpoints
+from allot.core.advice.explain.causes.webhooks import unanswered
 from allot.core.advice.explain.wording import joined
 from allot.core.advice.nearest import nearest
 from allot.core.advice.what_if import WhatIfCluster
@@ -17,8 +17,6 @@ from allot.core.model.scheduling_v1 import PriorityClass
 from allot.core.quantity import Quantity
 
 _NO_ACCOUNT = re.compile(r'serviceaccount "(?P<name>[^"]+)" not found')
-_WEBHOOK = re.compile(r'failed calling webhook "(?P<name>[^"]+)"')
-_WEBHOOK_SERVICE = re.compile(r"https://(?P<name>[\w-]+)\.(?P<namespace>[\w-]+)\.svc")
 _NO_PRIORITY = re.compile(r"no PriorityClass with name (?P<name>\S+) was found")
 _NO_RUNTIME = re.compile(r'RuntimeClass "?(?P<name>[\w.-]+)"? not found')
 _POD_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^":]+)[^"]*"(?P<what>: .+)?')
@@ -38,26 +36,8 @@ _INVALID = re.compile(r"is invalid: \[?(?P<field>spec\.[^\s:]+): ")
 
 def behind(what_if: WhatIfCluster, said: str) -> str:
     """The cause behind a refusal, phrased to follow it: the Service of a webhook has no endpoints; empty if unknown."""
-    hook = _WEBHOOK.search(said)
-    service = _WEBHOOK_SERVICE.search(said) if hook is not None else None
-    if hook is None or service is None:
-        return ""
-    why = without_endpoints(what_if, service["namespace"], service["name"])[0]
-    config = _configuration(what_if, hook["name"])
-    asked = f" ({config} has failurePolicy: Fail)" if config else ""
-    return f"; Service {service['namespace']}/{service['name']} {why}{asked}" if why else ""
-
-
-def _configuration(what_if: WhatIfCluster, webhook: str) -> str:
-    """The object that makes a webhook's answer necessary; empty if unknown."""
-    known: list[observed_v1.MutatingWebhookConfiguration | observed_v1.ValidatingWebhookConfiguration] = [
-        *what_if.all(observed_v1.MutatingWebhookConfiguration),
-        *what_if.all(observed_v1.ValidatingWebhookConfiguration),
-    ]
-    for found in known:
-        if any(each.name == webhook and each.failure_policy in ("", "Fail") for each in found.webhooks):
-            return f"{type(found).__name__} {found.metadata.name}"
-    return ""
+    hook = unanswered(what_if, said)
+    return hook.text if hook is not None else ""
 
 
 class Bound(NamedTuple):
@@ -157,19 +137,9 @@ def creation_advice(what_if: WhatIfCluster, kind: str, metadata: ObjectMeta, sai
             f"change in {template} what Pod Security level {violated['level']} forbids{violated['what'] or ''}",
             f"allow more in namespace {metadata.namespace}: label pod-security.kubernetes.io/enforce",
         )
-    hook = _WEBHOOK.search(said)
+    hook = unanswered(what_if, said, what="it" if kind == "Namespace" else "every pod")
     if hook is not None:
-        service = _WEBHOOK_SERVICE.search(said)
-        answers = (
-            f"make Service {service['namespace']}/{service['name']} answer" if service is not None else "make it answer"
-        )
-        fix = without_endpoints(what_if, service["namespace"], service["name"])[1] if service is not None else ""
-        config = _configuration(what_if, hook["name"])
-        ignore = f"in an emergency: set failurePolicy: Ignore for webhook {hook['name']} in {config}"
-        return (
-            f"{fix or answers}: webhook {hook['name']} must approve {'it' if kind == 'Namespace' else 'every pod'}",
-            *([ignore] if config else ()),
-        )
+        return hook.advice
     unset = _MUST_SPECIFY.search(said)
     if unset is not None:
         return (

@@ -1,4 +1,4 @@
-"""Finds the pods of a driver by names, labels and images, because no object lists them."""
+"""Finds the pods of a driver, or of the device plugin of an extended resource, by names, labels and images, because no object lists them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.causes.labellers import absent_labeller
 from allot.core.advice.explain.causes.revisions import revision, spoken_of
 from allot.core.advice.explain.causes.starting import init_container
-from allot.core.advice.explain.causes.vendors import vendor_of
+from allot.core.advice.explain.causes.vendors import are_rivals, vendor_of
+from allot.core.advice.explain.causes.webhooks import refusal
 from allot.core.advice.explain.daemons import lacking_labels, left_out, selected_labels, taken_in
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
@@ -20,7 +21,7 @@ from allot.core.advice.explain.remedies.templates import of_workload, workload_o
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, named, of_several, one_line
 from allot.core.advice.what_if import WhatIfCluster, full_name
-from allot.core.model import core_v1, observed_v1
+from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.resource_v1 import ResourceSlice
@@ -29,6 +30,8 @@ from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
+# Of device plugins.
+_PLUGIN_WORDS = ("device-plugin", "deviceplugin", "dev-plugin")
 _SHOWN_MAX = 2
 # Labels with which administrators tell kinds of nodes apart.
 _KINDS = frozenset(
@@ -131,7 +134,7 @@ def not_made(what_if: WhatIfCluster, driver: str) -> FailingPod | None:
             metadata.uid in {owner.uid for owner in pod.metadata.owner_references} for pod in what_if.all(core_v1.Pod)
         ):
             continue
-        refused = _refusal(what_if, set_)
+        refused = refusal(what_if, set_)
         if refused:
             advice = creation_advice(what_if, "DaemonSet", metadata, refused)
             fix = advice[0] if advice else f"fix what the API server refuses for {name}"
@@ -177,20 +180,6 @@ def _unlabelled(
     if labeller is None:
         return found
     return found._replace(text=f"{found.text}; {labeller.text}", advice=labeller.advice)
-
-
-def _refusal(what_if: WhatIfCluster, set_: DaemonSet) -> str:
-    """Why the API server last refused the pods of a DaemonSet."""
-    events = [
-        event
-        for event in what_if.all(observed_v1.Event)
-        if event.reason == "FailedCreate"
-        and event.involved_object.kind == "DaemonSet"
-        and event.involved_object.name == set_.metadata.name
-        and (event.involved_object.namespace or event.metadata.namespace) == set_.metadata.namespace
-    ]
-    newest = max(events, key=lambda event: event.seen_at, default=None)
-    return one_line(newest.message).removeprefix("Error creating: ") if newest is not None else ""
 
 
 def _waiting(pod: core_v1.Pod) -> FailingPod | None:
@@ -299,6 +288,10 @@ def _is_of_driver(pod: core_v1.Pod, driver: str, *, controllers: bool = False) -
 
 
 def _is_about(driver: str, texts: Sequence[str]) -> bool:
-    """Whether names contain the driver's name, or its vendor's and the word for a driver."""
+    """Whether names contain the driver's name, or its vendor's and the word for a driver; of an extended resource, for a device plugin."""
     text = " ".join(texts).lower()
+    domain, of_plugin, rest = driver.partition("/")
+    if of_plugin:
+        whose = vendor_of(domain) in text or (rest in text and not are_rivals(driver, text))
+        return whose and any(word in text for word in _PLUGIN_WORDS)
     return driver in text or (vendor_of(driver) in text and any(word in text for word in _WORDS))

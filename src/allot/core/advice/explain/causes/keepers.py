@@ -1,5 +1,5 @@
 """Components that have to act on a name: on a gate, a finalizer, a condition or a kind of their own. No object says which they are; their
-names, their flags and what they said last do. Of interest are those that do not run."""
+names, those of their containers, their flags and what they said last do. Of interest are those that do not run."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _is_about(names: Sequence[str], words: set[str], texts: Sequence[str]) -> bo
 
 def _scaled_to_none(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:
     for each in _workloads(what_if):
-        if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_flags(each.spec.template)]):
+        if each.spec.replicas != 0 or not _is_about(names, words, [full_name(each), *_told_by(each.spec.template)]):
             continue
         return _at_0(what_if, each, role)
     return None
@@ -146,16 +146,15 @@ def _at_0(what_if: WhatIfCluster, found: Deployment | StatefulSet, role: str) ->
     )
 
 
-def _flags(template: RawJSON | None) -> list[str]:
-    """Commands and arguments in a pod template."""
+def _told_by(template: RawJSON | None) -> list[str]:
+    """Names of containers in a pod template, with their commands and arguments."""
     value = template_value(template) if template is not None else {}
     containers = (value.get("spec") or {}).get("containers") or ()
     return [
         str(text)
         for container in containers
         if isinstance(container, dict)
-        for member in ("command", "args")
-        for text in container.get(member) or ()
+        for text in (container.get("name", ""), *(container.get("command") or ()), *(container.get("args") or ()))
     ]
 
 
@@ -164,7 +163,8 @@ def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role
         maker = controller_of(pod)
         if maker is None or maker.kind not in ("ReplicaSet", "StatefulSet") or is_ready(pod):
             continue
-        if not _is_about(names, words, [full_name(pod), *_last_words(pod)]):
+        containers = [each.name for each in pod.spec.containers]
+        if not _is_about(names, words, [full_name(pod), *containers, *_last_words(pod)]):
             continue
         found = _broken(what_if, pod, role)
         if found is not None:
@@ -197,7 +197,12 @@ def _of_kinds(what_if: WhatIfCluster, kinds: Sequence[str], role: str) -> Keeper
     stems = {stem for kind in kinds for stem in _stems_of(kind)}
     if not stems:
         return None
-    controllers = [each for each in _workloads(what_if) if _ROLES & set(_all_words(each.metadata.name))]
+    # Some are called as their product: karpenter.
+    controllers = [
+        each
+        for each in _workloads(what_if)
+        if _ROLES & set(_all_words(each.metadata.name)) or _stems_in(each.metadata.name) <= stems
+    ]
     own = [each for each in controllers if stems & _stems_in(each.metadata.name)]
     if own:
         # Of cert-manager and cert-manager-webhook, the first one is the controller.

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes import combining, devices, nodes, skipped
 from allot.core.advice.explain.causes.kueue import by_flavor
 from allot.core.advice.explain.causes.placing import DEVICE_REASONS, Placing
+from allot.core.advice.explain.causes.plugins import without_plugin
 from allot.core.advice.explain.causes.selectors import ended_by_selector
 from allot.core.advice.explain.causes.volumes import volume_cause
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, place_of_claim
@@ -98,7 +99,7 @@ def _cause(placing: Placing) -> Diagnosis:
             advice=(*found.advice, *nodes.moved_advice(placing)),
         )
         return skipped.without_driver(placing, found)
-    return skipped.without_driver(placing, nodes.node_cause(placing))
+    return skipped.without_driver(placing, without_plugin(placing, nodes.node_cause(placing)))
 
 
 def _is_pinned(placing: Placing) -> bool:

@@ -11,6 +11,7 @@ from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.workloads.autoscalers import explain_autoscaler, with_autoscaler
 from allot.core.advice.explain.workloads.budgets import explain_budget
 from allot.core.advice.explain.workloads.deployments import explain_deployment, explain_replica_set
+from allot.core.advice.explain.workloads.job_sets import explain_job_set
 from allot.core.advice.explain.workloads.jobs import explain_cron_job, explain_job
 from allot.core.advice.explain.workloads.machines import explain_node, explain_slice
 from allot.core.advice.explain.workloads.namespaces import explain_namespace
@@ -23,6 +24,7 @@ from allot.core.advice.snapshot import snapshot_kind
 from allot.core.model import core_v1, policy_v1, resource_v1
 from allot.core.model.apps_v1 import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from allot.core.model.batch_v1 import CronJob, Job
+from allot.core.model.job_sets import JobSet
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.observed_v1 import HorizontalPodAutoscaler
 from allot.core.model.volcano_jobs import VolcanoJob
@@ -44,6 +46,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(ReplicaSet, explain_replica_set, ("replicaset", "replicasets", "rs")),
     Workload(CronJob, explain_cron_job, ("cronjob", "cronjobs", "cj")),
     Workload(Job, explain_job, ("job", "jobs")),
+    Workload(JobSet, explain_job_set, ("jobset", "jobsets")),
     Workload(VolcanoJob, explain_volcano_job, ("vcjob", "vcjobs", "vj")),
     Workload(
         HorizontalPodAutoscaler, explain_autoscaler, ("horizontalpodautoscaler", "horizontalpodautoscalers", "hpa")

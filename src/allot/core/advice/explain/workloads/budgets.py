@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allot.core.advice.explain.nodes import leaving
 from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import count, named
@@ -78,19 +79,12 @@ def rule_of(found: PodDisruptionBudget) -> str:
 
 def _drains(scene: Scene, pods: Sequence[core_v1.Pod]) -> str:
     """Nodes that someone empties, and that pods of the budget are still on; nothing if there are none."""
-    names = sorted(
-        {
-            pod.spec.node_name
-            for pod in pods
-            if (info := scene.what_if.cluster.nodes.get(pod.spec.node_name)) is not None
-            and info.node.spec.unschedulable
-        }
-    )
-    return (
-        f", so {named('node', names)}, which {'is' if len(names) == 1 else 'are'} cordoned, cannot be drained"
-        if names
-        else ""
-    )
+    nodes = scene.what_if.cluster.nodes
+    there = [nodes[name].node for name in sorted({pod.spec.node_name for pod in pods}) if name in nodes]
+    going = [each.metadata.name for each in there if each.metadata.deletion_timestamp is not None or leaving(each)]
+    names = going or [each.metadata.name for each in there if each.spec.unschedulable]
+    which = f"which {'is' if len(names) == 1 else 'are'} {'to be removed' if going else 'cordoned'}"
+    return f", so {named('node', names)}, {which}, cannot be drained" if names else ""
 
 
 def looser(scene: Scene, found: PodDisruptionBudget, pods: Sequence[core_v1.Pod]) -> list[str]:

@@ -45,6 +45,8 @@ from allot.core.workloads.pod_templates import template_value
 
 _CONTROLLER = "kubernetes.io/job-controller"
 _BACKOFF_LIMIT = 6
+# SIGTERM, and SIGKILL after the grace period.
+_STOPPED = (143, 137)
 _AGAIN = re.compile(r", and recreate (?:it|the pod)$")
 _EXIT_CODE = re.compile(r"exit code (?P<code>\d+)")
 # A running controller is never this late.
@@ -162,11 +164,13 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
         )
     if status.failed_indexes:
         details.append(f"failed indexes: {status.failed_indexes}")
-    again = "recreate the Job when that is fixed: a failed Job does not restart"
     fixes, logs = _remedies(scene, found), _logs(scene, found)
     maker = origin(scene.what_if, found.metadata)
-    if fixes and (maker is None or maker.kind != "CronJob"):
-        fixes = (f"{fixes[0]}, and recreate the Job: a failed Job does not restart", *fixes[1:])
+    by_schedule = maker is not None and maker.kind == "CronJob"
+    what = "Job" if maker is None or by_schedule else maker.kind
+    again = f"recreate the {what} when that is fixed: a failed {what} does not restart"
+    if fixes and not by_schedule:
+        fixes = (f"{fixes[0]}, and recreate the {what}: a failed {what} does not restart", *fixes[1:])
     if fixes:
         advice = (*advice, *fixes)
     else:
@@ -175,8 +179,18 @@ def _failed(scene: Scene, found: Job, failed: JobCondition) -> Explanation:
 
 
 def _failed_pods(scene: Scene, found: Job) -> list[core_v1.Pod]:
+    """In the order in which they failed; those that were stopped because another one had failed come first."""
     pods = [pod for pod in scene.owned_by(core_v1.Pod, found) if pod.status.phase == "Failed"]
-    return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    return sorted(
+        pods, key=lambda pod: (not _was_stopped(pod), pod.metadata.creation_timestamp or "", pod.metadata.name)
+    )
+
+
+def _was_stopped(pod: core_v1.Pod) -> bool:
+    """Whether every container that failed was ended by a signal from its kubelet."""
+    ended = [each.state.terminated for each in pod.status.container_statuses if each.state is not None]
+    failed = [each for each in ended if each is not None and each.exit_code]
+    return bool(failed) and all(each.exit_code in _STOPPED and each.reason != OOM for each in failed)
 
 
 def _last_end(scene: Scene, found: Job) -> str:

@@ -8,21 +8,18 @@ from collections.abc import Sequence
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.silent import silent
-from allot.core.advice.explain.causes.vendors import vendor_of
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.holding import controller_of
 from allot.core.advice.explain.remedies.drivers import Pool
 from allot.core.advice.explain.report import Explanation, Reason
-from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import count, duration, listed, named, one_line
-from allot.core.advice.explain.workloads.budgets import looser, members, rule_of
+from allot.core.advice.explain.workloads.draining import cordoned, emptied
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted
 from allot.core.advice.what_if import full_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
 from allot.core.model.apps_v1 import DaemonSet
-from allot.core.model.policy_v1 import PodDisruptionBudget
 
 _NETWORK = re.compile(r"\b(?:cni|network)", re.IGNORECASE)
 # Of pods that give nodes their network.
@@ -53,12 +50,15 @@ def explain_node(scene: Scene, found: core_v1.Node, *, briefly: bool) -> Explana
         text = f"is short of {listed(short)}: it takes no new pods, and evicts some"
         advice = f"free {listed(short)} on node {name}, or move pods that use much of it"
         return not_as_wanted(kind, found, Reason.NODE_NOT_READY, text, advice=(advice,))
+    going = emptied(scene, found)
+    if going is not None:
+        return going
     failing = _failing_drivers(scene, name)
     if failing:
         text = f"is ready, but driver {failing[0][0]} does not run on it: {failing[0][1].text}"
         return not_as_wanted(kind, found, Reason.NO_DRIVER, text, advice=(failing[0][1].advice,))
     if found.spec.unschedulable:
-        return _cordoned(scene, found)
+        return cordoned(scene, found)
     mute = _silent_driver(scene, name)
     if mute is not None:
         text = f"is ready, but driver {mute[0]} has published none of its devices: {mute[1].text}"
@@ -71,38 +71,6 @@ def _silent_driver(scene: Scene, node: str) -> tuple[str, driver_pods.FailingPod
     drivers = sorted({each.spec.driver for each in scene.what_if.all(api.ResourceSlice)})
     found = ((driver, each) for driver in drivers for each in silent(scene.what_if, driver))
     return next(((driver, each) for driver, each in found if each.node == node), None)
-
-
-def _cordoned(scene: Scene, found: core_v1.Node) -> Explanation:
-    """A node that takes no new pods, and the budgets that keep it from being drained."""
-    name = found.metadata.name
-    work = upkeep(found)
-    text = f"is cordoned{f' ({work})' if work else ''}: it is ready, but takes no new pods"
-    back = f"kubectl uncordon {name}, if its maintenance is over"
-    blocking = []
-    advice: list[str] = []
-    for budget in scene.what_if.all(PodDisruptionBudget):
-        pods = [pod for pod in members(scene, budget) if pod.spec.node_name == name]
-        if not pods or budget.status.disruptions_allowed > 0:
-            continue
-        blocking.append(
-            f"{named('pod', [full_name(pod) for pod in pods])} may not be evicted (PodDisruptionBudget {full_name(budget)}: {rule_of(budget)}, no disruption "
-            "allowed now)"
-        )
-        advice += looser(scene, budget, members(scene, budget))
-    if blocking:
-        text += f", and cannot be drained: {listed(blocking)}"
-        advice[0] += f", then drain node {name}"
-    stuck = driver_pods.failing_of_vendor(scene.what_if, _whose(work), name)[:1] if work else []
-    text += "".join(f"; {each.text}" for each in stuck)
-    return not_as_wanted(
-        "Node", found, Reason.CORDONED, text, advice=(*(each.advice for each in stuck), *advice[:2], back)
-    )
-
-
-def _whose(work: str) -> str:
-    """The vendor who has cordoned a node: `nvidia` for label nvidia.com/gpu-driver-upgrade-state."""
-    return vendor_of(work.split(" ")[1].partition("/")[0])
 
 
 def _pods_on(scene: Scene, node: str) -> list[core_v1.Pod]:

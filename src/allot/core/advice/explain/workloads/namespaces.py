@@ -109,7 +109,7 @@ def _left(scene: Scene, found: core_v1.Namespace, text: str, said: list[str], *,
     which = [f"{_kind(each)} {each.metadata.name}" for each in kept] or list(left)
     what = listed(which) if which else "an object"
     verb = "have" if which and (len(which) > 1 or not kept) else "has"
-    kinds = [_resource(each) for each in kept if isinstance(each, OtherObject)] if kept else left
+    kinds = map(_resource, kept) if kept else left
     return _kept(scene, found, f"{text} because {what} in it still {verb}", finalizers, what, kinds)
 
 
@@ -154,6 +154,11 @@ def _kind(object_: Any) -> str:
     return object_.kind if isinstance(object_, OtherObject) else snapshot_kind(type(object_)).name
 
 
-def _resource(object_: OtherObject) -> str:
+def _resource(object_: Any) -> str:
     """The kind as the namespace controller writes it, except for the plural."""
-    return f"{object_.kind.lower()}.{object_.api_version.rpartition('/')[0]}"
+    group = (
+        object_.api_version.rpartition("/")[0]
+        if isinstance(object_, OtherObject)
+        else snapshot_kind(type(object_)).group
+    )
+    return f"{_kind(object_).lower()}.{group}"
