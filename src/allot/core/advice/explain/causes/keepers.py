@@ -229,7 +229,7 @@ def idle_scheduler(what_if: WhatIfCluster, scheduler: str) -> Keeper | None:
 
 def _is_called(scheduler: str, found: Deployment | StatefulSet) -> bool:
     """Whether a workload has a scheduler's name, or gives it to a program."""
-    flags = _flags(found.spec.template)
+    flags = _told_by(found.spec.template)
     return scheduler == found.metadata.name or any(
         _SCHEDULER in each and scheduler in _VALUES.split(each) for each in flags
     )
