@@ -61,6 +61,14 @@ def made_by(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
     return f"{'Deployment' if deployment else maker.kind} {pod.metadata.namespace}/{deployment or maker.name}"
 
 
+def related_text(what_if: WhatIfCluster, pod: core_v1.Pod, found: Sequence[Possessor], more: int = 0) -> str:
+    """Holders that may be replicas of a pod: these by their names, as it is said afterwards what makes them."""
+    replicas = are_siblings(pod, [user for each in found for user in each.running])
+    if replicas and not deployment_of(what_if, pod):
+        return holders_text(found, more)
+    return possessors_text(what_if, found, more)
+
+
 def kinship(what_if: WhatIfCluster, pod: core_v1.Pod, users: Sequence[core_v1.Pod]) -> str:
     """How the holders of devices relate to the waiting pod: pods of its controller, or of its predecessor."""
     own = controller_of(pod)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from allot.core.advice.explain.causes import driver_pods, shut_out, states
 from allot.core.advice.explain.causes.combining import combination_cause
-from allot.core.advice.explain.causes.kinship import kin_advice, kinship, pods_text, possessors_text
+from allot.core.advice.explain.causes.kinship import kin_advice, kinship, pods_text, related_text
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing, users_on
 from allot.core.advice.explain.causes.selectors import own_selectors
 from allot.core.advice.explain.causes.silent import silent
@@ -431,7 +431,7 @@ def _holders(placing: Placing, wanted: Wanted) -> str:
         )
     )
     more = len(names) - len(own) - len(others)
-    text = possessors_text(what_if, found, more)
+    text = related_text(what_if, pod, found, more)
     text += _done(found)
     forgotten = holders.forgotten_by(what_if, [each for each in found if each.kinds])
     text += f" ({forgotten.text})" if forgotten is not None else ""
