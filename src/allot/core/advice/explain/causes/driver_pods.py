@@ -1,4 +1,4 @@
-"""Finds the pods of a driver, or of the device plugin of an extended resource, by names, labels and images, because no object lists them."""
+"""Finds the pods of a driver by names, labels and images, because no object lists them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allot.core.advice.explain.causes.creating import creation_advice
 from allot.core.advice.explain.causes.labellers import absent_labeller
 from allot.core.advice.explain.causes.revisions import revision, spoken_of
 from allot.core.advice.explain.causes.starting import init_container
-from allot.core.advice.explain.causes.vendors import are_rivals, vendor_of
+from allot.core.advice.explain.causes.vendors import vendor_of
 from allot.core.advice.explain.causes.webhooks import refusal
 from allot.core.advice.explain.daemons import lacking_labels, left_out, selected_labels, taken_in
 from allot.core.advice.explain.diagnosis import Diagnosis
@@ -30,8 +30,6 @@ from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
-# Of device plugins.
-_PLUGIN_WORDS = ("device-plugin", "deviceplugin", "dev-plugin")
 _SHOWN_MAX = 2
 # Labels with which administrators tell kinds of nodes apart.
 _KINDS = frozenset(
@@ -288,10 +286,6 @@ def _is_of_driver(pod: core_v1.Pod, driver: str, *, controllers: bool = False) -
 
 
 def _is_about(driver: str, texts: Sequence[str]) -> bool:
-    """Whether names contain the driver's name, or its vendor's and the word for a driver; of an extended resource, for a device plugin."""
+    """Whether names contain the driver's name, or its vendor's and the word for a driver."""
     text = " ".join(texts).lower()
-    domain, of_plugin, rest = driver.partition("/")
-    if of_plugin:
-        whose = vendor_of(domain) in text or (rest in text and not are_rivals(driver, text))
-        return whose and any(word in text for word in _PLUGIN_WORDS)
     return driver in text or (vendor_of(driver) in text and any(word in text for word in _WORDS))

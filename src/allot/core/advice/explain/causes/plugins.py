@@ -6,17 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.driver_pods import FailingPod
 from allot.core.advice.explain.causes.placing import Placing
-from allot.core.advice.explain.causes.vendors import drivers_by_node, is_labelled, vendor_of
+from allot.core.advice.explain.causes.vendors import drivers_by_node, vendor_of
+from allot.core.advice.explain.causes.withheld import is_withheld, why_withheld
 from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of, pointer
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import named
 from allot.core.advice.patches import Patch
-from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.scheduling import NodeInfo
-from allot.core.workloads.pod_states import is_ready
 
 # What NVIDIA's GPU operator reads of nodes whose GPUs are for virtual machines.
 _WORKLOAD, _OF_MACHINES = "nvidia.com/gpu.workload.config", ("vm-passthrough", "vm-vgpu")
@@ -29,7 +27,8 @@ def without_plugin(placing: Placing, found: Diagnosis) -> Diagnosis:
     for resource in placing.node_checks.profile.scalars:
         if "/" not in resource or placing.what_if.claims.backs(resource):
             continue
-        failing = [each for info in _bare(placing, resource) for each in _failing(placing.what_if, resource, info)]
+        bare = _bare(placing, resource)
+        failing = [why for info in bare if (why := why_withheld(placing.what_if, info, resource)) is not None]
         if failing:
             return _caused(placing, resource, failing, found)
     return found
@@ -46,22 +45,8 @@ def _bare(placing: Placing, resource: str) -> Iterator[NodeInfo]:
         wrong = {check.reason for check in placing.checks[info.name]} - {Reason.RESOURCES}
         if others or by_claim or wrong or info.labels.get(_WORKLOAD) in _OF_MACHINES:
             continue
-        if resource in status.capacity or resource in status.allocatable or is_labelled(resource, info.node):
+        if is_withheld(info, resource):
             yield info
-
-
-def _failing(what_if: WhatIfCluster, resource: str, info: NodeInfo) -> list[FailingPod]:
-    """The first thing that is wrong with the plugin on a node."""
-    found = driver_pods.failing(what_if, resource, info.name)
-    skips = None if found else driver_pods.unselected(what_if, resource, info.name)
-    if skips is not None:
-        return [skips]
-    pod = next(filter(is_ready, driver_pods.plugins(what_if, resource, info.name)), None)
-    if found or pod is None:
-        return found[:1]
-    text = f"the device plugin's pod {full_name(pod)} is ready there, but registers none"
-    log = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
-    return [FailingPod(info.name, text, f"see why the device plugin finds no devices on node {info.name}: {log}")]
 
 
 def _caused(placing: Placing, resource: str, failing: Sequence[FailingPod], found: Diagnosis) -> Diagnosis:

@@ -17,6 +17,7 @@ from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.scheduling import NodeInfo
+from allot.core.workloads.pod_states import is_ready
 
 # What device plugins call parts and shares of devices: mig-1g.10gb, gpu.shared, cpx_nps4.
 _PART = re.compile(r"/mig-\d|\.shared$|/[cdqst]px(?:_|$)")
@@ -100,13 +101,13 @@ def withheld_text(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> str:
     forms = _forms(info, resource)
     if forms:
         return f"{text} but {listed(sorted(forms, key=_size, reverse=True))}"
-    why = _why(what_if, info, resource)
+    why = why_withheld(what_if, info, resource)
     return f"{text}: {why.text}" if why is not None else text
 
 
 def repaired(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> tuple[Candidate, ...]:
     """The vendor's daemons run again on a node that withholds a resource; those who cordoned it for their work uncordon it then."""
-    why, there = _why(what_if, info, resource), held_back(info, resource)
+    why, there = why_withheld(what_if, info, resource), held_back(info, resource)
     if why is None or not there:
         return ()
     value = {"op": "add", "path": f"/status/allocatable/{pointer(resource)}", "value": str(there)}
@@ -117,10 +118,25 @@ def repaired(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> tuple[Can
     return (Candidate(rank=Rank.FIX, text=text, patches=(uncordoned(info), offers)),)
 
 
-def _why(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> driver_pods.FailingPod | None:
+def why_withheld(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> driver_pods.FailingPod | None:
     """What is wrong with the vendor's daemons on a node; None if nothing is, or if it is not known."""
     failing = driver_pods.failing_of_vendor(what_if, _vendor(resource), info.name)
-    return next(iter(failing), None) or next(_skipping(what_if, info, resource), None)
+    return next(iter(failing), None) or next(_skipping(what_if, info, resource), None) or _mute(info, resource)
+
+
+def _mute(info: NodeInfo, resource: str) -> driver_pods.FailingPod | None:
+    """A device plugin that is ready on a node and offers nothing there."""
+    domain = resource.partition("/")[0]
+    if any(amount and name.partition("/")[0] == domain for name, amount in info.allocatable_scalars.items()):
+        return None
+    for each in info.pods.values():
+        metadata = each.pod.metadata
+        if _PLUGIN in metadata.name and _vendor(resource) in full_name(each.pod) and is_ready(each.pod):
+            text = f"the device plugin's pod {full_name(each.pod)} is ready there, but registers none"
+            log = f"kubectl logs -n {metadata.namespace} {metadata.name}"
+            advice = f"see why the device plugin finds no devices on node {info.name}: {log}"
+            return driver_pods.FailingPod(info.name, text, advice)
+    return None
 
 
 def _skipping(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> Iterator[driver_pods.FailingPod]:
