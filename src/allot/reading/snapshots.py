@@ -99,7 +99,7 @@ def _values(manifests: Iterable[Manifest]) -> Iterator[dict[str, Any]]:
         place = (manifest.group, manifest.kind)
         if place in _KIND_NAMES:
             yield manifest.value
-        elif place not in _DUMPED_NAMES and read_other(manifest.value) is not None:
+        elif place not in _DUMPED_NAMES and (other := read_other(manifest.value)) is not None and other.keeps_others:
             # The rest may contain anything, as environment variables in a template at any depth.
             yield {key: manifest.value[key] for key in ("apiVersion", "kind", "metadata")}
 

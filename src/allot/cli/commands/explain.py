@@ -14,7 +14,7 @@ from allot.cli.errors import Refused, Unreadable
 from allot.cli.gates import parse_gates
 from allot.cli.output import OutputFormat, progress, write, write_value
 from allot.cli.snapshots import in_namespace, read_snapshot, snapshot_options
-from allot.core.advice.explain.answer import Explainer, NotFound
+from allot.core.advice.explain.answer import Explainer, NotFound, UnknownKind
 from allot.core.advice.explain.report import Explanation, State
 from allot.core.advice.explain.text import lines
 from allot.core.advice.explain.workloads.answer import BY_WORD
@@ -90,8 +90,8 @@ def explain(
 
     The first line is the cause. The smallest changes that would let it run follow, each tried with the scheduler's own
     decision on the changed cluster, and what excludes devices from its requests. Workloads (deploy, rs, sts, ds, job,
-    cronjob, hpa), PersistentVolumeClaims (pvc), Services (svc), PodDisruptionBudgets (pdb), namespaces, nodes and ResourceSlices have kubectl's
-    names; their cause comes from pods, conditions, events and rollouts. For a queue: its shares, which of its jobs wait and why, and who must give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
+    jobset, cronjob, hpa), PersistentVolumeClaims (pvc), Services (svc), PodDisruptionBudgets (pdb), namespaces, nodes and ResourceSlices have kubectl's
+    names; their cause comes from pods, conditions, events and rollouts. Any other kind (rayjob, pytorchjob, lws) is explained by the pods and workloads that it owns. For a queue: its shares, which of its jobs wait and why, and who must give back what. Without a name: every workload that is not in its desired state and every other pending pod, a line each. The command
     reads the cluster of the kubeconfig, with read-only permissions, or a dump (-f).
 
     Exit codes: 0 in the desired state or nothing waits, 1 not, 2 wrong usage or unreadable input, 3 the cluster cannot be reached.
@@ -104,6 +104,7 @@ def explain(
       allot explain queue/research                  why its jobs wait, and who makes room for whom
       allot explain deploy/infer                    why its rollout is stuck
       allot explain job train -n ml                 why it failed or does not start
+      allot explain rayjob/tune -n ml               why what it has created does not run
       allot explain node/gpu-7                      why it is not ready, or takes no pods
       allot explain -A                              everything that is not in its desired state, and why
       allot explain train-0 --pools l4=g2-standard-4    would an autoscaler with this pool help?
@@ -123,11 +124,17 @@ def explain(
                 found = explainer.queue(wanted)
             elif kind in BY_WORD:
                 found = explainer.workload(kind, namespace, wanted)
+            elif kind in (asks := {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}):
+                found = asks[kind](namespace, wanted)
             else:
-                ask = {"pod": explainer.pod, "claim": explainer.claim, "group": explainer.group}[kind]
-                found = ask(namespace, wanted)
+                found = explainer.owner(kind, namespace, wanted)
         except NotFound as error:
             raise Refused(error.message, error.hint or None) from None
+        except UnknownKind:
+            told = f"kind {kind!r} cannot be explained: expected {_SPOKEN}"
+            raise Unreadable(
+                told, "any other kind is explained by the pods and workloads that name it as their owner"
+            ) from None
     _print(found, output)
     return EXIT_PENDING if found.state in _WAITS else 0
 
@@ -164,10 +171,8 @@ def _target(target: str | None, name: str | None) -> tuple[str, str]:
         word, rest = target, name
     elif not slash:
         return "pod", target
-    kind = _KINDS.get(word.lower().partition(".")[0])
-    if kind is None:
-        raise Unreadable(f"kind {word!r} cannot be explained: expected {_SPOKEN}")
-    return kind, rest
+    word = word.lower().partition(".")[0]
+    return _KINDS.get(word, word), rest
 
 
 def _print(found: Explanation, output: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allot.core.features import ALL_GATES
+from allot.core.json_objects import mapping
 from allot.core.model import (
     apps_v1,
     batch_v1,
@@ -35,7 +36,7 @@ from allot.core.model.foreign_groups import KAI_TOPOLOGY, KaiTopology
 from allot.core.model.job_sets import JOB_SET_GROUP, JOB_SET_VERSION, JobSet
 from allot.core.model.kinds import UnknownKind, is_kind_type, kind_of_type
 from allot.core.model.machine_groups import CLUSTER_API, OPENSHIFT, MachineDeployment, MachineSet
-from allot.core.model.meta import APIStruct
+from allot.core.model.meta import APIStruct, Condition
 from allot.core.model.node_pools import KARPENTER, NodePool
 from allot.core.model.node_topologies import NodeResourceTopology
 from allot.core.model.team_queues import KAI_GROUP, VOLCANO_GROUP, KaiQueue, VolcanoQueue
@@ -231,7 +232,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     unread: Mapping[type[APIStruct], str] = {}
     # The version of resource.k8s.io that the cluster serves.
     device_api: str = "v1"
-    # Objects of other kinds that are being deleted and have finalizers. Only dumps have them.
+    # Objects of other kinds that keep others from being deleted, or may own them. Only dumps have them.
     others: tuple[observed_v1.OtherObject, ...] = ()
 
     def lacking(self, *types: type[APIStruct]) -> tuple[str, ...]:
@@ -295,14 +296,35 @@ def read_object(value: Mapping[str, Any]) -> APIStruct:
 
 
 def read_other(value: Mapping[str, Any]) -> observed_v1.OtherObject | None:
-    """An object of a kind that snapshots do not have, if it may keep others from being deleted; None if not, or if it cannot be read."""
+    """An object of a kind that snapshots do not have, if it may keep others from being deleted, or if it is a custom resource that has
+    an owner or conditions; None if not, or if it cannot be read."""
+    plain = without_managed_fields({"metadata": value.get("metadata")})
     try:
-        found = decode_served(without_managed_fields(dict(value)), observed_v1.OtherObject)
+        decoded = decode_served(plain, observed_v1.OtherObject)
     except DecodeError:
         return None
-    if found.metadata.deletion_timestamp is None or not found.metadata.finalizers:
-        return None
-    return replace(found, api_version=str(value.get("apiVersion", "")), kind=str(value.get("kind", "")))
+    conditions = mapping(value.get("status")).get("conditions")
+    told = tuple(map(_condition, conditions)) if isinstance(conditions, list) else ()
+    api_version, kind = str(value.get("apiVersion", "")), str(value.get("kind", ""))
+    found = replace(decoded, api_version=api_version, kind=kind, conditions=told)
+    may_own = _is_custom(found) and (found.metadata.owner_references or told)
+    return found if found.keeps_others or may_own else None
+
+
+def _condition(value: Any) -> Condition:
+    """A condition of a custom resource, whose fields may be anything."""
+    type_, status, reason, message = (
+        text if isinstance(text := mapping(value).get(key), str) else ""
+        for key in ("type", "status", "reason", "message")
+    )
+    return Condition(type=type_, status=status, reason=reason, message=message)
+
+
+def _is_custom(found: observed_v1.OtherObject) -> bool:
+    """Whether an object is in a namespace and of a group that is not Kubernetes' own."""
+    group = found.api_version.rpartition("/")[0]
+    is_own = group.endswith(".k8s.io") and not group.endswith(".x-k8s.io")
+    return bool(found.metadata.namespace) and "." in group and not is_own
 
 
 def _bound(claim: core_v1.PersistentVolumeClaim) -> core_v1.PersistentVolumeClaim:

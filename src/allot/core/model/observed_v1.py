@@ -432,8 +432,15 @@ class APIService(PartialStruct, frozen=True, kw_only=True):
 
 
 class OtherObject(PartialStruct, frozen=True, kw_only=True):
-    """An object of a kind that has no type here, of which only the metadata matters."""
+    """An object of a kind that has no type here, of which only the metadata matters, and what its controller says."""
 
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
+    # Of its status.
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def keeps_others(self) -> bool:
+        """Whether it is being deleted and stays until its finalizers are gone, as does what depends on it."""
+        return self.metadata.deletion_timestamp is not None and bool(self.metadata.finalizers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -18,7 +19,16 @@ from allot.core.advice.explain.queues import explain_queue
 from allot.core.advice.explain.remedies.templates import in_template, of_workload
 from allot.core.advice.explain.report import Change, Explanation, Reason, State
 from allot.core.advice.explain.wording import listed, named, of_several
-from allot.core.advice.explain.workloads.answer import BY_WORD, explain_workload, namesakes, top_owner, wrong_workloads
+from allot.core.advice.explain.workloads.answer import (
+    BY_WORD,
+    OWNED,
+    Workload,
+    explain_workload,
+    namesakes,
+    top_owner,
+    wrong_workloads,
+)
+from allot.core.advice.explain.workloads.owners import explain_owner, owner_named
 from allot.core.advice.explain.workloads.scene import Scene
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import in_version
@@ -68,6 +78,10 @@ class NotFound(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class UnknownKind(Exception):
+    """Nothing in the snapshot is of a kind, or names one as its owner."""
 
 
 class Explainer:
@@ -194,6 +208,18 @@ class Explainer:
             if object_ is not None:
                 return explain_workload(self._scene, each, object_, briefly=False)
         raise self._not_found(kind.words[0], namespace, name, kind.type)
+
+    def owner(self, word: str, namespace: str, name: str) -> Explanation:
+        """Why an object of any other kind is not as wanted: by what it has created. UnknownKind for one of which nothing is here."""
+        owner = owner_named(self._scene, tuple(OWNED), word, namespace, name)
+        if owner is None:
+            raise UnknownKind(word)
+        if not owner.metadata.name:
+            raise NotFound(f"{owner.kind} {namespace}/{name}: not found, and nothing names it as its owner")
+        return explain_owner(self._scene, owner, {type_: partial(self._made, kind) for type_, kind in OWNED.items()})
+
+    def _made(self, kind: Workload, object_: APIStruct) -> Explanation:
+        return explain_workload(self._scene, kind, object_, briefly=False)
 
     def wrong_workloads(self, namespace: str | None) -> Iterator[Explanation]:
         """Every workload that is not as wanted, with its cause only. None: all namespaces."""

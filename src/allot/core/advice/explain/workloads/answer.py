@@ -66,6 +66,12 @@ ASKED: tuple[Workload, ...] = (
     Workload(resource_v1.ResourceSlice, explain_slice, ("resourceslice", "resourceslices")),
 )
 BY_WORD: Mapping[str, Workload] = {word: each for each in (*WORKLOADS, *ASKED) for word in each.words}
+# What owners of other kinds create besides pods.
+OWNED: Mapping[type[APIStruct], Workload] = {
+    each.type: each
+    for each in WORKLOADS
+    if each.type not in (HorizontalPodAutoscaler, core_v1.PersistentVolumeClaim, core_v1.Service)
+}
 # Not running, but intentionally so.
 _CHOSEN = (Reason.SUSPENDED, Reason.PAUSED, Reason.AT_MAXIMUM, Reason.WAITS_FOR_CONSUMER)
 

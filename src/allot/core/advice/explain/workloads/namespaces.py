@@ -144,7 +144,7 @@ def _objects(scene: Scene, namespace: str) -> list[Any]:
         if kind.namespaced and kind.type is not Event
         for each in scene.what_if.all(kind.type)
     ]
-    found += scene.what_if.others
+    found += [each for each in scene.what_if.others if each.keeps_others]
     return [
         each for each in found if each.metadata.namespace == namespace and each.metadata.deletion_timestamp is not None
     ]
