@@ -8,6 +8,7 @@ from allot.core.advice.explain.causes import driver_pods, shut_out, states
 from allot.core.advice.explain.causes.combining import combination_cause
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship, pods_text, related_text
 from allot.core.advice.explain.causes.one_each import one_each
+from allot.core.advice.explain.causes.partitioned import partitioned
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing, users_on
 from allot.core.advice.explain.causes.selectors import own_selectors
 from allot.core.advice.explain.causes.silent import silent
@@ -205,6 +206,9 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             candidates += drivers.gate(what_if, FRACTIONS)
     if obstacle is not Obstacle.TAINT and found.count(Obstacle.TAINT):
         candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
+    divided = partitioned(placing, wanted)
+    text = f"{divided.text}; {text}" if divided is not None else text
+    candidates += divided.candidates if divided is not None else ()
     unpublished, repairs = _unpublished(placing, wanted)
     # What a repair gives no one has to give up.
     text = f"{unpublished}; {text}" if unpublished else text
@@ -238,7 +242,7 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     text = f"{near}; {text}" if near else text
     candidates += lowered
     if found.count(Obstacle.SELECTOR):
-        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and not near else ""
+        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and divided is None and not near else ""
         problem, more = own_selectors(placing, wanted)
         candidates += more
         if problem:
