@@ -13,6 +13,7 @@ from allot.core.advice.explain.causes.misnamed import Misnamed, misnamed
 from allot.core.advice.explain.devices import users_of
 from allot.core.advice.explain.gangs import explain_gang
 from allot.core.advice.explain.holding import FINISHED
+from allot.core.advice.explain.ignored_claims import none_added, none_made
 from allot.core.advice.explain.node_supply import at_maximum, expected_of_pools, gets_node, told_by_autoscaler
 from allot.core.advice.explain.pods import explain_pod, is_stuck, said
 from allot.core.advice.explain.queues import explain_queue
@@ -113,11 +114,13 @@ class Explainer:
             found = replace(found, kind="Pod", name=name, cause=_of_member(found.cause, group, pod))
         else:
             found = explain_pod(what_if, pod, briefly=briefly)
+        if waits and not self._pools:
+            found = none_made(what_if, pod, found)
         if briefly or not waits or found.reason in (Reason.FITS, Reason.BEING_DELETED):
             return self._served(found)
         supply = self._node_supply(pod)
         if not self._pools and not gets_node(supply):
-            found = at_maximum(self._what_if, pod, found, supply)
+            found = none_added(what_if, pod, found) or at_maximum(what_if, pod, found, supply)
         return self._served(replace(found, autoscaler=supply))
 
     def _served(self, found: Explanation) -> Explanation:

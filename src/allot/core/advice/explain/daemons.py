@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allot.core.advice.explain.nodes import taint_text
+from allot.core.advice.explain.node_troubles import taint_text
 from allot.core.advice.explain.wording import named
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1

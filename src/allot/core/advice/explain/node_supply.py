@@ -87,8 +87,8 @@ def _full_group(what_if: WhatIfCluster) -> tuple[str, str]:
 
 def at_maximum(what_if: WhatIfCluster, pod: core_v1.Pod, found: Explanation, supply: Sequence[str]) -> Explanation:
     """The answer for a pod that one more node would help but the autoscaler may not add one: raise that limit first."""
-    added = next((change for change in found.changes if any(map(_is_new_node, change.patches))), None)
-    new = next((patch.object for patch in added.patches if _is_new_node(patch)), None) if added is not None else None
+    added = next((change for change in found.changes if any(map(is_new_node, change.patches))), None)
+    new = next((patch.object for patch in added.patches if is_new_node(patch)), None) if added is not None else None
     labels = new["metadata"].get("labels", {}) if new is not None else {}
     full = _full_pool(what_if, pod, labels, supply)
     if full is not None:
@@ -124,7 +124,8 @@ def _full_pool(
     return next((full for full in found if full is not None), None)
 
 
-def _is_new_node(patch: Patch) -> bool:
+def is_new_node(patch: Patch) -> bool:
+    """Whether a change adds a node."""
     return patch.action == "create" and patch.object is not None and patch.object.get("kind") == "Node"
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from allot.core.advice.explain.node_troubles import taint_text, trouble_of, troubles_of
 from allot.core.advice.explain.report import NodeGroup, Reason
 from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import listed, named
@@ -39,36 +40,6 @@ from allot.core.selectors import SelectorError, matches, tolerates
 # What a cordon adds to a node besides spec.unschedulable.
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# The problem that a taint reports, and what to do about it. Tolerating such a taint would run the pod where it cannot work.
-_TROUBLE = {
-    "node.kubernetes.io/disk-pressure": ("has disk pressure", "free disk space on node {}"),
-    "node.kubernetes.io/memory-pressure": ("has memory pressure", "free memory on node {}"),
-    "node.kubernetes.io/pid-pressure": ("has PID pressure", "end processes on node {}"),
-    "node.kubernetes.io/network-unavailable": ("has no network", "set up the network of node {}"),
-    "node.cloudprovider.kubernetes.io/uninitialized": (
-        "has not been initialized by its cloud provider",
-        "check that the cloud controller manager runs: it initializes node {}",
-    ),
-    "node.cilium.io/agent-not-ready": (
-        "has no ready Cilium agent",
-        "check that Cilium's agent runs on node {}: it removes the taint",
-    ),
-    "karpenter.sh/unregistered": (
-        "has not been registered by Karpenter",
-        "check that Karpenter runs, and its log about node {}",
-    ),
-}
-_AGENT_NOT_READY = "/agent-not-ready"
-_NODE_READINESS = "readiness.k8s.io/"
-# Nodes about to be removed: nothing should start there.
-_LEAVING = {
-    "ToBeDeletedByClusterAutoscaler": "is about to be removed by the cluster autoscaler",
-    "karpenter.sh/disrupted": "is about to be removed by Karpenter",
-    "karpenter.sh/disruption": "is about to be removed by Karpenter",
-    "cloud.google.com/impending-node-termination": "is about to be reclaimed by its cloud provider",
-    "node.kubernetes.io/out-of-service": "has been put out of service",
-}
-_SPOT = "aws-node-termination-handler/"
 _INSUFFICIENT = "Insufficient "
 _BLOCKING = ("NoSchedule", "NoExecute")
 _SHOWN_MAX = 5
@@ -128,7 +99,7 @@ class NodeChecks:
         if info.taints:
             cordoned = any(check.reason is Reason.CORDONED for check in checks)
             taints = [taint for taint in untolerated(profile, info) if not (cordoned and taint.key == CORDON_TAINT)]
-            checks += _taint_checks(taints, info, profile)
+            checks += _taint_checks(self._what_if, taints, info, profile)
         if node_affinity.refusal(profile, info, self._what_if.settings.added_affinity) is not None:
             checks.append(Check(Reason.AFFINITY, "does not match the pod's node selector or affinity"))
         if profile.host_ports and node_ports.refusal(profile, info) is not None:
@@ -201,29 +172,6 @@ class NodeChecks:
         return Check(reason, "; ".join(status.reasons))
 
 
-class NodeTrouble(NamedTuple):
-    """A problem that a taint reports and some component removes when it is solved. remedy: empty for a node about to be removed."""
-
-    text: str
-    remedy: str
-
-
-def trouble_of(key: str, node: str) -> NodeTrouble | None:
-    """The problem of a tainted node; None if the taint reserves it for pods that tolerate it."""
-    if key in _TROUBLE:
-        text, remedy = _TROUBLE[key]
-        return NodeTrouble(text, remedy.format(node))
-    if key.endswith(_AGENT_NOT_READY):
-        who = key.removesuffix(_AGENT_NOT_READY)
-        return NodeTrouble(f"has no ready agent of {who}", f"check that the agent of {who} runs on node {node}")
-    if key.startswith(_NODE_READINESS):
-        what = key.removeprefix(_NODE_READINESS)
-        return NodeTrouble(f"is not ready for {what}", f"check what node {node} lacks for NodeReadinessRule {what}")
-    if key in _LEAVING or key.startswith(_SPOT):
-        return NodeTrouble(_LEAVING.get(key, "is about to be reclaimed by its cloud provider"), "")
-    return None
-
-
 def leaving(node: core_v1.Node) -> str:
     """`is about to be removed by Karpenter (taint karpenter.sh/disrupted)`; empty for a node that stays."""
     for taint in node.spec.taints:
@@ -246,7 +194,9 @@ def _near_toleration(taints: Sequence[core_v1.Taint], profile: Profile) -> str:
     return ""
 
 
-def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Profile) -> list[Check]:
+def _taint_checks(
+    what_if: WhatIfCluster, taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Profile
+) -> list[Check]:
     """Taints of unready nodes, of nodes short of a resource, and those set by someone."""
     checks = []
     away = [taint for taint in taints if taint.key in NOT_READY]
@@ -255,7 +205,7 @@ def _taint_checks(taints: Sequence[core_v1.Taint], info: NodeInfo, profile: Prof
             (each.message for each in info.node.status.conditions if each.type == "Ready" and each.status != "True"), ""
         )
         checks.append(Check(Reason.NODE_NOT_READY, f"is not ready ({said.rstrip('.')})" if said else "is not ready"))
-    troubles = {taint.key: found for taint in taints if (found := trouble_of(taint.key, info.name)) is not None}
+    troubles = troubles_of(what_if, info.node, taints)
     checks += [
         Check(Reason.NODE_TAINT, f"{found.text} (taint {key})", is_leaving=not found.remedy)
         for key, found in troubles.items()
@@ -288,11 +238,6 @@ def selects_node(selector: core_v1.NodeSelector, info: NodeInfo) -> bool:
         return matches(selector, info.node)
     except SelectorError:
         return False
-
-
-def taint_text(taint: core_v1.Taint) -> str:
-    """As kubectl writes taints."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def asks(info: PodInfo, resource: str) -> int:

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from allot.core.advice.explain.causes.containers import container_trouble
+from allot.core.advice.explain.causes.unplaced import unplaced
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.report import Reason
@@ -22,6 +23,7 @@ from allot.core.model.compute_domains import (
     READY,
     ComputeDomain,
 )
+from allot.core.workloads.daemonset_nodes import target_node
 
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 _FAILED = (FAILED_PREPARE, "FailedScheduling", "FailedCreatePodSandBox", "Unhealthy")
@@ -48,12 +50,15 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
     if entry is not None and entry.status == READY:
         return None
     name = f"{KIND} {domain.metadata.namespace}/{domain.metadata.name}"
-    text = f"{name} is not ready on node {node}: {_daemon(what_if, domain, node)}"
+    daemon = _daemon_pod(what_if, uid, node)
+    waits = unplaced(what_if, daemon) if daemon is not None else None
+    text = f"{name} is not ready on node {node}: {_daemon(what_if, domain, node, waits)}"
     others = [each.name for each in domain.status.nodes if each.status != READY and each.name != node]
     details = [each.message for each in events_of(what_if, pod, FAILED_PREPARE)[:1]]
     if others:
         details.append(f"it is not ready on {listed(others, _SHOWN_MAX)} either")
     advice = (
+        *(waits.advice if waits is not None else ()),
         *(
             [
                 f"stop the process that listens there on node {node}: {_HOST_IMEX} if it runs (systemctl disable --now nvidia-imex.service)"
@@ -61,8 +66,8 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
             if _TAKEN.search(text)
             else []
         ),
-        *([f"see the log of the daemon: {log}"] if (log := _log(what_if, uid, node)) else []),
-        f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide",
+        *([f"see the log of the daemon: {log}"] if (log := _log(daemon)) else []),
+        *([] if waits is not None else [f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide"]),
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
 
@@ -85,17 +90,18 @@ def _domain_of(what_if: WhatIfCluster, pod: core_v1.Pod) -> str:
 
 def _daemon_pod(what_if: WhatIfCluster, uid: str, node: str) -> core_v1.Pod | None:
     pods = what_if.all(core_v1.Pod)
-    return next((p for p in pods if p.metadata.labels.get(DOMAIN_LABEL) == uid and p.spec.node_name == node), None)
+    return next((p for p in pods if p.metadata.labels.get(DOMAIN_LABEL) == uid and target_node(p) == node), None)
 
 
-def _log(what_if: WhatIfCluster, uid: str, node: str) -> str:
-    """How to read what the daemon on a node says; empty if none runs there."""
-    pod = _daemon_pod(what_if, uid, node)
-    return f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}" if pod is not None else ""
+def _log(daemon: core_v1.Pod | None) -> str:
+    """How to read what a daemon says; empty if it does not run."""
+    if daemon is None or not daemon.spec.node_name:
+        return ""
+    return f"kubectl logs -n {daemon.metadata.namespace} {daemon.metadata.name}"
 
 
-def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
-    """What is wrong with the daemon on a node, phrased to follow a colon."""
+def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str, waits: Diagnosis | None) -> str:
+    """What is wrong with the daemon on a node, phrased to follow a colon. waits: why its pod has no node."""
     info = what_if.cluster.nodes.get(node)
     joined = info.node.metadata.labels.get(DOMAIN_LABEL, "") if info is not None else ""
     if joined != domain.metadata.uid:
@@ -107,6 +113,8 @@ def _daemon(what_if: WhatIfCluster, domain: ComputeDomain, node: str) -> str:
     pod = _daemon_pod(what_if, joined, node)
     if pod is None:
         return "its daemon does not run there yet"
+    if waits is not None:
+        return f"its daemon there, pod {full_name(pod)}, is pending because {waits.text}"
     trouble = container_trouble(what_if, pod)
     said = events_of(what_if, pod, *_FAILED)
     why = trouble.text if trouble is not None else one_line(said[0].message) if said else "it is starting"

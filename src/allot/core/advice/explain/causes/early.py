@@ -71,7 +71,8 @@ def before_scheduling(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | N
     if closed.plugin == SCHEDULING_GATES:
         return _gated(what_if, pod)
     if closed.plugin in _GROUP_PLUGINS:
-        return _group(what_if, pod)
+        # A group is counted by its scheduler.
+        return _idle(what_if, pod) or _group(what_if, pod)
     for entry in spec.resource_claims:
         found = unusable(what_if, pod, entry)
         if found is not None:
@@ -152,11 +153,10 @@ def _schedulers(what_if: WhatIfCluster) -> list[str]:
 
 
 def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
-    name = pod.spec.scheduler_name
-    idle = idle_scheduler(what_if, name)
+    idle = _idle(what_if, pod)
     if idle is not None:
-        text = f"its scheduler {name} does not run: {idle.text}"
-        return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
+        return idle
+    name = pod.spec.scheduler_name
     meant = nearest(name, _schedulers(what_if), likeness_min=_SAME_SCHEDULER_MIN)
     names = dict.fromkeys((meant or DEFAULT_SCHEDULER, DEFAULT_SCHEDULER))
     hint = f' (did you mean "{meant}"?)' if meant is not None else ""
@@ -172,6 +172,16 @@ def _no_scheduler(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis:
         ),
         advice=(f"start scheduler {name}",),
     )
+
+
+def _idle(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
+    """A scheduler of its own that a pod asks for and that does not run."""
+    name = pod.spec.scheduler_name
+    idle = idle_scheduler(what_if, name) if name != DEFAULT_SCHEDULER else None
+    if idle is None:
+        return None
+    text = f"its scheduler {name} does not run: {idle.text}"
+    return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
 
 
 def _other_scheduler(pod: core_v1.Pod, name: str, rank: int) -> Candidate:

@@ -344,6 +344,8 @@ def let_in(placing: Placing) -> Iterator[Candidate]:
 
 def _which(placing: Placing, names: Sequence[str]) -> str:
     """The nodes, and why these."""
+    if [target_node(placing.pod)] == names:
+        return f"node {names[0]}"
     total = len(placing.what_if.cluster.nodes)
     if placing.wanted:
         near = {info.name for info in placing.nearest}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from allot.core.advice.explain.causes import driver_pods, shut_out, states
 from allot.core.advice.explain.causes.combining import combination_cause
 from allot.core.advice.explain.causes.kinship import kin_advice, kinship, pods_text, related_text
+from allot.core.advice.explain.causes.one_each import one_each
+from allot.core.advice.explain.causes.partitioned import partitioned
 from allot.core.advice.explain.causes.placing import POOL, SELECTING, Placing, users_on
 from allot.core.advice.explain.causes.selectors import own_selectors
 from allot.core.advice.explain.causes.silent import silent
@@ -173,8 +175,9 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     subject, verb = _subject(placing, wanted, obstacle)
     has = "has" if verb == "is" else "have"
     candidates: list[Candidate] = []
+    single = one_each(placing, wanted) if obstacle is Obstacle.IN_USE else None
     if obstacle is Obstacle.IN_USE:
-        text = _in_use(placing, wanted)
+        text = _in_use(placing, wanted) + (single.text if single is not None else "")
         text += _meant_to_share(placing, wanted, candidates)
         twin = drivers.published_twice(what_if, tally.devices)
         if twin is not None:
@@ -203,6 +206,9 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
             candidates += drivers.gate(what_if, FRACTIONS)
     if obstacle is not Obstacle.TAINT and found.count(Obstacle.TAINT):
         candidates += drivers.device_taint(what_if, placing.pod, place, wanted, hurry=_outranks(placing, wanted))
+    divided = partitioned(placing, wanted)
+    text = f"{divided.text}; {text}" if divided is not None else text
+    candidates += divided.candidates if divided is not None else ()
     unpublished, repairs = _unpublished(placing, wanted)
     # What a repair gives no one has to give up.
     text = f"{unpublished}; {text}" if unpublished else text
@@ -236,11 +242,13 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     text = f"{near}; {text}" if near else text
     candidates += lowered
     if found.count(Obstacle.SELECTOR):
-        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and not near else ""
+        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and divided is None and not near else ""
         problem, more = own_selectors(placing, wanted)
         candidates += more
         if problem:
             text += f"; and the selector of {placing.request_text(wanted)} {problem}"
+    if single is not None and single.advice:
+        return Diagnosis(reason=Reason.IN_USE, text=text, candidates=tuple(candidates), advice=single.advice)
     candidates += nodes.another_node(what_if, _largest(placing, wanted))
     advice = kin_advice(what_if, placing.pod, text)
     return Diagnosis(reason=ON_DEVICES[obstacle], text=text, candidates=tuple(candidates), advice=advice)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from allot.core.advice.explain.causes.keepers import idle_scheduler
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, one_line
@@ -21,6 +22,7 @@ _DEFAULT_QUEUE = "default"
 _CLOSED = ("Closed", "Closing")
 _PENDING, _LET_IN, _RUNNING = "Pending", "Inqueue", "Running"
 _DEPTH_MAX = 10
+_SCHEDULER = "volcano"
 
 
 class _Excess(NamedTuple):
@@ -51,7 +53,7 @@ def not_let_in(what_if: WhatIfCluster, group: VolcanoPodGroup) -> Diagnosis:
     over = next(_excesses(what_if, group, queue), None) if queue is not None else None
     if over is not None:
         return _over(what_if, group, over)
-    return _beyond_nodes(what_if, group) or _as_told(group)
+    return _beyond_nodes(what_if, group) or _idle(what_if) or _as_told(group)
 
 
 def outside(what_if: WhatIfCluster, queues: Collection[str]) -> list[VolcanoPodGroup]:
@@ -186,6 +188,15 @@ def _beyond_nodes(what_if: WhatIfCluster, group: VolcanoPodGroup) -> Diagnosis |
                 advice=(f"add nodes with {resource}, or let {owner_of(group)} ask for less",),
             )
     return None
+
+
+def _idle(what_if: WhatIfCluster) -> Diagnosis | None:
+    """Volcano's scheduler does not run, so nobody lets groups in."""
+    idle = idle_scheduler(what_if, _SCHEDULER)
+    if idle is None:
+        return None
+    text = f"Volcano's scheduler does not run, and its pods are created only when that lets it in: {idle.text}"
+    return Diagnosis(reason=Reason.COMPONENT_DOWN, text=text, advice=(idle.advice,))
 
 
 def _as_told(group: VolcanoPodGroup) -> Diagnosis:

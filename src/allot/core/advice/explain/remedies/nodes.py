@@ -18,10 +18,9 @@ from allot.core.advice.explain.nodes import (
     hard_spreads,
     missing,
     shortages,
-    taint_text,
-    trouble_of,
     untolerated,
 )
+from allot.core.advice.explain.node_troubles import taint_text, troubles_of
 from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.upkeep import upkeep
@@ -156,7 +155,7 @@ def _taint(
         if "network" in check.text.lower():
             text = f"bring node {info.name} back: check that the pods of its network plugin (CNI) run"
         return [_Part(Rank.NODE, text, remove)]
-    troubles = {taint.key: found for taint in taints if (found := trouble_of(taint.key, info.name)) is not None}
+    troubles = troubles_of(what_if, info.node, taints)
     for key, found in troubles.items():
         if check.text.endswith(f"(taint {key})"):
             patch = patch_of("Node", info.name, _without_taints(info, {key}))

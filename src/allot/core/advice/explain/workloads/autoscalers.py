@@ -10,11 +10,14 @@ from allot.core.advice.explain.causes.selecting import Unselected
 from allot.core.advice.explain.causes.serving import not_served
 from allot.core.advice.explain.report import Explanation, Reason, State
 from allot.core.advice.explain.wording import count, listed
+from allot.core.advice.explain.workloads.exporters import without_pods
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, not_as_wanted
 from allot.core.advice.nearest import nearest
+from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment, ReplicaSet, StatefulSet
 from allot.core.model.meta import APIStruct, ObjectMeta
 from allot.core.model.observed_v1 import APIService, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
+from allot.core.workloads.ownership import selector_of
 
 _NO_REQUEST = re.compile(r"missing request for (?P<resource>\S+)(?: in container (?P<container>\S+))?")
 _METRIC = re.compile(r"unable to get (?:resource |external )?metric (?P<name>[^\s:]+)")
@@ -43,9 +46,11 @@ def explain_autoscaler(scene: Scene, found: HorizontalPodAutoscaler, *, briefly:
         text = f"does not scale {target.kind} {target.name} ({active.reason}): {active.message}"
         lacking = _NO_REQUEST.search(active.message)
         advice: tuple[str, ...] = _advice(active.reason)
-        down = _not_served(scene, active.message)
+        metric = _METRIC.search(active.message)
+        down = _not_served(scene, active.message) or (
+            without_pods(scene.what_if, metric["name"], _pods_of(scene, found)) if metric is not None else None
+        )
         if down is not None:
-            metric = _METRIC.search(active.message)
             what = f"metric {metric['name']}" if metric is not None else "its metric"
             text = (
                 f"does not scale {target.kind} {target.name} ({active.reason}), as {what} cannot be read: {down.text}"
@@ -95,6 +100,17 @@ def _not_served(scene: Scene, said: str) -> Unselected | None:
         if found is not None:
             return found
     return None
+
+
+def _pods_of(scene: Scene, found: HorizontalPodAutoscaler) -> list[core_v1.Pod]:
+    """The pods that an autoscaler counts."""
+    target, namespace = found.spec.scale_target_ref, found.metadata.namespace
+    type_ = _TARGETS.get(target.kind)
+    there = scene.what_if.get(type_, target.name, namespace) if type_ is not None else None
+    requirements = selector_of(there.spec.selector) if there is not None else None  # type: ignore[attr-defined]
+    if requirements is None:
+        return []
+    return [pod for pod in scene.pods_in(namespace) if requirements.matches(pod.metadata.labels)]
 
 
 def _condition(found: HorizontalPodAutoscaler, type_: str) -> HorizontalPodAutoscalerCondition | None:

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.causes.silent import silent
-from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.diagnosis import Diagnosis, patch_of
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.node_troubles import troubles_of
 from allot.core.advice.explain.remedies.drivers import Pool
 from allot.core.advice.explain.report import Explanation, Reason
+from allot.core.advice.explain.trial import pod_subject, would_help
 from allot.core.advice.explain.wording import count, duration, listed, named, one_line
 from allot.core.advice.explain.workloads.draining import cordoned, emptied
 from allot.core.advice.explain.workloads.scene import Scene, as_wanted, live_pods, not_as_wanted
-from allot.core.advice.what_if import full_name
+from allot.core.advice.what_if import as_json, full_name
 from allot.core.lifecycle.times import seconds_of
 from allot.core.model import core_v1
 from allot.core.model import resource_v1 as api
@@ -24,6 +26,8 @@ from allot.core.model.apps_v1 import DaemonSet
 _NETWORK = re.compile(r"\b(?:cni|network)", re.IGNORECASE)
 # Of pods that give nodes their network.
 _NETWORK_WORDS = re.compile(r"cni|calico|cilium|flannel|weave|antrea|ovn|kube-router|multus|network", re.IGNORECASE)
+# Of more pods than these, not all are tried.
+_WAITING_MAX = 8
 _PRESSURES = {
     "MemoryPressure": "memory",
     "DiskPressure": "disk space",
@@ -63,7 +67,35 @@ def explain_node(scene: Scene, found: core_v1.Node, *, briefly: bool) -> Explana
     if mute is not None:
         text = f"is ready, but driver {mute[0]} has published none of its devices: {mute[1].text}"
         return not_as_wanted(kind, found, Reason.NO_DRIVER, text, advice=(mute[1].advice,))
-    return as_wanted(kind, found, f"is ready: {count(len(_pods_on(scene, name)), 'pod')}{_devices_text(scene, name)}")
+    return _starting(scene, found) or as_wanted(
+        kind, found, f"is ready: {count(len(_pods_on(scene, name)), 'pod')}{_devices_text(scene, name)}"
+    )
+
+
+def _starting(scene: Scene, found: core_v1.Node) -> Explanation | None:
+    """A ready node that takes no pods because of a taint which someone should have removed; None if there is no such taint."""
+    troubles = troubles_of(scene.what_if, found, found.spec.taints)
+    if not troubles:
+        return None
+    key, trouble = next(iter(troubles.items()))
+    waiting = _kept_off(scene, found, key)
+    for_it = f", and {named('pod', waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the node" if waiting else ""
+    text = f"is ready{_devices_text(scene, found.metadata.name).replace(',', ' with', 1)}, but {trouble.text} (taint {key}){for_it}"
+    advice = (trouble.remedy, *([trouble.lasting] if trouble.lasting else []))
+    return not_as_wanted("Node", found, Reason.NODE_TAINT, text, advice=advice)
+
+
+def _kept_off(scene: Scene, found: core_v1.Node, key: str) -> list[str]:
+    """Pods that would fit on a node without a taint."""
+    kept = [each for each in as_json(found)["spec"]["taints"] if each.get("key") != key]
+    patch = patch_of("Node", found.metadata.name, {"op": "replace", "path": "/spec/taints", "value": kept})
+    pods = [pod for pod in scene.what_if.all(core_v1.Pod) if not pod.spec.node_name and pod.status.phase == "Pending"]
+    return [
+        full_name(pod)
+        for pod in pods[:_WAITING_MAX]
+        if (outcome := would_help(scene.what_if, pod_subject(pod), (patch,), [found.metadata.name])) is not None
+        and outcome.schedulable
+    ]
 
 
 def _silent_driver(scene: Scene, node: str) -> tuple[str, driver_pods.FailingPod] | None:

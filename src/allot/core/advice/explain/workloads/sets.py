@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allot.core.advice.explain.causes.driver_pods import has_device_words
 from allot.core.advice.explain.causes.labellers import absent_labeller
 from allot.core.advice.explain.daemons import left_out, selected_labels, taken_in
-from allot.core.advice.explain.nodes import taint_text
+from allot.core.advice.explain.node_troubles import taint_text
 from allot.core.advice.explain.remedies.templates import PARALLEL, deletion
 from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import count, joined, listed, named, of_several
