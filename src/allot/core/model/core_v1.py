@@ -165,9 +165,10 @@ class ContainerPort(APIStruct, frozen=True, kw_only=True):
 
 
 class ProbeTarget(PartialStruct, frozen=True, kw_only=True):
-    """Which port a probe connects to."""
+    """What a probe connects to. path: of HTTP alone."""
 
     port: IntOrString = 0
+    path: str = ""
 
 
 class ProbeTimes(PartialStruct, frozen=True, kw_only=True):

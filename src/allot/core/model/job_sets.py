@@ -16,12 +16,26 @@ class FailurePolicy(PartialStruct, frozen=True, kw_only=True):
     max_restarts: Int32 = 0
 
 
+class DependsOn(PartialStruct, frozen=True, kw_only=True):
+    """Identical Jobs that have to be Ready, or Complete, before others are created."""
+
+    name: str = ""
+    status: str = ""
+
+
 class ReplicatedJob(PartialStruct, frozen=True, kw_only=True):
     """Identical Jobs."""
 
     name: str = ""
     replicas: Int32 = 1
+    depends_on: tuple[DependsOn, ...] = ()
     template: Mapping[str, Any] = EMPTY
+
+
+class StartupPolicy(PartialStruct, frozen=True, kw_only=True):
+    """Whether the Jobs start in the order of the list, each when the ones before it are ready."""
+
+    startup_policy_order: str = "AnyOrder"
 
 
 class JobSetSpec(PartialStruct, frozen=True, kw_only=True):
@@ -29,6 +43,7 @@ class JobSetSpec(PartialStruct, frozen=True, kw_only=True):
 
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
     failure_policy: FailurePolicy | None = None
+    startup_policy: StartupPolicy | None = None
     suspend: bool = False
     managed_by: str | None = None
 

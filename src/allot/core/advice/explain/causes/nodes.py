@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes import driver_pods, spreading, volumes
+from allot.core.advice.explain.causes.broken import unhealthy_of, unhealthy_text, with_all_healthy
 from allot.core.advice.explain.causes.kinship import fewer_replicas, pods_text
 from allot.core.advice.explain.causes.labellers import Absent, absent_labeller
 from allot.core.advice.explain.causes.node_groups import empty_group
@@ -137,6 +138,7 @@ def node_cause(placing: Placing) -> Diagnosis:
     candidates += nodes.another_node(placing.what_if, sound[0] if sound else None)
     for info in placing.nearest:
         candidates += [each for resource in _offered(placing) for each in repaired(placing.what_if, info, resource)]
+        candidates += with_all_healthy(info, placing.node_checks.profile)
     reason = next(iter(reasons)) if len(reasons) == 1 else Reason.SEVERAL
     if not placing.wanted and len(placing.what_if.cluster.nodes) > 1 and _pinning(placing):
         reason = Reason.PINNED
@@ -367,9 +369,16 @@ def _which(placing: Placing, names: Sequence[str]) -> str:
         verb = ("has", "have") if placing.withholding >= set(names) else ("offers", "offer")
         which = f"the only {'one' if one else 'ones'} that {verb[0] if one else verb[1]} {listed(_offered(placing))}"
         return f"{named('node', names)}, {which},"
-    if placing.withholding >= set(names) and not _excluded(placing, names):
+    lacking = placing.withholding >= set(names) or _are_unhealthy(placing, names)
+    if lacking and not _excluded(placing, names):
         return f"{named('node', names)}, the only {'one that matches' if len(names) == 1 else 'ones that match'} {nodes.own_terms(placing.pod)},"
     return f"{named('node', names)}, nearest of {total} nodes,"
+
+
+def _are_unhealthy(placing: Placing, names: Sequence[str]) -> bool:
+    """Whether each of these nodes has unhealthy devices of a kind that the pod asks for."""
+    nodes_there = placing.what_if.cluster.nodes
+    return all(any(unhealthy_of(nodes_there[name], each) for each in _offered(placing)) for name in names)
 
 
 def _excluded(placing: Placing, names: Sequence[str]) -> bool:
@@ -497,7 +506,8 @@ def _room(placing: Placing, info: NodeInfo) -> tuple[int, ...]:
 
 
 def _shortage(placing: Placing, info: NodeInfo, lacking: Shortage, *, at_most: bool = False) -> str:
-    total = f" (of {lacking.allocatable})" if lacking.never else ""
+    broken = unhealthy_text(info, lacking.resource, by_name=at_most)
+    total = f" (of {lacking.allocatable})" if lacking.never and not broken else f" ({broken})" if broken else ""
     most = "at most " if at_most else ""
     if "/" in lacking.resource and is_withheld(info, lacking.resource):
         return withheld_text(placing.what_if, info, lacking.resource)

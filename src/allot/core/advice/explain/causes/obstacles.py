@@ -260,7 +260,10 @@ def _tainted(placing: Placing, wanted: Wanted, subject: str) -> str:
     number = wanted.found.count(Obstacle.TAINT)
     rest = ", which the request does not tolerate"
     if number > _NAMED_MAX or accepted_count(wanted) == 1 or placing.resource_of(wanted):
-        return f"{subject} taint {tallies[0].reason.actual}{rest}"
+        taints = [
+            f"{tally.reason.actual} ({tally.count})" if len(tallies) > 1 else tally.reason.actual for tally in tallies
+        ]
+        return f"{subject} {named('taint', taints)}{rest}"
     taken = wanted.found.count(Obstacle.IN_USE) == accepted_count(wanted) - number
     which = f"the only {'one' if number == 1 else 'ones'} of class {wanted.class_name} {'that is' if number == 1 else 'that are'} not in use"
     of = which if taken else f"of class {wanted.class_name}"

@@ -253,7 +253,7 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
             )
         advice = f"check that it has started, and on which port it listens: {log}"
         return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
-    text = f"its {kind} probe{where} fails: {said}"
+    text = f"its {kind} probe{_asked(container, kind) if path is None else ''}{where} fails: {said}"
     advice = f"check its log ({log}) and its {kind} probe"
     if "statuscode: 404" in said and path is not None:
         advice = f"give the {kind} probe a path that the container serves, instead of {path['path']}"
@@ -264,6 +264,16 @@ def _failed(pod: core_v1.Pod, event: observed_v1.Event, kind: str, said: str) ->
         more = f" from {probe.timeout_seconds} to {max(5, 5 * probe.timeout_seconds)}" if probe is not None else ""
         advice = f"raise timeoutSeconds of the {kind} probe{more} in the pod, or see why the container is slow: {log}"
     return Diagnosis(reason=Reason.NOT_READY, text=text, advice=(advice,))
+
+
+def _asked(container: core_v1.Container | None, kind: str) -> str:
+    """The path that a probe asks for, which the kubelet does not always say; empty if it asks for none."""
+    if container is None:
+        return ""
+    probe = {"readiness": container.readiness_probe, "liveness": container.liveness_probe}.get(
+        kind, container.startup_probe
+    )
+    return f" {probe.http_get.path}" if probe is not None and probe.http_get is not None and probe.http_get.path else ""
 
 
 def _told_port(container: core_v1.Container) -> int | None:

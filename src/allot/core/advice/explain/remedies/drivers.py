@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,8 @@ from allot.core.advice.explain.wording import count, joined, listed, named
 from allot.core.advice.nearest import nearest
 from allot.core.advice.patches import Patch
 from allot.core.advice.what_if import WhatIfCluster
+from allot.core.allocation.devices import DeviceID
+from allot.core.allocation.signature import BLOCKED
 from allot.core.explain import Obstacle
 from allot.core.features import GATES
 from allot.core.model import core_v1
@@ -30,34 +32,41 @@ _NODES_MAX = 4
 # Of the pools that a rule should name, each needs a rule of its own.
 _POOLS_MAX = 4
 _TRAILING_NUMBER = re.compile(r"[0-9]+$")
+_WORDS = re.compile(r"[\w.-]+")
+# In the keys of what tools keep on objects.
+_KUBERNETES = "kubernetes.io/"
 _RULE = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule"}
 
 
 # --- taints ---
 
 
-def _taints(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaint]:
+def _tainted(what_if: WhatIfCluster, wanted: Wanted) -> Iterator[tuple[DeviceID, tuple[api.DeviceTaint, ...]]]:
+    """The devices that a request could use but for their taints, and these taints."""
     signature = wanted.leaf.signature
     assert signature is not None, "only requests that were understood are surveyed"
-    found: dict[tuple[str, str, str], api.DeviceTaint] = {}
-    for tally in wanted.found.of(Obstacle.TAINT):
-        for device in tally.devices:
-            for entry in what_if.claims.inventory.devices_named(device_id(device)):
-                for taint in signature.taints_in_the_way(entry):
-                    found[taint.key, taint.value, taint.effect] = taint
+    homes = {node for tally in wanted.found.of(Obstacle.TAINT) for node in tally.nodes}
+    for entry, verdict in what_if.claims.inventory.judged(signature):
+        if verdict == BLOCKED and entry.slice.spec.node_name in (None, *homes):
+            yield entry.id, signature.taints_in_the_way(entry)
+
+
+def _taints(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaint]:
+    found = {
+        (taint.key, taint.value, taint.effect): taint for _, taints in _tainted(what_if, wanted) for taint in taints
+    }
     return list(found.values())
 
 
 def taint_rules(what_if: WhatIfCluster, wanted: Wanted) -> list[api.DeviceTaintRule]:
-    """The DeviceTaintRules that tainted devices which the request could use."""
-    taints = {(taint.key, taint.effect) for taint in _taints(what_if, wanted)}
-    devices = [device_id(device) for tally in wanted.found.of(Obstacle.TAINT) for device in tally.devices]
-    return [
-        rule
-        for rule in what_if.all(api.DeviceTaintRule)
-        if (rule.spec.taint.key, rule.spec.taint.effect) in taints
-        and any(selects_device(rule.spec.device_selector, *device) for device in devices)
-    ]
+    """The DeviceTaintRules that tainted devices which the request could use, those of most devices first."""
+    tainted = [(id_, {(each.key, each.effect) for each in taints}) for id_, taints in _tainted(what_if, wanted)]
+    found = []
+    for rule in what_if.all(api.DeviceTaintRule):
+        taint = (rule.spec.taint.key, rule.spec.taint.effect)
+        number = sum(taint in taints and selects_device(rule.spec.device_selector, *id_) for id_, taints in tainted)
+        found += [(number, rule)] if number else []
+    return [rule for _, rule in sorted(found, key=lambda each: -each[0])]
 
 
 def is_for_all(rule: api.DeviceTaintRule) -> bool:
@@ -75,13 +84,12 @@ def rules_text(what_if: WhatIfCluster, rules: Sequence[api.DeviceTaintRule]) -> 
     if every:
         which = "which" if len(rules) == 1 else named("DeviceTaintRule", [rule.metadata.name for rule in every])
         return f" ({found}, {which} {'has' if len(every) == 1 else 'have'} no deviceSelector and so taint{'s' if len(every) == 1 else ''} every device)"
-    wide = [
-        (rule, _pools_meant(what_if, rule)) for rule in rules if len(_pools_of(what_if, rule)) > 1 and _is_wide(rule)
-    ]
+    wide = [(rule, _pools_meant(what_if, rule).pools) for rule in rules if _is_wide(what_if, rule)]
     for rule, pools in sorted(wide, key=lambda each: not each[1])[:1]:
         which = "which" if len(rules) == 1 else f"of which {rule.metadata.name}"
         such = f", such as {pools[0]}," if pools else ""
-        found += f", {which} has no pool in its deviceSelector{such} and so taints every device of the driver"
+        what = f"{device} of every pool" if (device := _device_of(rule)) else "every device of the driver"
+        found += f", {which} has no pool in its deviceSelector{such} and so taints {what}"
     return f" ({found})"
 
 
@@ -112,13 +120,41 @@ def near_toleration(what_if: WhatIfCluster, pod: core_v1.Pod, wanted: Wanted) ->
     """A near miss: a toleration in the wrong place or with another value; empty if there is none."""
     if _meant_for_devices(what_if, pod, wanted):
         return " (the pod does, but its tolerations are for taints of nodes)"
-    for taint in _taints(what_if, wanted):
+    taints = _taints(what_if, wanted)
+    beside = _tolerated_beside(wanted, taints)
+    if beside is not None:
+        return f", but {beside.spoken} does"
+    for taint in taints:
         for each in wanted.leaf.request.tolerations:
             if each.key == taint.key and each.value and each.value != taint.value:
                 return f" (it tolerates value {each.value})"
             if each.key == taint.key and each.effect and each.effect != taint.effect:
                 return f" (it tolerates effect {each.effect})"
     return ""
+
+
+class _Beside(NamedTuple):
+    """A request of the same claim, or an alternative, that tolerates what another one does not."""
+
+    spoken: str
+    tolerations: list[api.DeviceToleration]
+
+
+def _tolerated_beside(wanted: Wanted, taints: Sequence[api.DeviceTaint]) -> _Beside | None:
+    """Who in the same claim tolerates taints that a request does not; None if no one does. Each alternative has its own tolerations."""
+    for request in wanted.claim.spec.devices.requests:
+        leaves = [
+            (f"{request.name}/{each.name}", f"alternative {each.name}", each.tolerations)
+            for each in request.first_available
+        ]
+        if request.exactly is not None:
+            leaves.append((request.name, f"request {request.name}", request.exactly.tolerations))
+        for name, spoken, tolerations in leaves:
+            matching = [each for each in tolerations if any(tolerates(each, taint) for taint in taints)]
+            all_ = all(any(tolerates(each, taint) for each in matching) for taint in taints)
+            if matching and all_ and name != wanted.leaf.full_name:
+                return _Beside(spoken, matching)
+    return None
 
 
 def device_taint(
@@ -130,59 +166,90 @@ def device_taint(
         name = rule.metadata.name
         yield from _narrowed(what_if, rule)
         text = f"delete DeviceTaintRule {name}, if the reason for its taint is over"
-        if is_for_all(rule) and not _pools_meant(what_if, rule):
-            text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
         # It can be made again at any time; the pod that someone else would have to lose cannot.
-        yield Candidate(rank=Rank.NODE + 1, text=text, patches=(delete_of("DeviceTaintRule", name),))
+        rank = Rank.NODE + 1
+        if _is_wide(what_if, rule) and not _pools_meant(what_if, rule).pools:
+            device = _device_of(rule)
+            if device:
+                text = f"set deviceSelector.pool in DeviceTaintRule {name} to the pool whose {device} is meant, or delete it"
+                rank = Rank.FEWER - 1
+            elif is_for_all(rule):
+                text = f"give DeviceTaintRule {name} a deviceSelector for the devices that are meant, or delete it"
+        yield Candidate(rank=rank, text=text, patches=(delete_of("DeviceTaintRule", name),))
     yield from _repaired(what_if, wanted, Rank.OTHERS + 2 if hurry else Rank.NODE + 2)
     taints = _taints(what_if, wanted)
     if place is None or not taints:
         return
     own = [encode_struct(toleration) for toleration in wanted.leaf.request.tolerations]
-    tolerations = [*own, *(toleration_of(taint.key, taint.value, taint.effect) for taint in taints)]
+    beside = _tolerated_beside(wanted, taints)
+    new = [encode_struct(each) for each in beside.tolerations] if beside is not None else []
+    tolerations = [*own, *(new or (toleration_of(taint.key, taint.value, taint.effect) for taint in taints))]
     path = f"{request_path(wanted.claim.spec, wanted.leaf.full_name)}/tolerations"
     shown = named("taint", [taint.key for taint in taints])
     yield Candidate(
         # A driver taints broken devices, and an administrator has reasons for a taint.
-        rank=Rank.FIX if _meant_for_devices(what_if, pod, wanted) else Rank.GATE,
-        text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}",
+        rank=Rank.FIX if beside is not None or _meant_for_devices(what_if, pod, wanted) else Rank.GATE,
+        text=f"tolerate {shown} in request {wanted.leaf.full_name} of {place.spoken}"
+        + (f", as {beside.spoken} does" if beside is not None else ""),
         patches=(place.patch({"op": "add", "path": path, "value": tolerations}),),
     )
 
 
-def _is_wide(rule: api.DeviceTaintRule) -> bool:
-    """Whether a rule taints all devices of a driver, or of all."""
+def _device_of(rule: api.DeviceTaintRule) -> str:
+    """The only device of a pool that a rule selects; empty if it selects all."""
     selector = rule.spec.device_selector
-    return selector is None or (selector.pool, selector.device) == (None, None)
+    return selector.device or "" if selector is not None else ""
+
+
+def _is_wide(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> bool:
+    """Whether a rule taints devices of several pools, because it names none."""
+    selector = rule.spec.device_selector
+    return (selector is None or selector.pool is None) and len(_pools_of(what_if, rule)) > 1
 
 
 def _pools_of(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> dict[str, str]:
-    """The pools of the drivers that a rule selects, and their nodes."""
-    selector = rule.spec.device_selector
-    driver = selector.driver if selector is not None else None
+    """The pools with devices that a rule selects, and their nodes."""
     return {
-        each.spec.pool.name: each.spec.node_name or ""
+        spec.pool.name: spec.node_name or ""
         for each in what_if.all(api.ResourceSlice)
-        if driver in (None, each.spec.driver)
+        for spec in (each.spec,)
+        if any(
+            selects_device(rule.spec.device_selector, spec.driver, spec.pool.name, device.name)
+            for device in spec.devices or ()
+        )
     }
 
 
-def _pools_meant(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> list[str]:
-    """The pools that the name of a rule speaks of, although it taints those of others, too: by their own name, or by a label of their
-    nodes (rack7 for rack=r7). Empty if there are none."""
+class _Meant(NamedTuple):
+    """The pools that a rule speaks of, although it taints those of others, too. source: what of it does."""
+
+    pools: tuple[str, ...] = ()
+    source: str = ""
+
+
+def _pools_meant(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> _Meant:
+    """The pools that a rule speaks of: in its name, by their own names or by a label of their nodes (rack7 for rack=r7), or in its
+    annotations and labels."""
     pools = _pools_of(what_if, rule)
-    if not _is_wide(rule) or len(pools) < 2:
-        return []
+    if not _is_wide(what_if, rule):
+        return _Meant()
     name = f"-{rule.metadata.name}-"
     named_ones = [each for each in pools if f"-{each}-" in name]
     if named_ones:
-        return [max(named_ones, key=lambda each: (len(each), each))]
+        return _Meant((max(named_ones, key=lambda each: (len(each), each)),), "name")
     labelled = []
     for pool, node in sorted(pools.items()):
         info = what_if.cluster.nodes.get(node)
         if info is not None and any(_speaks_of(name, *label) for label in info.labels.items()):
             labelled.append(pool)
-    return labelled if len(labelled) < len(pools) and len(labelled) <= _POOLS_MAX else []
+    if labelled and len(labelled) < len(pools) and len(labelled) <= _POOLS_MAX:
+        return _Meant(tuple(labelled), "name")
+    for key, note in sorted({**rule.metadata.labels, **rule.metadata.annotations}.items()):
+        words = {word.strip(".").lower() for word in _WORDS.findall(note)} if _KUBERNETES not in key else set()
+        noted = [pool for pool, node in pools.items() if words & {pool.lower(), node.lower()}]
+        if len(noted) == 1:
+            return _Meant(tuple(noted), f"{'annotation' if key in rule.metadata.annotations else 'label'} {key}")
+    return _Meant()
 
 
 def _speaks_of(name: str, key: str, value: str) -> bool:
@@ -196,7 +263,7 @@ def _speaks_of(name: str, key: str, value: str) -> bool:
 
 def _narrowed(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> Iterator[Candidate]:
     """A rule only for the pools that its name speaks of; a rule selects one pool, so others need rules like it."""
-    pools, name = _pools_meant(what_if, rule), rule.metadata.name
+    (pools, source), name = _pools_meant(what_if, rule), rule.metadata.name
     if not pools:
         return
     selector = encode_struct(rule.spec.device_selector) if rule.spec.device_selector is not None else {}
@@ -211,9 +278,9 @@ def _narrowed(what_if: WhatIfCluster, rule: api.DeviceTaintRule) -> Iterator[Can
         _rule_like(rule, f"{name}-{number}", {**selector, "pool": pool}) for number, pool in enumerate(pools[1:], 2)
     ]
     others = f", and create one like it for {named('pool', pools[1:])}" if more else ""
-    aim = "only what its name says is tainted" if more else "it taints only what its name says"
+    aim = f"only what its {source} says is tainted" if more else f"it taints only what its {source} says"
     text = f"set {shown} in DeviceTaintRule {name}{others}, so that {aim}"
-    yield Candidate(rank=Rank.NODE, text=text, patches=(patch_of("DeviceTaintRule", name, operation), *more))
+    yield Candidate(rank=Rank.FIX, text=text, patches=(patch_of("DeviceTaintRule", name, operation), *more))
 
 
 def _rule_like(rule: api.DeviceTaintRule, name: str, selector: dict[str, Any]) -> Patch:

@@ -58,15 +58,31 @@ def _nobody(found: core_v1.Service, here: list[core_v1.Pod], everybody: list[cor
 
 
 def _no_port(found: core_v1.Service, ready: list[core_v1.Pod]) -> Explanation:
-    named = sorted({port.target_port for port in found.spec.ports if isinstance(port.target_port, str)})
-    has = sorted({port.name for pod in ready for each in pod.spec.containers for port in each.ports if port.name})
-    text = (
-        f"targets port {listed(named)} (targetPort), which no container of its pods declares: they declare "
-        f"{listed(has) if has else 'no named ports'}"
+    declared = {port.name: port.container_port for pod in ready for each in pod.spec.containers for port in each.ports}
+    has = {name: number for name, number in sorted(declared.items()) if name}
+    ports = found.spec.ports
+    lacking = [port for port in ports if isinstance(port.target_port, str) and port.target_port not in has]
+    targeted = [port.target_port or port.port for port in ports]
+    left = [name for name, number in has.items() if name not in targeted and number not in targeted]
+    shown = (
+        f"they declare {listed(f'{name} ({number})' for name, number in has.items())}"
+        if has
+        else "they declare no named ports"
     )
-    advice = ["name the port in the containers of the pods, or give its number as targetPort"]
-    meant = [nearest(each, has) or (has[0] if len(has) == 1 else None) for each in named]
+    wanted = sorted({str(port.target_port) for port in lacking})
+    text = f"targets port {listed(wanted)} (targetPort), which no container of its pods declares: {shown}"
+    meant = [_meant(each, list(has), left) for each in wanted]
+    advice = []
     if all(meant):
-        shown = listed(f"targetPort: {each}" for each in meant if each is not None)
-        advice.insert(0, f"set {shown} in Service {found.metadata.name}")
+        advice.append(f"set {listed(f'targetPort: {each}' for each in meant if each)} in Service {found.metadata.name}")
+    advice.append(f"name the port {listed(wanted)} in the containers of the pods, or give its number as targetPort")
     return not_as_wanted("Service", found, Reason.PORT_MISSING, text, advice=advice)
+
+
+def _meant(name: str, has: list[str], left: list[str]) -> str | None:
+    """The declared port that a name stands for: one spelled alike, the only one there is, or of those that the Service does not target (left), the only
+    one with a word of the name; None if that is not clear."""
+    alike = nearest(name, has) or (has[0] if len(has) == 1 else None)
+    words = {*name.split("-")}
+    sharing = [each for each in left if words & {*each.split("-")}]
+    return alike or (sharing[0] if len(sharing) == 1 else None)
