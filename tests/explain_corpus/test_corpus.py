@@ -182,9 +182,9 @@ def test_nothing_is_offered_where_nothing_helps(case: Case) -> None:
     assert not [change["text"] for change in explanation(case.folder)["changes"] if change["patches"]]
 
 
-def test_enough_causes_are_named_and_enough_pods_are_cured() -> None:
-    named = [case for case in CASES if is_named(case)]
+def test_few_cases_are_known_to_fail() -> None:
+    """All others have to be right, each in a test of its own."""
     fixable = [case for case in CASES if case.fixable]
     assert len(CASES) >= CASES_MIN
-    assert len(named) >= SHARE_MIN * len(CASES)
-    assert len([case for case in fixable if is_cured(case)]) >= SHARE_MIN * len(fixable)
+    assert len(UNNAMED) <= (1 - SHARE_MIN) * len(CASES)
+    assert len(UNCURED) <= (1 - SHARE_MIN) * len(fixable)
