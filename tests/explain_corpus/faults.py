@@ -356,6 +356,25 @@ def _devices_tainted_by_a_rule(scene: Scene) -> Expected:
 
 
 @fault()
+def _too_many_devices_tainted_by_rules_without_a_pool(scene: Scene) -> Expected:
+    scene.free_everything()
+    for number in range(scene.each - scene.count + 1):
+        spec = {
+            "deviceSelector": {"driver": DRIVER, "device": f"gpu-{number}"},
+            "taint": {"key": "example.com/broken", "effect": "NoSchedule", "timeAdded": CREATED},
+        }
+        scene.add(thing("resource.k8s.io/v1", "DeviceTaintRule", f"slot-{number}", spec=spec))
+    # The rules name the only pool's device if there is no other.
+    wide = len(scene.nodes) > 1
+    return Expected(
+        reason=Reason.TAINT,
+        names=(r"DeviceTaintRules? slot-\d", *(("no pool in its deviceSelector",) if wide else ())),
+        remedy=r"DeviceTaintRule slot-\d" if wide else "",
+        no_remedy="tolerate",
+    )
+
+
+@fault()
 def _pools_incomplete(scene: Scene) -> Expected:
     for slice_ in scene.slices:
         slice_["spec"]["pool"]["resourceSliceCount"] = 3

@@ -268,13 +268,26 @@ def _on_others(placing: Placing, node: str, attribute: str) -> str:
     assert placing.survey is not None
     others = [info for info in placing.nearest if info.name != node]
     texts: dict[str, list[str]] = {}
+    same = []
+    first = _values_on(placing, node)
     for info in others if len(others) <= _OTHERS_MAX else ():
-        found = [(each.request, VALUES.fullmatch(each.together)) for each in placing.survey.on_node(info)]
-        shown = [f"{each['values']} for request {request}" for request, each in found if each is not None]
-        if shown:
+        shown = _values_on(placing, info.name)
+        if shown == first:
+            # Who has the rest there is one of the details.
+            same.append(info.name)
+        elif shown:
             held = _in_use_there(placing, info.name, attribute, " ".join(shown))
             texts.setdefault(f"{joined(shown)}{held}", []).append(info.name)
-    return "".join(f"; on {named('node', names)}, {text}" for text, names in texts.items())
+    likewise = f"; likewise on {named('node', same)}" if same else ""
+    return likewise + "".join(f"; on {named('node', names)}, {text}" for text, names in texts.items())
+
+
+def _values_on(placing: Placing, node: str) -> list[str]:
+    """Which values the free devices of a node have, for each request."""
+    assert placing.survey is not None
+    reasons = placing.survey.on_node(placing.what_if.cluster.nodes[node])
+    found = [(each.request, VALUES.fullmatch(each.together)) for each in reasons]
+    return [f"{each['values']} for request {request}" for request, each in found if each is not None]
 
 
 def _apart(placing: Placing, claims: Sequence[api.ResourceClaim]) -> list[Candidate]:

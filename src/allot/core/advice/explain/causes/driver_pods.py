@@ -42,6 +42,7 @@ _MODEL = re.compile(r"(?:^|[^a-z0-9])(?:[abhlptv]\d{2,3}s?|gb\d{3}|gh\d{3}|mi\d{
 _POD_SECURITY = "violates PodSecurity"
 _COMPLAINTS = ("Unhealthy", "Failed", "BackOff")
 _PROBE = re.compile(r"^\w+ probe (?:failed|errored)[^:]*: ")
+_SKIPS = re.compile(r"(?P<who>.*) skips (?:the node|it): it (?P<why>.*)")
 _WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: (?P<why>.*)')
 
 
@@ -51,6 +52,14 @@ class FailingPod(NamedTuple):
     node: str
     text: str
     advice: str
+
+
+def of_all(found: Sequence[FailingPod]) -> str:
+    """What is wrong on the first of some nodes, in the plural if a DaemonSet skips them all for the same reason."""
+    skips = _SKIPS.fullmatch(found[0].text)
+    if skips is None or len(found) == 1 or any(each.text != found[0].text for each in found):
+        return found[0].text
+    return f"{skips['who']} skips them: they {of_several(skips['why'])}"
 
 
 def failing(what_if: WhatIfCluster, driver: str, node: str = "", *, controllers: bool = False) -> list[FailingPod]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.devices import device_id
 from allot.core.advice.explain.holding import possessor
-from allot.core.advice.explain.wording import listed, named
+from allot.core.advice.explain.wording import count, listed, named
 from allot.core.allocation.devices import DeviceEntry, DeviceID
 from allot.core.model import resource_v1 as api
 
@@ -68,10 +68,16 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
         return ""
     enough = [group for group in sizes if free[group] >= needed]
     texts = [
-        f"{_where(nodes[group])}{free[group]} of {sizes[group]} {group[3]} counters of {group[2]} are free, but each such "
-        f"{needed} include one in use ({listed(blocked[group], _SHOWN_MAX)})"
-        for group in enough[:_SETS_MAX]
+        f"{free[group]} of {sizes[group]} {group[3]} counters of {group[2]}{f' on node {nodes[group]}' if nodes[group] else ''} are free, but "
+        f"each such {needed} include one in use ({listed(blocked[group], _SHOWN_MAX)})"
+        for group in enough[:1]
     ]
+    texts += [
+        f"likewise {free[group]} of {sizes[group]} of {group[2]}{f' on node {nodes[group]}' if nodes[group] else ''} "
+        f"({listed(blocked[group], _SHOWN_MAX)})"
+        for group in enough[1:_SETS_MAX]
+    ]
+    texts += [f"and {count(len(enough) - _SETS_MAX, 'more counter set')}"] if len(enough) > _SETS_MAX else []
     profiles = sorted({text for entry in entries if (text := _profile(entry))})
     what = f" ({named('profile', profiles)})" if profiles else ""
     texts += [
@@ -79,10 +85,6 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
         for group in [group for group in sizes if group not in enough][:_SETS_MAX]
     ]
     return f"{'needs' if len(entries) == 1 else 'need'} {needed} slots that belong together{what}: {'; '.join(texts)}"
-
-
-def _where(node: str) -> str:
-    return f"on node {node}, " if node else ""
 
 
 def _users(group: _Group, taken: Mapping[_Slot, str]) -> str:

@@ -372,7 +372,7 @@ def _unpublished(placing: Placing, wanted: Wanted) -> tuple[str, list[Candidate]
         return "", []
     first, like = bare[0], _largest(placing, wanted)
     nodes_text = named("node", [each.node for each in bare])
-    text = f"{nodes_text} {'publishes' if len(bare) == 1 else 'publish'} no devices of class {wanted.class_name} ({first.text})"
+    text = f"{nodes_text} {'publishes' if len(bare) == 1 else 'publish'} no devices of class {wanted.class_name} ({driver_pods.of_all(bare)})"
     if like is None:
         return text, []
     patches = nodes.slices_like(placing.what_if, like, first.node)

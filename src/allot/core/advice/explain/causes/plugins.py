@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from allot.core.advice.explain.causes.driver_pods import FailingPod
+from allot.core.advice.explain.causes.driver_pods import FailingPod, of_all
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.vendors import drivers_by_node, vendor_of
 from allot.core.advice.explain.causes.withheld import is_withheld, why_withheld
@@ -52,12 +52,13 @@ def _bare(placing: Placing, resource: str) -> Iterator[NodeInfo]:
 def _caused(placing: Placing, resource: str, failing: Sequence[FailingPod], found: Diagnosis) -> Diagnosis:
     nodes = placing.what_if.cluster.nodes
     first = failing[0]
-    alike = [each.node for each in failing if each.text == first.text]
+    same = [each for each in failing if each.text == first.text]
+    alike = [each.node for each in same]
     node = nodes[first.node].node
     had = node.status.capacity.get(resource)
     has, offers, its = ("has", "offers", "its") if len(alike) == 1 else ("have", "offer", "their")
     what = f"{had} {resource}" if had is not None and had.nano else f"devices for {resource} by {its} labels"
-    text = f"{named('node', alike)} {has} {what}, but {offers} none: {first.text}; {found.text}"
+    text = f"{named('node', alike)} {has} {what}, but {offers} none: {of_all(same)}; {found.text}"
     later = [replace(each, rank=max(each.rank, Rank.DROP + 1)) for each in found.candidates]
     return Diagnosis(
         reason=Reason.NO_DRIVER,

@@ -83,7 +83,7 @@ def _caused(
     )
     text = (
         f"{named('node', names)}, {which} {nodes.own_terms(placing.pod)}, {'publishes' if alone else 'publish'} no devices of class "
-        f"{wanted.class_name}: {first.text}"
+        f"{wanted.class_name}: {driver_pods.of_all(failing)}"
     )
     others = [name for name in wanted.found.nodes if all(has_enough(each, name) for each in placing.wanted)]
     if others:
