@@ -68,7 +68,7 @@ def fragmented(placing: Placing, devices: Sequence[str]) -> str:
         return ""
     enough = [group for group in sizes if free[group] >= needed]
     texts = [
-        f"{free[group]} of {sizes[group]} {group[3]} counters of {group[2]}{f' on node {nodes[group]}' if nodes[group] else ''} are free, but "
+        f"{f'on node {nodes[group]}, ' if nodes[group] else ''}{free[group]} of {sizes[group]} {group[3]} counters of {group[2]} are free, but "
         f"each such {needed} include one in use ({listed(blocked[group], _SHOWN_MAX)})"
         for group in enough[:1]
     ]
