@@ -69,9 +69,7 @@ def trouble_of(key: str, node: str) -> NodeTrouble | None:
     return None
 
 
-def troubles_of(
-    what_if: WhatIfCluster, node: core_v1.Node, taints: Iterable[core_v1.Taint]
-) -> dict[str, NodeTrouble]:
+def troubles_of(what_if: WhatIfCluster, node: core_v1.Node, taints: Iterable[core_v1.Taint]) -> dict[str, NodeTrouble]:
     """The problems that taints of a node report, by their keys."""
     found = {each.key: trouble_of(each.key, node.metadata.name) or _started(what_if, node, each) for each in taints}
     return {key: trouble for key, trouble in found.items() if trouble is not None}
@@ -87,7 +85,9 @@ def _started(what_if: WhatIfCluster, node: core_v1.Node, taint: core_v1.Taint) -
     created = node.metadata.creation_timestamp
     age = int(what_if.taken_at - seconds_of(created)) if what_if.taken_at is not None and created else 0
     if age < _STARTS_WITHIN_S:
-        return NodeTrouble(f"has a {whose}", f"wait until node {name} has started: what the pool sets the taint for removes it")
+        return NodeTrouble(
+            f"has a {whose}", f"wait until node {name} has started: what the pool sets the taint for removes it"
+        )
     return NodeTrouble(
         f"still has a {whose} {duration(age)} after it was created",
         f"kubectl taint node {name} {taint.key}:{taint.effect}-, if what it waits for is ready",

@@ -5,7 +5,6 @@ named. Every answer comes from the scheduler's own filters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 

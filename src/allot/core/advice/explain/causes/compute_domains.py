@@ -67,7 +67,11 @@ def waits_for_domain(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | No
             else []
         ),
         *([f"see the log of the daemon: {log}"] if (log := _log(daemon)) else []),
-        *([] if waits is not None else [f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide"]),
+        *(
+            []
+            if waits is not None
+            else [f"see the pods of the domain's daemons: kubectl get pods -A -l {DOMAIN_LABEL}={uid} -o wide"]
+        ),
     )
     return Diagnosis(reason=Reason.PREPARE, text=text, details=tuple(details), advice=advice)
 

@@ -242,7 +242,11 @@ def _obstacle_cause(placing: Placing, wanted: Wanted, obstacle: Obstacle) -> Dia
     text = f"{near}; {text}" if near else text
     candidates += lowered
     if found.count(Obstacle.SELECTOR):
-        text += _fall_short(placing, wanted) if obstacle is Obstacle.IN_USE and excluded is None and divided is None and not near else ""
+        text += (
+            _fall_short(placing, wanted)
+            if obstacle is Obstacle.IN_USE and excluded is None and divided is None and not near
+            else ""
+        )
         problem, more = own_selectors(placing, wanted)
         candidates += more
         if problem:

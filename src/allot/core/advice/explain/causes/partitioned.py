@@ -17,7 +17,9 @@ from allot.core.scheduling import NodeInfo
 
 _TYPE = re.compile(r'have (?:\S+/)?type "(?P<actual>[^"]*)", need "(?P<needed>[^"]*)"')
 # Labels by which a node's operator divides its devices, without the state that it reports.
-_SETTING = re.compile(r"mig\.config$|(?:config|partition)[-_]?profile$|partition(?:ing)?(?:[-_](?:mode|config))?$", re.IGNORECASE)
+_SETTING = re.compile(
+    r"mig\.config$|(?:config|partition)[-_]?profile$|partition(?:ing)?(?:[-_](?:mode|config))?$", re.IGNORECASE
+)
 _PRODUCT = re.compile(r"product|device-?id|model", re.IGNORECASE)
 
 
@@ -47,8 +49,16 @@ def partitioned(placing: Placing, wanted: Wanted) -> Partitioned | None:
                 f'{info.labels[key]}), and "{value["needed"]}" is asked for'
             )
             driver = device_id(tally.devices[0]).driver
-            own = [each for each in what_if.all(api.ResourceSlice) if (each.spec.node_name, each.spec.driver) == (name, driver)]
-            new = [each for each in slices_like(what_if, like, name) if each.object is not None and each.object["spec"]["driver"] == driver]
+            own = [
+                each
+                for each in what_if.all(api.ResourceSlice)
+                if (each.spec.node_name, each.spec.driver) == (name, driver)
+            ]
+            new = [
+                each
+                for each in slices_like(what_if, like, name)
+                if each.object is not None and each.object["spec"]["driver"] == driver
+            ]
             candidate = Candidate(
                 rank=Rank.FIX,
                 text=f"label node {name} with {key}={like.labels[key]}, as node {like.name}, so that its devices are divided like those",
@@ -74,7 +84,11 @@ def _setting(info: NodeInfo, like: NodeInfo) -> str:
 
 
 def _is_used(what_if: WhatIfCluster, node: str) -> bool:
-    pools = {(each.spec.driver, each.spec.pool.name) for each in what_if.all(api.ResourceSlice) if each.spec.node_name == node}
+    pools = {
+        (each.spec.driver, each.spec.pool.name)
+        for each in what_if.all(api.ResourceSlice)
+        if each.spec.node_name == node
+    }
     return any(
         (result.driver, result.pool) in pools
         for claim in what_if.all(api.ResourceClaim)

@@ -6,8 +6,9 @@ from allot.core.advice.explain.causes.early import before_scheduling
 from allot.core.advice.explain.causes.refused import refused
 from allot.core.advice.explain.changes import helpful
 from allot.core.advice.explain.diagnosis import Diagnosis
+from allot.core.advice.explain.remedies.templates import of_workload
 from allot.core.advice.explain.trial import pod_subject, try_out
-from allot.core.advice.what_if import WhatIfCluster
+from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 
 
@@ -22,5 +23,7 @@ def unplaced(what_if: WhatIfCluster, pod: core_v1.Pod) -> Diagnosis | None:
         if outcome.schedulable or outcome.failure is None:
             return None
         found, _ = refused(what_if, pod, outcome.failure)
-    advice = tuple(change.text for change in helpful(what_if, subject, found))
+    # "The pod" is the one that was asked about.
+    name = f"pod {full_name(pod)}"
+    advice = tuple(of_workload(change.text, name, "") for change in helpful(what_if, subject, found))
     return Diagnosis(reason=found.reason, text=found.text, advice=advice)

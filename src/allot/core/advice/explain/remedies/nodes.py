@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from allot.core.advice.explain.diagnosis import Candidate, Rank, delete_of, patch_of, pointer
 from allot.core.advice.explain.holding import FITS_TOO, are_siblings, comes_back, controller_of, ends_by_itself
 from allot.core.advice.explain.moving import other_place
+from allot.core.advice.explain.node_troubles import taint_text, troubles_of
 from allot.core.advice.explain.nodes import (
     CORDON_TAINT,
     NOT_READY,
@@ -20,7 +21,6 @@ from allot.core.advice.explain.nodes import (
     shortages,
     untolerated,
 )
-from allot.core.advice.explain.node_troubles import taint_text, troubles_of
 from allot.core.advice.explain.remedies.templates import workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.upkeep import upkeep
