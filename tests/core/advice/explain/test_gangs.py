@@ -53,6 +53,23 @@ def test_a_gang_with_one_device_too_few_tells_how_many_could_be_placed() -> None
     assert found.changes[0].text == "delete pod default/notebook on node n, or wait until it ends"
 
 
+def test_what_is_tried_with_a_holder_that_comes_back_does_not_change_how_many_could_be_placed() -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": "notebook",
+        "uid": "uid-notebook",
+        "controller": True,
+    }
+    holder = running("notebook-0", "n", "held")
+    holder["metadata"]["ownerReferences"] = [owner]
+    held = claim("held", asks(), status=holding("n", "gpu-0", users=("notebook-0",)))
+    found = Explainer(snapshot(node("n"), pool("n", gpus(4)), device_class(), gang(4), members(4), held, holder)).group(
+        "default", "gang"
+    )
+    assert "only 3 of the 4 pods that it needs at once can be placed" in found.cause
+
+
 def test_a_pod_of_a_gang_waits_for_its_gang() -> None:
     cluster = snapshot(node("n"), pool("n", gpus(1)), device_class(), gang(2), members(2))
     found = Explainer(cluster).pod("default", "worker-0")

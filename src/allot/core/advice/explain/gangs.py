@@ -228,6 +228,10 @@ def _pass(
                 tried.append(result)
             elif diagnosis is None:
                 diagnosis, placing = refused(what_if, pod, result)
+                # Changes that were tried for it may have placed the gang's pods again, and have taken them back.
+                for placement in tried:
+                    if not what_if.cluster.is_assumed(placement.pod):
+                        what_if.cluster.assume(placement)
                 if placing is not None and not briefly:
                     report = replace(
                         _said(group, State.PENDING, Reason.GANG, ""),
