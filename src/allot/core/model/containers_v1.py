@@ -8,7 +8,7 @@ Scheduling needs none of it and there are very many pods, so the caches of sched
 
 from __future__ import annotations
 
-from allot.core.model.core_v1 import Container, ProbeTarget, ProbeTimes
+from allot.core.model.core_v1 import Container, HTTPProbeTarget, ProbeTarget, ProbeTimes
 from allot.core.model.meta import Int32, Int64, PartialStruct
 from allot.core.quantity import Quantity
 
@@ -86,10 +86,9 @@ class HTTPHeader(PartialStruct, frozen=True, kw_only=True):
     value: str = ""
 
 
-class HTTPGetAction(ProbeTarget, frozen=True, kw_only=True):
+class HTTPGetAction(HTTPProbeTarget, frozen=True, kw_only=True):
     """A request to the container."""
 
-    path: str = "/"
     host: str = ""
     scheme: str = "HTTP"
     http_headers: tuple[HTTPHeader, ...] = ()

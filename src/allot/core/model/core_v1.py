@@ -165,10 +165,15 @@ class ContainerPort(APIStruct, frozen=True, kw_only=True):
 
 
 class ProbeTarget(PartialStruct, frozen=True, kw_only=True):
-    """What a probe connects to. path: of HTTP alone."""
+    """Which port a probe connects to."""
 
     port: IntOrString = 0
-    path: str = ""
+
+
+class HTTPProbeTarget(ProbeTarget, frozen=True, kw_only=True):
+    """What a probe asks for by HTTP."""
+
+    path: str = "/"
 
 
 class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
@@ -178,7 +183,7 @@ class ProbeTimes(PartialStruct, frozen=True, kw_only=True):
     period_seconds: Int32 = 10
     timeout_seconds: Int32 = 1
     failure_threshold: Int32 = 3
-    http_get: ProbeTarget | None = None
+    http_get: HTTPProbeTarget | None = None
     tcp_socket: ProbeTarget | None = None
     grpc: ProbeTarget | None = None
 

@@ -273,7 +273,7 @@ def _asked(container: core_v1.Container | None, kind: str) -> str:
     probe = {"readiness": container.readiness_probe, "liveness": container.liveness_probe}.get(
         kind, container.startup_probe
     )
-    return f" {probe.http_get.path}" if probe is not None and probe.http_get is not None and probe.http_get.path else ""
+    return f" {probe.http_get.path}" if probe is not None and probe.http_get is not None else ""
 
 
 def _told_port(container: core_v1.Container) -> int | None:
