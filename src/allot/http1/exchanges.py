@@ -151,9 +151,12 @@ class Exchange(asyncio.Protocol):
 
     async def secure(self, context: ssl.SSLContext, name: str | None) -> None:
         """Continue with TLS."""
+        if self.is_lost:
+            raise self._error or Lost("the connection was closed")
         secured = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
-        assert secured is not None, "it was not lost"
-        self._transport = secured
+        # It may have ended right after the handshake; then whoever asks next is told.
+        if secured is not None and not self.is_lost:
+            self._transport = secured
 
     # --- for the event loop ---
 
@@ -385,19 +388,22 @@ async def connect(place: Place) -> Exchange:
         opened = await _socket(proxy.hostname or "", proxy.port or (443 if proxy.scheme == "https" else 80))
     exchange = Exchange(place, opened)
     name = (place.name or place.host) if place.context is not None else None
+    context = ssl.create_default_context() if proxy is not None and proxy.scheme == "https" else None
     try:
-        if proxy is None:
-            await loop.create_connection(lambda: exchange, sock=opened, ssl=place.context, server_hostname=name)
-            return exchange
-        context = ssl.create_default_context() if proxy.scheme == "https" else None
-        await loop.create_connection(
-            lambda: exchange, sock=opened, ssl=context, server_hostname=proxy.hostname if context else None
-        )
+        server = proxy.hostname if proxy is not None and context is not None else None
+        await loop.create_connection(lambda: exchange, sock=opened, ssl=context, server_hostname=server)
     except BaseException:
         opened.close()
         raise
-    if place.context is not None:
+    if proxy is not None and place.context is not None:
         await _tunnel(exchange, place, name)
+    elif place.context is not None:
+        # Not at once with the connection: asyncio leaves one open whose handshake is cancelled before it has begun.
+        try:
+            await exchange.secure(place.context, name)
+        except BaseException:
+            exchange.abort()
+            raise
     return exchange
 
 
