@@ -154,7 +154,7 @@ class Exchange(asyncio.Protocol):
         if self.is_lost:
             raise self._error or Lost("the connection was closed")
         secured = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
-        # It may have ended right after the handshake; then whoever asks next is told.
+        # It may have ended right after the handshake; then the next request fails.
         if secured is not None and not self.is_lost:
             self._transport = secured
 
@@ -398,7 +398,7 @@ async def connect(place: Place) -> Exchange:
     if proxy is not None and place.context is not None:
         await _tunnel(exchange, place, name)
     elif place.context is not None:
-        # Not at once with the connection: asyncio leaves one open whose handshake is cancelled before it has begun.
+        # Not at once with the connection: asyncio waits for the peer to close one that is cancelled when its handshake has just succeeded.
         try:
             await exchange.secure(place.context, name)
         except BaseException:
