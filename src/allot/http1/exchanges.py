@@ -387,39 +387,32 @@ async def connect(place: Place) -> Exchange:
     else:
         opened = await _socket(proxy.hostname or "", proxy.port or (443 if proxy.scheme == "https" else 80))
     exchange = Exchange(place, opened)
-    name = (place.name or place.host) if place.context is not None else None
-    context = ssl.create_default_context() if proxy is not None and proxy.scheme == "https" else None
     try:
-        server = proxy.hostname if proxy is not None and context is not None else None
-        await loop.create_connection(lambda: exchange, sock=opened, ssl=context, server_hostname=server)
+        await loop.create_connection(lambda: exchange, sock=opened)
     except BaseException:
         opened.close()
         raise
-    if proxy is not None and place.context is not None:
-        await _tunnel(exchange, place, name)
-    elif place.context is not None:
-        # Not at once with the connection: asyncio waits for the peer to close one that is cancelled when its handshake has just succeeded.
-        try:
-            await exchange.secure(place.context, name)
-        except BaseException:
-            exchange.abort()
-            raise
-    return exchange
-
-
-async def _tunnel(exchange: Exchange, place: Place, name: str | None) -> None:
-    """Open a tunnel through a proxy, which sees nothing of what follows."""
-    assert place.context is not None, "without TLS a proxy is asked like a server"
     try:
-        target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
-        head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{proxy_authorization(place.proxy)}\r\n"
-        status = await exchange.ask(head.encode(), opens_tunnel=True)
-        if not 200 <= status < 300:
-            raise ConnectionRefusedError(f"the proxy answered {status}")
-        await exchange.secure(place.context, name)
+        # Not at once with the connection: asyncio waits for the peer to close one that is cancelled when its handshake has just succeeded.
+        if proxy is not None and proxy.scheme == "https":
+            await exchange.secure(ssl.create_default_context(), proxy.hostname)
+        if place.context is not None:
+            if proxy is not None:
+                await _tunnel(exchange, place)
+            await exchange.secure(place.context, place.name or place.host)
     except BaseException:
         exchange.abort()
         raise
+    return exchange
+
+
+async def _tunnel(exchange: Exchange, place: Place) -> None:
+    """Open a tunnel through a proxy, which sees nothing of what follows."""
+    target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+    head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{proxy_authorization(place.proxy)}\r\n"
+    status = await exchange.ask(head.encode(), opens_tunnel=True)
+    if not 200 <= status < 300:
+        raise ConnectionRefusedError(f"the proxy answered {status}")
 
 
 def proxy_authorization(proxy: str) -> str:
