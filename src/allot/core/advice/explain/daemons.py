@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allot.core.advice.explain.node_troubles import taint_text
+from allot.core.advice.explain.program_settings import containers_in
 from allot.core.advice.explain.wording import named
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.workloads.daemonset_nodes import Placement, placement_of
-from allot.core.workloads.pod_templates import template_value
 
 # By prefixes of labels: the label of a node, and its value, with which an administrator keeps an operator from setting them.
 _SWITCHES = {"nvidia.com/gpu.deploy.": ("nvidia.com/gpu.deploy.operands", "false")}
@@ -27,8 +27,7 @@ def daemon_sets(what_if: WhatIfCluster, *words: str) -> Iterator[tuple[DaemonSet
             placement = placement_of(template)
         except DecodeError:
             continue
-        containers = (template_value(template).get("spec") or {}).get("containers") or ()
-        images = [str(each.get("image", "")) for each in containers if isinstance(each, dict)]
+        images = [str(each.get("image", "")) for each in containers_in(template)]
         text = " ".join((full_name(set_), *images)).lower()
         if any(word in text for word in words):
             yield set_, placement

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from allot.core.advice.explain.causes.driver_pods import speaks_of_devices
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.node_supply import is_new_node
+from allot.core.advice.explain.program_settings import containers_in, setting
 from allot.core.advice.explain.remedies.nodes import own_terms
 from allot.core.advice.explain.report import Change, Explanation, Reason
 from allot.core.advice.explain.wording import named
@@ -18,7 +19,6 @@ from allot.core.model import core_v1
 from allot.core.model.apps_v1 import Deployment
 from allot.core.model.node_pools import POOL_LABEL, NodePool
 from allot.core.selectors import tolerates
-from allot.core.workloads.pod_templates import template_value
 
 _VARIABLE, _FLAG = "IGNORE_DRA_REQUESTS", "--ignore-dra-requests"
 _NAME = "karpenter"
@@ -73,10 +73,10 @@ def none_added(what_if: WhatIfCluster, pod: core_v1.Pod, found: Explanation) -> 
 
 
 def _ignored(what_if: WhatIfCluster, pod: core_v1.Pod) -> _Ignored | None:
-    where = _told_to_ignore(what_if)
+    pools = [each.metadata.name for each in _pools_for(what_if, pod)]
+    where = _told_to_ignore(what_if) if pools else ""
     if not where and not any(_SAID in each.message for each in events_of(what_if, pod, "FailedScheduling")):
         return None
-    pools = [each.metadata.name for each in _pools_for(what_if, pod)]
     why = f"it ignores pods with claims{f' ({where})' if where else ''}"
     return _Ignored(named("NodePool", pools), why) if pools else None
 
@@ -84,27 +84,13 @@ def _ignored(what_if: WhatIfCluster, pod: core_v1.Pod) -> _Ignored | None:
 def _told_to_ignore(what_if: WhatIfCluster) -> str:
     """What tells Karpenter to ignore claims, and where; empty if it does not, or if there is no Karpenter."""
     for each in what_if.all(Deployment):
-        template = each.spec.template
-        containers = (template_value(template).get("spec") or {}).get("containers") if template is not None else None
-        for container in containers or ():
-            if not isinstance(container, dict) or _NAME not in f"{each.metadata.name} {container.get('image', '')}":
+        for container in containers_in(each.spec.template):
+            if _NAME not in f"{each.metadata.name} {container.get('image', '')}":
                 continue
-            value = _setting(container)
+            value = setting(container, _FLAG, _VARIABLE)
             if value is not None and value.lower() not in _OFF:
                 given = f"{_VARIABLE}={value}" if value else f"the default, {_VARIABLE}=true,"
                 return f"{given} in Deployment {full_name(each)}"
-    return ""
-
-
-def _setting(container: Mapping[str, Any]) -> str | None:
-    """The value of Karpenter's setting; empty if it has its default, None if that is not known."""
-    for argument in (*(container.get("command") or ()), *(container.get("args") or ())):
-        flag, _, value = str(argument).partition("=")
-        if flag == _FLAG:
-            return value or "true"
-    for variable in container.get("env") or ():
-        if isinstance(variable, dict) and variable.get("name") == _VARIABLE:
-            return str(variable["value"]) if "value" in variable else None
     return ""
 
 

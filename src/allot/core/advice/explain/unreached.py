@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from allot.core.advice.explain.nodes import selects_node
@@ -42,11 +43,8 @@ def unreached(what_if: WhatIfCluster) -> list[Unreached]:
     """All of them, by pool and selector; none where nothing is known of nodes."""
     infos = list(what_if.cluster.nodes.values())
     found: dict[tuple[str, str, core_v1.NodeSelector], list[DeviceEntry]] = {}
-    for slice_ in what_if.all(api.ResourceSlice) if infos else ():
-        for entry in what_if.claims.inventory.devices_of(slice_.metadata.name):
-            selector = selector_of(entry)
-            if selector is not None:
-                found.setdefault((entry.id.driver, entry.id.pool, selector), []).append(entry)
+    for entry, selector in networked(what_if) if infos else ():
+        found.setdefault((entry.id.driver, entry.id.pool, selector), []).append(entry)
     if len(found) * len(infos) > _CHECKS_MAX:
         return []
     return [
@@ -56,6 +54,18 @@ def unreached(what_if: WhatIfCluster) -> list[Unreached]:
     ]
 
 
+def networked(what_if: WhatIfCluster) -> Iterator[tuple[DeviceEntry, core_v1.NodeSelector]]:
+    """The devices that are for nodes with labels, and these. Slices of nodes, nearly all in most clusters, are passed over as a whole."""
+    for slice_ in what_if.all(api.ResourceSlice):
+        spec = slice_.spec
+        if spec.node_name is not None or not (spec.per_device_node_selection or spec.node_selector is not None):
+            continue
+        for entry in what_if.claims.inventory.devices_of(slice_.metadata.name):
+            selector = entry.device.node_selector if spec.per_device_node_selection else spec.node_selector
+            if selector is not None and node_of(entry) is None:
+                yield entry, selector
+
+
 def usable_unreached(what_if: WhatIfCluster, signature: Signature | None) -> list[Unreached]:
     """Those that a request accepts; none for a request that was not understood."""
     found = []
@@ -63,11 +73,3 @@ def usable_unreached(what_if: WhatIfCluster, signature: Signature | None) -> lis
         usable = [one for one in each.entries if signature is not None and signature.verdict(one) == USABLE]
         found += [each._replace(entries=tuple(usable))] if usable else []
     return found
-
-
-def selector_of(entry: DeviceEntry) -> core_v1.NodeSelector | None:
-    """The nodes that reach a device, if it is for nodes with labels."""
-    if node_of(entry) is not None:
-        return None
-    spec = entry.slice.spec
-    return entry.device.node_selector if spec.per_device_node_selection else spec.node_selector

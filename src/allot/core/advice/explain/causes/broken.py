@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
-from allot.core.advice.explain.diagnosis import Candidate, Rank, patch_of, pointer
+from allot.core.advice.explain.diagnosis import Candidate, Rank
 from allot.core.advice.explain.nodes import missing
+from allot.core.advice.explain.remedies import nodes
 from allot.core.advice.explain.wording import one_line
 from allot.core.model import core_v1
 from allot.core.scheduling import NodeInfo, Profile
@@ -42,12 +43,11 @@ def with_all_healthy(info: NodeInfo, profile: Profile) -> list[Candidate]:
         if not 0 < lacking <= number:
             continue
         value = str(info.node.status.capacity[resource].value())
-        operation = {"op": "add", "path": f"/status/allocatable/{pointer(resource)}", "value": value}
         text = f"repair the unhealthy {resource} of node {info.name} (reset it, or reboot the node"
         # To drain a node costs others their devices, too.
         busy = any(each.scalars.get(resource) for each in info.pods.values())
         text += f", once it is drained: kubectl drain {info.name} --ignore-daemonsets)" if busy else ")"
-        patches = (patch_of("Node", info.name, operation),)
+        patches = (nodes.offering(info.name, resource, value),)
         found.append(Candidate(rank=Rank.OTHERS + 1 if busy else Rank.FIX, text=text, patches=patches))
     return found
 

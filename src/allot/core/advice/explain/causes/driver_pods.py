@@ -17,6 +17,7 @@ from allot.core.advice.explain.daemons import lacking_labels, left_out, selected
 from allot.core.advice.explain.diagnosis import Diagnosis
 from allot.core.advice.explain.events import events_of
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.program_settings import containers_in
 from allot.core.advice.explain.remedies.templates import of_workload, workload_of
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import listed, named, of_several, one_line
@@ -26,7 +27,6 @@ from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.codec import DecodeError
 from allot.core.model.resource_v1 import ResourceSlice
 from allot.core.workloads.daemonset_nodes import Placement, placement_of, target_node
-from allot.core.workloads.pod_templates import template_value
 
 # What kubelet plugins have in their names.
 _WORDS = ("dra", "kubelet-plugin", "kubeletplugin", "device-driver")
@@ -86,8 +86,9 @@ def failing_of_vendor(what_if: WhatIfCluster, vendor: str, node: str) -> list[Fa
     """What is wrong with the daemons of a vendor on a node, which make its devices usable together: the kernel driver first, for which the
     others wait."""
     found = []
-    for pod in what_if.all(core_v1.Pod):
-        if pod.spec.node_name != node or not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+    info = what_if.cluster.nodes.get(node)
+    for pod in (each.pod for each in info.pods.values()) if info is not None else ():
+        if not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             continue
         text = " ".join((full_name(pod), *(container.image for container in pod.spec.containers))).lower()
         trouble = container_trouble(what_if, pod) if vendor in text else None
@@ -279,8 +280,7 @@ def _daemon_sets(what_if: WhatIfCluster, driver: str) -> Iterator[tuple[DaemonSe
             placement = placement_of(template)
         except DecodeError:
             continue
-        containers = (template_value(template).get("spec") or {}).get("containers") or ()
-        images = [str(each.get("image", "")) for each in containers if isinstance(each, dict)]
+        images = [str(each.get("image", "")) for each in containers_in(template)]
         if _is_about(driver, [full_name(set_), *set_.metadata.labels.values(), *images]):
             yield set_, placement
 

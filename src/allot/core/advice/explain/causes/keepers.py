@@ -10,6 +10,7 @@ from typing import NamedTuple
 from allot.core.advice.explain.causes.containers import container_trouble
 from allot.core.advice.explain.events import scaled_from
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.program_settings import containers_in, words_of
 from allot.core.advice.explain.wording import same_letters
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
@@ -17,7 +18,6 @@ from allot.core.model.apps_v1 import Deployment, StatefulSet
 from allot.core.model.meta import RawJSON
 from allot.core.workloads.ownership import selector_of
 from allot.core.workloads.pod_states import is_ready
-from allot.core.workloads.pod_templates import template_value
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _WORD_MIN = 4
@@ -148,14 +148,7 @@ def _at_0(what_if: WhatIfCluster, found: Deployment | StatefulSet, role: str) ->
 
 def _told_by(template: RawJSON | None) -> list[str]:
     """Names of containers in a pod template, with their commands and arguments."""
-    value = template_value(template) if template is not None else {}
-    containers = (value.get("spec") or {}).get("containers") or ()
-    return [
-        str(text)
-        for container in containers
-        if isinstance(container, dict)
-        for text in (container.get("name", ""), *(container.get("command") or ()), *(container.get("args") or ()))
-    ]
+    return [text for each in containers_in(template) for text in (str(each.get("name", "")), *words_of(each))]
 
 
 def _failing(what_if: WhatIfCluster, names: Sequence[str], words: set[str], role: str) -> Keeper | None:

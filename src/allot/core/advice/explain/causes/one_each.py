@@ -13,8 +13,6 @@ from allot.core.advice.explain.diagnosis import place_of_claim
 from allot.core.advice.explain.holding import are_siblings
 from allot.core.advice.explain.wording import named
 
-_SHOWN_MAX = 4
-
 
 class OneEach(NamedTuple):
     """What is said of such devices, phrased to follow who has them; advice: what helps if the pod's own siblings have them all."""
@@ -32,10 +30,10 @@ def one_each(placing: Placing, wanted: Wanted) -> OneEach | None:
     if wanted.leaf.count != 1 or len(nodes) < 2 or any(counts[name] != 1 for name in nodes) or not free:
         return None
     classes = named("class", dict.fromkeys(each.class_name for each in others))
-    have = f"{'node' if len(free) == 1 else f'{len(free)} nodes'} {free[0] if len(free) == 1 else ''}".strip()
+    have = f"node {free[0]} has" if len(free) == 1 else f"{len(free)} nodes have"
     text = (
-        f"; each node has only one, so it takes no second pod that asks for one, although {have} "
-        f"{'has' if len(free) == 1 else 'have'} enough free devices of {classes}"
+        f"; each node has only one, so it takes no second pod that asks for one, although {have} enough "
+        f"free devices of {classes}"
     )
     return OneEach(text, tuple(_advice(placing, wanted, others, free)))
 

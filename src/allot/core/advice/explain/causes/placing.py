@@ -101,13 +101,17 @@ class Placing:
         return self._reach.wanted if self._reach is not None else []
 
     @cached_property
+    def of_plugins(self) -> list[str]:
+        """The extended resources that the pod asks for and device plugins offer."""
+        return [
+            name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
+        ]
+
+    @cached_property
     def offering(self) -> set[str] | None:
         """The nodes whose device plugins offer all extended resources that the pod asks for; if there are none, those that have them and
         withhold them now; None if it asks for none, or no node has any."""
-        nodes = self.what_if.cluster.nodes
-        asked = [
-            name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
-        ]
+        nodes, asked = self.what_if.cluster.nodes, self.of_plugins
         found = {
             name for name, info in nodes.items() if all(info.allocatable_scalars.get(resource) for resource in asked)
         }
@@ -117,11 +121,8 @@ class Placing:
     @cached_property
     def withholding(self) -> set[str]:
         """The nodes that have what the pod asks for as extended resources, but do not offer it now."""
-        asked = [
-            name for name in self.node_checks.profile.scalars if "/" in name and not self.what_if.claims.backs(name)
-        ]
         nodes = self.what_if.cluster.nodes.values()
-        return {info.name for info in nodes if any(is_withheld(info, resource) for resource in asked)}
+        return {info.name for info in nodes if any(is_withheld(info, resource) for resource in self.of_plugins)}
 
     @property
     def near(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -10,12 +11,15 @@ from allot.core.advice.explain.causes.driver_pods import FailingPod, of_all
 from allot.core.advice.explain.causes.placing import Placing
 from allot.core.advice.explain.causes.vendors import drivers_by_node, vendor_of
 from allot.core.advice.explain.causes.withheld import is_withheld, why_withheld
-from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank, patch_of, pointer
+from allot.core.advice.explain.diagnosis import Candidate, Diagnosis, Rank
+from allot.core.advice.explain.remedies import nodes
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.wording import named
 from allot.core.advice.patches import Patch
 from allot.core.scheduling import NodeInfo
 
+# So many say what is wrong with the rest.
+_NODES_MAX = 100
 # What NVIDIA's GPU operator reads of nodes whose GPUs are for virtual machines.
 _WORKLOAD, _OF_MACHINES = "nvidia.com/gpu.workload.config", ("vm-passthrough", "vm-vgpu")
 
@@ -24,10 +28,8 @@ def without_plugin(placing: Placing, found: Diagnosis) -> Diagnosis:
     """What is wrong with the device plugin on nodes that only lack its resource; otherwise what was found, whose remedies come later."""
     if found.reason not in (Reason.RESOURCES, Reason.RESOURCE_UNKNOWN):
         return found
-    for resource in placing.node_checks.profile.scalars:
-        if "/" not in resource or placing.what_if.claims.backs(resource):
-            continue
-        bare = _bare(placing, resource)
+    for resource in placing.of_plugins:
+        bare = islice(_bare(placing, resource), _NODES_MAX)
         failing = [why for info in bare if (why := why_withheld(placing.what_if, info, resource)) is not None]
         if failing:
             return _caused(placing, resource, failing, found)
@@ -50,12 +52,10 @@ def _bare(placing: Placing, resource: str) -> Iterator[NodeInfo]:
 
 
 def _caused(placing: Placing, resource: str, failing: Sequence[FailingPod], found: Diagnosis) -> Diagnosis:
-    nodes = placing.what_if.cluster.nodes
     first = failing[0]
     same = [each for each in failing if each.text == first.text]
     alike = [each.node for each in same]
-    node = nodes[first.node].node
-    had = node.status.capacity.get(resource)
+    had = placing.what_if.cluster.nodes[first.node].node.status.capacity.get(resource)
     has, offers, its = ("has", "offers", "its") if len(alike) == 1 else ("have", "offer", "their")
     what = f"{had} {resource}" if had is not None and had.nano else f"devices for {resource} by {its} labels"
     text = f"{named('node', alike)} {has} {what}, but {offers} none: {of_all(same)}; {found.text}"
@@ -74,11 +74,10 @@ def _caused(placing: Placing, resource: str, failing: Sequence[FailingPod], foun
 
 def _offering(placing: Placing, resource: str, node: str) -> tuple[Patch, ...]:
     """The node as it is when its plugin runs: with as many devices as it had, or as another node offers."""
-    nodes = placing.what_if.cluster.nodes
-    own = nodes[node].node.status.capacity.get(resource)
-    others = [amount for info in nodes.values() if (amount := info.node.status.allocatable.get(resource)) is not None]
+    there = placing.what_if.cluster.nodes
+    own = there[node].node.status.capacity.get(resource)
+    others = [amount for info in there.values() if (amount := info.node.status.allocatable.get(resource)) is not None]
     amount = own if own is not None and own.nano else max(others, key=lambda each: each.nano, default=None)
     if amount is None or not amount.nano:
         return ()
-    operation = {"op": "add", "path": f"/status/allocatable/{pointer(resource)}", "value": str(amount)}
-    return (patch_of("Node", node, operation),)
+    return (nodes.offering(node, resource, str(amount)),)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allot.core.advice.explain.holding import controller_of
+from allot.core.advice.explain.program_settings import containers_in
 from allot.core.advice.explain.wording import count, listed, named
 from allot.core.advice.what_if import WhatIfCluster
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet, StatefulSet
 from allot.core.workloads.pod_states import is_ready
-from allot.core.workloads.pod_templates import template_value
 
 _HASH, _GENERATION = "controller-revision-hash", "pod-template-generation"
 _KINDS: dict[str, type[DaemonSet | StatefulSet]] = {"DaemonSet": DaemonSet, "StatefulSet": StatefulSet}
@@ -119,11 +119,9 @@ def _variables(what_if: WhatIfCluster, pod: core_v1.Pod) -> dict[str, str]:
         what_if.get(type_, maker.name, pod.metadata.namespace) if type_ is not None and maker is not None else None
     )
     template = made_by.spec.template if made_by is not None else None
-    containers = (template_value(template).get("spec") or {}).get("containers") if template is not None else None
     return {
         str(variable.get("name", "")): str(variable["value"])
-        for container in containers or ()
-        if isinstance(container, dict)
+        for container in containers_in(template)
         for variable in container.get("env") or ()
         if isinstance(variable, dict) and variable.get("value")
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -14,12 +14,9 @@ from allot.core.advice.explain.remedies import reach
 from allot.core.advice.explain.remedies.nodes import selector_text
 from allot.core.advice.explain.report import Reason
 from allot.core.advice.explain.trial import pod_subject, would_help
-from allot.core.advice.explain.unreached import Unreached, selector_of, unreached, usable_unreached
+from allot.core.advice.explain.unreached import Unreached, networked, unreached, usable_unreached
 from allot.core.advice.explain.wording import count, named
-from allot.core.advice.what_if import WhatIfCluster
-from allot.core.allocation.devices import DeviceEntry
 from allot.core.model import core_v1
-from allot.core.model import resource_v1 as api
 
 
 def _but(placing: Placing, selector: core_v1.NodeSelector) -> str:
@@ -36,7 +33,8 @@ def nothing_reached(placing: Placing, expected: Sequence[str]) -> Diagnosis | No
     """All devices for nodes with labels are out of reach. expected: the drivers in question; none for any."""
     found = [each for each in unreached(placing.what_if) if not expected or each.driver in expected]
     lost = {each.id for one in found for each in one.entries}
-    if not found or any(entry.id not in lost for entry in _networked(placing.what_if, expected)):
+    there = (entry.id for entry, _ in networked(placing.what_if) if not expected or entry.id.driver in expected)
+    if not found or any(each not in lost for each in there):
         return None
     first = found[0]
     pools = sorted({each.pool for each in found})
@@ -52,14 +50,6 @@ def nothing_reached(placing: Placing, expected: Sequence[str]) -> Diagnosis | No
 
 def _advice(found: Unreached) -> tuple[str, ...]:
     return (f"check how the driver publishes pool {found.pool}: its ResourceSlices say which nodes reach it",)
-
-
-def _networked(what_if: WhatIfCluster, expected: Sequence[str]) -> Iterator[DeviceEntry]:
-    """Devices of drivers for nodes with labels."""
-    for slice_ in what_if.all(api.ResourceSlice):
-        if not expected or slice_.spec.driver in expected:
-            entries = what_if.claims.inventory.devices_of(slice_.metadata.name)
-            yield from (each for each in entries if selector_of(each) is not None)
 
 
 def _candidates(placing: Placing, found: Unreached) -> tuple[Candidate, ...]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from allot.core.advice.explain.causes import driver_pods
 from allot.core.advice.explain.causes.vendors import is_labelled, vendor_of
 from allot.core.advice.explain.daemons import daemon_sets, left_out, taken_in
-from allot.core.advice.explain.diagnosis import Candidate, Rank, patch_of, pointer
-from allot.core.advice.explain.remedies.nodes import uncordoned
+from allot.core.advice.explain.diagnosis import Candidate, Rank
+from allot.core.advice.explain.remedies import nodes
 from allot.core.advice.explain.upkeep import upkeep
 from allot.core.advice.explain.wording import listed, named
 from allot.core.advice.what_if import WhatIfCluster, full_name
@@ -110,12 +110,11 @@ def repaired(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> tuple[Can
     why, there = why_withheld(what_if, info, resource), held_back(info, resource)
     if why is None or not there:
         return ()
-    value = {"op": "add", "path": f"/status/allocatable/{pointer(resource)}", "value": str(there)}
-    offers = patch_of("Node", info.name, value)
+    offers = nodes.offering(info.name, resource, str(there))
     if not info.unschedulable:
         return (Candidate(rank=Rank.FIX, text=why.advice, patches=(offers,)),)
     text = why.advice if upkeep(info.node) else f"{why.advice}, and uncordon the node"
-    return (Candidate(rank=Rank.FIX, text=text, patches=(uncordoned(info), offers)),)
+    return (Candidate(rank=Rank.FIX, text=text, patches=(nodes.uncordoned(info), offers)),)
 
 
 def why_withheld(what_if: WhatIfCluster, info: NodeInfo, resource: str) -> driver_pods.FailingPod | None:

@@ -120,6 +120,12 @@ def _pod_patch(pod: core_v1.Pod, path: str, value: object, *, recreate: bool) ->
 # --- cordons and taints ---
 
 
+def offering(node: str, resource: str, amount: str) -> Patch:
+    """A node that offers so much of a resource."""
+    path = f"/status/allocatable/{pointer(resource)}"
+    return patch_of("Node", node, {"op": "add", "path": path, "value": amount})
+
+
 def uncordoned(info: NodeInfo) -> Patch:
     """A node that takes pods again."""
     operations = [{"op": "remove", "path": "/spec/unschedulable"}]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from allot.core.advice.explain.causes.selecting import Unselected
 from allot.core.advice.explain.daemons import daemon_sets
+from allot.core.advice.explain.program_settings import containers_in, setting
 from allot.core.advice.what_if import WhatIfCluster, full_name
 from allot.core.model import core_v1
 from allot.core.model.apps_v1 import DaemonSet
 from allot.core.model.meta import RawJSON
-from allot.core.workloads.pod_templates import template_value
 
 _ON = ("true", "t", "1")
 
@@ -43,18 +43,6 @@ def without_pods(what_if: WhatIfCluster, metric: str, pods: Sequence[core_v1.Pod
 
 
 def _knows_claims(template: RawJSON | None, exporter: _Exporter) -> bool:
-    spec: Mapping[str, Any] = (template_value(template).get("spec") if template is not None else None) or {}
-    for container in spec.get("containers") or ():
-        if not isinstance(container, dict):
-            continue
-        for argument in (*(container.get("command") or ()), *(container.get("args") or ())):
-            flag, _, value = str(argument).partition("=")
-            if flag == exporter.flag:
-                return value.lower() in ("", *_ON)
-        for each in container.get("env") or ():
-            if isinstance(each, dict) and each.get("name") == exporter.variable:
-                # One that comes from elsewhere may be set.
-                return str(each.get("value", _ON[0])).lower() in _ON
-        if container.get("envFrom"):
-            return True
-    return False
+    """Whether any of the containers is told to, or may be."""
+    values = [setting(each, exporter.flag, exporter.variable) for each in containers_in(template)]
+    return any(each is None or each.lower() in _ON for each in values)
