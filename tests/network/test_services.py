@@ -13,13 +13,14 @@ import pytest
 
 from allot.core.network.ranges import API_ADDRESS, GATEWAY
 from allot.core.network.routes import routes_of
+from allot.network.client import NetworkFailure
 from allot.network.relays import Listener, bound, connected
 from allot.network.service_client import ServiceNetwork
 from network.running import Pods, Running, answer, asked
 from waiting import until
 
 pytestmark = pytest.mark.slow
-WEB = "10.96.77.1"
+WEB, OTHER = "10.96.77.1", "10.96.77.2"
 
 
 @pytest.fixture
@@ -161,17 +162,74 @@ async def test_sockets_of_the_machine_lead_to_endpoints_also_after_a_kill(
     await running.start()
     assert {await visit() for _ in range(4)} == {"one", "two"}
     services.listen(("default/web", "TCP", 80), [])
+    assert await until(lambda: _is_closed(place))
 
-    async def is_closed() -> bool:
-        try:
-            await visit()
-        except ConnectionRefusedError:
-            return True
-        except ConnectionResetError:
-            pass  # It was still being closed.
-        return False
 
-    assert await until(is_closed)
+async def _is_closed(place: tuple[str, int]) -> bool:
+    try:
+        await answer(await connected(*place))
+    except ConnectionRefusedError:
+        return True
+    except ConnectionResetError:
+        pass  # It was still being closed.
+    return False
+
+
+async def test_what_was_withdrawn_while_the_connection_was_broken_is_forgotten(
+    pods: Pods, services: ServiceNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await pods.serve("one", 8080)
+    await pods.start("client", "sleep", "600")
+    await asked(pods.network, one.ips[0], 8080)
+    listening = bound("127.64.3.4", 0)
+    place = listening.getsockname()
+    for name, address in (("web", WEB), ("other", OTHER)):
+        tell(services, name, address, one.ips[0])
+    services.listen(("default/web", "TCP", 80), [listening])
+    assert await until(lambda: _answers(place)) == "one"
+    assert await said(pods, connecting("web")) == await said(pods, connecting("other")) == "one"
+    channel = services._channel
+    assert channel is not None
+    with monkeypatch.context() as broken:
+        broken.setattr("allot.network.client.connect_unix", _refuse)
+        channel.close()
+        services.listen(("default/web", "TCP", 80), [])
+        services.update("default/web", None)
+    assert await until(lambda: _is_closed(place))
+    assert "gaierror" in await pods.said("client", sys.executable, "-c", connecting("web"))
+    assert await said(pods, connecting("other")) == "one"
+
+
+def _refuse(_path: Path) -> socket.socket:
+    raise ConnectionRefusedError("nobody listens")
+
+
+async def _answers(place: tuple[str, int]) -> str:
+    try:
+        return await answer(await connected(*place))
+    except ConnectionResetError:
+        return ""
+
+
+async def test_who_has_been_replaced_sends_no_services_any_more(
+    pods: Pods, services: ServiceNetwork, tmp_path: Path
+) -> None:
+    one = await pods.serve("one", 8080)
+    await pods.start("client", "sleep", "600")
+    await asked(pods.network, one.ips[0], 8080)
+    tell(services, "web", WEB, one.ips[0])
+    assert await said(pods, connecting("web")) == "one"
+    later = ServiceNetwork(tmp_path / "network.sock", ("127.0.0.1", 1))
+    try:
+        tell(later, "other", OTHER, one.ips[0])
+        later.start()
+        assert await said(pods, connecting("other")) == "one"
+        with pytest.raises(NetworkFailure, match="another client sends the Services"):
+            await services.ask({"do": "service", "key": "default/web", "routes": None})
+        tell(services, "web", WEB, one.ips[0])
+        assert "gaierror" in await pods.said("client", sys.executable, "-c", connecting("web"))
+    finally:
+        await later.close()
 
 
 ECHO = """

@@ -134,10 +134,12 @@ class PodNetwork:
         self._connected().send(message, handles)
 
     def _connected(self) -> Channel:
-        if self._channel is None:
-            self._channel = Channel(connect_unix(self._path), self._received, self._lost)
-            self.greet(self._channel)
-        return self._channel
+        channel = self._channel
+        if channel is None:
+            channel = self._channel = Channel(connect_unix(self._path), self._received, self._lost)
+            # If it breaks meanwhile, it is no longer ours, and says so when it is used.
+            self.greet(channel)
+        return channel
 
     def greet(self, channel: Channel) -> None:
         """Repeat lasting requests."""

@@ -19,7 +19,7 @@ import msgspec
 
 from allot.core.network.names import Directory
 from allot.core.network.ranges import BLOCKS, block_of, is_of_pod
-from allot.core.network.routes import ServiceRoutes
+from allot.core.network.routes import PortKey, ServiceRoutes
 from allot.network.channel import Channel, Message
 from allot.network.name_server import NameServer
 from allot.network.pod_links import PodLinks
@@ -39,6 +39,15 @@ _ANSWER_S = 10.0
 
 class Refused(Exception):
     """Why a request is refused."""
+
+
+class _Known(msgspec.Struct):
+    """What a client that sends the Services will send."""
+
+    recurses: bool = False
+    services: set[str] = set()
+    # Those that sockets of the machine serve.
+    listening: set[PortKey] = set()
 
 
 class Inside:
@@ -107,6 +116,18 @@ class Inside:
             raise ConnectionRefusedError("no client is connected")
         return await self.control.ask(message)
 
+    def update_service(self, key: str, routes: ServiceRoutes | None) -> None:
+        """A Service has changed, or is gone."""
+        namespace, _, name = key.partition("/")
+        self.directory.update(namespace, name, routes)
+        self.proxies.update(key, routes)
+
+    def keep_services(self, keys: set[str], served: set[PortKey]) -> None:
+        """Forget all Services but these, and close the sockets of the machine for all ports but these."""
+        for key in self.directory.keys() - keys:
+            self.update_service(key, None)
+        self.proxies.stop_all_but(served)
+
     def open_doors(self, ports: list[int]) -> None:
         """Open these ports for placeholders."""
         for port in ports:
@@ -168,12 +189,13 @@ class _Session:
             if asked is not None and not asked.done():
                 asked.set_result((message, handles))
             else:
-                for each in handles:
-                    os.close(each)
+                _close_all(handles)
             return
         task = asyncio.get_running_loop().create_task(self._answer(message, handles))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Not at the end of the task: one that is cancelled before it begins has none.
+        task.add_done_callback(lambda _: _close_all(handles))
 
     async def _answer(self, message: Message, handles: list[int]) -> None:
         given: list[int] = []
@@ -184,16 +206,12 @@ class _Session:
             told, given = await answer(message, handles)
         except (OSError, TimeoutError, Refused, msgspec.ValidationError) as error:
             told = {"error": _told(error)}
-        finally:
-            for each in handles:
-                os.close(each)
         try:
             self._channel.send({"id": message.get("id", 0), **told}, given)
         except ConnectionError:
             pass  # no one waits for it any longer
         finally:
-            for each in given:
-                os.close(each)
+            _close_all(given)
 
     def hand_over(self, connection: socket.socket, message: Message) -> None:
         """Pass a connection to the client outside."""
@@ -276,21 +294,29 @@ class _Session:
     # --- Services ---
 
     async def _control(self, message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
-        """From now on this client sends the Services. recurses: whether it resolves external names."""
+        """From now on this client sends the Services: those that it names, and no others. recurses: whether it resolves external names."""
+        known = msgspec.convert(message, _Known)
         self._inside.control = self
-        self._inside.names.recurses = bool(message.get("recurses"))
+        self._inside.names.recurses = known.recurses
+        self._inside.keep_services(known.services, known.listening)
         return {}, []
 
+    def _check_control(self) -> None:
+        """What a client sent before another one took over may be read after what that one sends."""
+        if self._inside.control is not self:
+            raise Refused("another client sends the Services")
+
     async def _service(self, message: Message, _handles: list[int]) -> tuple[Message, list[int]]:
-        namespace, _, name = str(message.get("key")).partition("/")
+        self._check_control()
+        key = str(message.get("key"))
         told = message.get("routes")
         routes = msgspec.convert(told, ServiceRoutes) if told is not None else None
-        self._inside.directory.update(namespace, name, routes)
-        self._inside.proxies.update(f"{namespace}/{name}", routes)
+        self._inside.update_service(key, routes)
         return {}, []
 
     async def _listen(self, message: Message, handles: list[int]) -> tuple[Message, list[int]]:
         """Sockets of the machine that serve a port of a Service; none: stop serving it."""
+        self._check_control()
         _, port = _place({"address": "", **message})
         sockets = [socket.socket(fileno=os.dup(each)) for each in handles]
         protocol = str(message.get("protocol"))
@@ -309,6 +335,11 @@ def _told(error: Exception) -> str:
         if number and is_asyncios
         else getattr(error, "strerror", None) or str(error) or "i/o timeout"
     )
+
+
+def _close_all(handles: list[int]) -> None:
+    for each in handles:
+        os.close(each)
 
 
 def _first(handles: list[int]) -> int:

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from allot.core.network.routes import ServiceRoutes
+from allot.core.network.routes import PortKey, ServiceRoutes
 from allot.network.channel import Channel, Message
 from allot.network.client import PodNetwork, dial_address
-
-# A port of a Service: key, protocol, number.
-Port = tuple[str, str, int]
 
 
 class ServiceNetwork(PodNetwork):
@@ -29,7 +26,7 @@ class ServiceNetwork(PodNetwork):
         self._api = api
         self._resolve = resolve
         self._services: dict[str, ServiceRoutes] = {}
-        self._listening: dict[Port, list[socket.socket]] = {}
+        self._listening: dict[PortKey, list[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -47,7 +44,7 @@ class ServiceNetwork(PodNetwork):
             self._services[key] = routes
         self._tell_if_there(_service(key, routes))
 
-    def listen(self, port: Port, sockets: list[socket.socket]) -> None:
+    def listen(self, port: PortKey, sockets: list[socket.socket]) -> None:
         """Serve a port of a Service on sockets of the machine, which are ours from now on; earlier ones are closed."""
         before = self._listening.pop(port, [])
         if sockets:
@@ -59,9 +56,10 @@ class ServiceNetwork(PodNetwork):
                 each.close()
 
     def greet(self, channel: Channel) -> None:
-        """Repeat everything."""
+        """Repeat everything. What was withdrawn while nobody listened is not in it, so that it is forgotten."""
         super().greet(channel)
-        channel.send({"do": "control", "recurses": self._resolve is not None})
+        known = {"services": list(self._services), "listening": list(self._listening)}
+        channel.send({"do": "control", "recurses": self._resolve is not None, **known})
         for key, routes in self._services.items():
             channel.send(_service(key, routes))
         for port, sockets in self._listening.items():
@@ -114,6 +112,6 @@ def _service(key: str, routes: ServiceRoutes | None) -> Message:
     return {"do": "service", "key": key, "routes": msgspec.to_builtins(routes) if routes is not None else None}
 
 
-def _listen(port: Port) -> Message:
+def _listen(port: PortKey) -> Message:
     key, protocol, number = port
     return {"do": "listen", "key": key, "protocol": protocol, "port": number}

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from allot.core.network.balancing import Balancer
 from allot.core.network.ranges import SERVICES, SERVICES_BITS, is_in
-from allot.core.network.routes import ServicePort, ServiceRoutes
+from allot.core.network.routes import PortKey, ServicePort, ServiceRoutes
 from allot.network.relays import Listener, Relays, bound
 
 _log = logging.getLogger("allot.network")
@@ -34,7 +34,7 @@ class ServiceProxies:
         self._relays = relays
         self._connect = connect
         self._to_api = to_api
-        self._ports: dict[tuple[str, str, int], _PortProxy] = {}
+        self._ports: dict[PortKey, _PortProxy] = {}
 
     def update(self, key: str, routes: ServiceRoutes | None) -> None:
         """A Service has changed, or is gone."""
@@ -53,7 +53,12 @@ class ServiceProxies:
             return
         self._proxy(place).listen(sockets)
 
-    def _proxy(self, place: tuple[str, str, int]) -> _PortProxy:
+    def stop_all_but(self, served: set[PortKey]) -> None:
+        """Close the sockets of the machine for all ports but these."""
+        for place in self._ports.keys() - served:
+            self._ports[place].listen([])
+
+    def _proxy(self, place: PortKey) -> _PortProxy:
         found = self._ports.get(place)
         if found is None:
             is_api = place[0] == "default/kubernetes"

@@ -69,6 +69,10 @@ class Directory:
             for address, host in _reverse_of(routes):
                 self._names.setdefault(address, set()).add(host)
 
+    def keys(self) -> set[str]:
+        """namespace/name of all Services."""
+        return {f"{namespace}/{name}" for namespace, name in self._services}
+
     def find(self, labels: tuple[str, ...], type_: int) -> Reply | None:
         """What a name means; None if it is not ours to say."""
         if labels[-2:] == _ZONE:

@@ -16,6 +16,9 @@ _SERVICE_NAME = "kubernetes.io/service-name"
 _AFFINITY_S = 10800
 _PROTOCOLS = ("TCP", "UDP")
 
+# A port of a Service: the Service's namespace/name, protocol, number.
+PortKey = tuple[str, str, int]
+
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a pod is. hostname: its name below that of a headless Service."""
