@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import warm_starts
+from allot.process.parent_death import ending_with_parent
 from waiting import wait_for
 
 pytestmark = [
@@ -124,6 +126,40 @@ def test_what_only_an_interpreter_of_its_own_has_gets_one(tmp_path: Path, option
     command = [sys.executable, str(script)]
     assert subprocess.check_output(command) == b"True\n"
     assert subprocess.check_output(command, **options) == b"False\n"
+
+
+ITSELF = "import json, os, resource, sys; told = [os.getppid(), 'allot.apiserver' in sys.modules, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]"
+
+
+def test_a_program_that_becomes_another_one_is_warm_and_ends_with_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "becomes.py"
+    script.write_text(f"{ITSELF}\nprint(json.dumps([*told, os.getpid(), sys.argv]), flush=True)\nsys.stdin.read()")
+    command = ending_with_parent([sys.executable, str(script), "one"])
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    parent, is_warm, _, number, arguments = json.loads(process.stdout.readline())
+    assert (parent, is_warm, number, arguments) == (os.getpid(), True, process.pid, [str(script), "one"])
+    process.stdin.close()
+    assert process.wait() == 0
+    process.stdout.close()
+    assert subprocess.check_output(ending_with_parent(["echo", "another"])) == b"another\n"
+
+
+def test_what_a_command_starts_is_warm_and_its_child(tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(f"{ITSELF}\nopen('told', 'w').write(json.dumps(told)); sys.exit('no driver')")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most[0] - 1, most[1]))
+    try:
+        command = [sys.executable, "-m", "allot", "driver", "test", "driver.py"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = process.communicate()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert b"no driver" in output
+    parent, is_warm, files = json.loads((tmp_path / "told").read_text())
+    assert parent == process.pid and is_warm
+    # `allot` asks for as many as it may have.
+    assert files in {most[0] - 1, most[1]}
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_the_start(script: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Programs of allot that tests start find its modules imported.
 
 Most of them use a processor for little else than imports. So one process for each worker imports everything, and is copied for each start: a
-process of its own, with the arguments, files, folder and variables that it was given, and a child of the process that asked, as any other. What asks for more
+process of its own, with the arguments, files, folder and variables that it was given, and a child of the process that asked, as any other. A
+program that starts others begins with a copy of itself, which is copied for them. What asks for more
 than a plain start gets an interpreter of its own, and so does everything with ALLOT_COLD_STARTS=1.
 """
 
@@ -14,16 +15,17 @@ import importlib
 import json
 import os
 import pkgutil
+import resource
 import runpy
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 COLD = "ALLOT_COLD_STARTS"
 
@@ -32,6 +34,10 @@ _NOT_IMPORTED = ("allot.cli.screen", "allot.bench", "allot.cli.commands.bench")
 # Variables that are read when an interpreter or a library starts.
 _READ_ONCE = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GRPC_", "OPENSSL_", "SSL_")
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
+# Commands of allot that start programs of allot, and the program that becomes another one.
+_STARTS_OTHERS = ("demo", "driver", "up")
+_BECOMES_ANOTHER = "allot.process.parent_death"
+_EXECVP = os.execvp
 # An argument of the process that is copied, over which copies write their own, for those who read them in /proc.
 _ROOM = "-" * 16384
 
@@ -42,23 +48,45 @@ class Start(NamedTuple):
     arguments: list[str]
     folder: str
     variables: dict[str, str]
-    new_session: bool
-    group: int
+    new_session: bool = False
+    group: int = -1
+    # What children inherit: how many files may be open, at first and at most, and the mask of new files.
+    open_files: tuple[int, int] = (-1, -1)
+    mask: int = -1
+
+
+class Another(BaseException):
+    """In a copy: it goes on as another program."""
+
+    def __init__(self, start: Start) -> None:
+        super().__init__(start.arguments)
+        self.start = start
+
+
+class Copied(NamedTuple):
+    """A process that is copied for starts, and whose child it is."""
+
+    parent: int
+    connection: socket.socket
 
 
 def install() -> None:
     """For this process and those that it forks; each has a process of its own that is copied."""
     if not os.environ.get(COLD) and sys.platform == "linux":
-        # What Popen calls, in all versions of Python that run allot.
-        subprocess._fork_exec = Starter(subprocess._fork_exec)  # type: ignore[attr-defined]
+        _replace_starts(None)
+
+
+def _replace_starts(copied: Copied | None) -> None:
+    # What Popen calls, in all versions of Python that run allot.
+    subprocess._fork_exec = Starter(subprocess._fork_exec, copied)  # type: ignore[attr-defined]
 
 
 class Starter:
     """In the place of `_posixsubprocess.fork_exec`."""
 
-    def __init__(self, original: Callable[..., int]) -> None:
+    def __init__(self, original: Callable[..., int], copied: Copied | None) -> None:
         self._original = original
-        self._copied: tuple[int, socket.socket, subprocess.Popen[bytes]] | None = None
+        self._copied = copied
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -68,14 +96,14 @@ class Starter:
             return self._original(*given)
         with self._lock:
             # A fork would get processes that are its parent's children.
-            if self._copied is None or self._copied[0] != os.getpid():
+            if self._copied is None or self._copied.parent != os.getpid():
                 self._copied = self._begin()
-            return _ask(self._copied[1], start, _files(*given))
+            return _ask(self._copied.connection, start, _files(*given))
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
 
-    def _begin(self) -> tuple[int, socket.socket, subprocess.Popen[bytes]]:
+    def _begin(self) -> Copied:
         here, there = socket.socketpair()
         with there:
             command = [sys.executable, __file__, str(there.fileno()), _ROOM]
@@ -83,7 +111,7 @@ class Starter:
             process = subprocess.Popen(command, stdin=null, stdout=null, pass_fds=[there.fileno()])
         # It ends when nobody can ask any more.
         process.returncode = 0
-        return os.getpid(), here, process
+        return Copied(os.getpid(), here)
 
 
 def plain_start(*given: Any) -> Start | None:
@@ -100,7 +128,15 @@ def plain_start(*given: Any) -> Start | None:
     named = dict(os.environ) if variables is None else dict(map(_variable, variables))
     if read_once(named) != read_once(os.environ) or not os.access(where, os.X_OK):
         return None
-    return Start(command, where, named, bool(new_session), group)
+    return Start(
+        command, where, named, bool(new_session), group, resource.getrlimit(resource.RLIMIT_NOFILE), _mask_of_files()
+    )
+
+
+def _mask_of_files() -> int:
+    """Without changing it, which other threads would notice."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
 
 
 def is_ours(command: list[str]) -> bool:
@@ -159,9 +195,14 @@ def _adopt_orphans(adopts: bool) -> None:
 
 def _be_copied() -> None:
     import_all()
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
+    _run_copies(socket.socket(fileno=int(sys.argv[1])))
+
+
+def _run_copies(connection: socket.socket) -> None:
+    """Returns only when nobody can ask for copies any more."""
+    with connection:
         start = _serve(connection)
     if start is not None:
         _end(become(start))
@@ -222,6 +263,39 @@ def become(start: Start) -> int:
         os.setsid()
     elif start.group != -1:
         os.setpgid(0, start.group)
+    resource.setrlimit(resource.RLIMIT_NOFILE, start.open_files)
+    os.umask(start.mask)
+    while True:
+        if starts_others(start.arguments):
+            _be_copied_too()
+        try:
+            return _run(start)
+        except Another as another:
+            start = another.start
+
+
+def starts_others(arguments: Sequence[str]) -> bool:
+    """Whether a program starts programs of allot."""
+    return arguments[1:3] == ["-m", "allot"] and len(arguments) > 3 and arguments[3] in _STARTS_OTHERS
+
+
+def _be_copied_too() -> None:
+    """A child of this process, for its own starts: now, as what has begun has threads and locks."""
+    here, there = socket.socketpair()
+    if os.fork():
+        there.close()
+        _replace_starts(Copied(os.getpid(), here))
+        return
+    here.close()
+    # It must not hold the files of its parent open.
+    with open(os.devnull, "r+b") as null:  # noqa: PTH123
+        for file in (0, 1, 2):
+            os.dup2(null.fileno(), file)
+    _run_copies(there)
+    os._exit(0)
+
+
+def _run(start: Start) -> int:
     os.chdir(start.folder)
     os.environ.clear()
     os.environ.update(start.variables)
@@ -235,6 +309,8 @@ def become(start: Start) -> int:
     is_module = start.arguments[1] == "-m"
     sys.argv[:] = start.arguments[2 if is_module else 1 :]
     sys.path[0] = start.folder if is_module else str(Path(sys.argv[0]).resolve().parent)
+    if is_module and sys.argv[0] == _BECOMES_ANOTHER:
+        os.execvp = _become_another  # type: ignore[assignment]
     try:
         if is_module:
             # As the interpreter does; what is imported already would run twice, with a warning.
@@ -248,6 +324,14 @@ def become(start: Start) -> int:
             raise
         return ended.code or 0
     return 0
+
+
+def _become_another(file: str, arguments: list[str]) -> NoReturn:
+    """In the place of `os.execvp`: a program of ours is imported already."""
+    if not is_ours(arguments):
+        os.execvpe(file, arguments, os.environ)
+    os.execvp = _EXECVP
+    raise Another(Start(arguments, os.getcwd(), dict(os.environ)))  # noqa: PTH109 - as os.chdir takes it
 
 
 def _end(code: int) -> None:
