@@ -210,6 +210,10 @@ class SimulatedDrivers:
             found += [(name, pool) for pool in as_pools(driver.devices(), node)]
         return tuple(found)
 
+    def publishers(self, node: str) -> frozenset[str]:
+        """The drivers that publish something there."""
+        return frozenset(name for name, _ in self.pools(node))
+
     def lay_out(self, node: str, state: Path) -> None:
         """Create the directories for fault injection, and the state of faulty GPUs."""
         for name, make in self._makers.items():

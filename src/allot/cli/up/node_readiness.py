@@ -5,6 +5,7 @@ Leftovers of an earlier run do not count: agents must have renewed their leases 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
 
 from allot.autoscaler.provider import POOL_LABEL
@@ -24,7 +25,7 @@ _PAUSE_S, _PAUSE_PER_NODE_S = 0.03, 0.0001
 async def wait_for_nodes(plane: ControlPlane, wanted: Nodes, began: float) -> None:
     """Wait for a limited time. began: seconds since 1970."""
     names = {*wanted.all_names, *_first_of_pools(wanted)}
-    clock, nodes = plane.clock, _NodesReady(plane, wanted, rfc3339(int(began)))
+    clock, nodes = plane.clock, NodesReady(plane, wanted, rfc3339(int(began)))
     until = clock.monotonic() + _WAIT_S + _WAIT_PER_NODE_S * len(names)
     missing = names
     with progress("starting nodes", len(names)) as advance:
@@ -50,32 +51,36 @@ def condition_text(plane: ControlPlane, wanted: Nodes, condition: str) -> str:
     return "; ".join(sorted(told))
 
 
-class _NodesReady:
+class NodesReady:
+    """What has been published so far. began: when this run did."""
+
     def __init__(self, plane: ControlPlane, wanted: Nodes, began: str) -> None:
         informers = plane.informers
-        self._wanted = wanted
         self._nodes, self._slices = informers.typed(Node), informers.typed(ResourceSlice)
         self._leases = informers.dynamic(
             "coordination.k8s.io", "v1", "leases", namespaced=True, namespace=LEASE_NAMESPACE
         )
         # Without the final Z, so that fractions of the same second compare as later.
         self._began = began.removesuffix("Z")
-        self._without_drivers = set(wanted.all_names) - {name for name, kinds in wanted.drivers.items() if kinds}
+        self._publishers, self._publishers_of_pools = wanted.publishers, wanted.publishers_of_pools
 
     def names(self) -> Set[str]:
         """Of all nodes that are ready."""
         alive = {
             each["metadata"]["name"] for each in self._leases.cache if each["spec"].get("renewTime", "") >= self._began
         }
-        published = {each.spec.node_name or "" for each in self._slices.cache}
-        ready = {each.metadata.name for each in self._nodes.cache if _is_ready(each)}
-        found = ready & alive & (published | self._without_drivers)
-        counts: dict[str, int] = {}
+        published: defaultdict[str, set[str]] = defaultdict(set)
+        for each in self._slices.cache:
+            published[each.spec.node_name or ""].add(each.spec.driver)
+        found: set[str] = set()
+        counts: Counter[str] = Counter()
         for node in self._nodes.cache:
             pool, name = node.metadata.labels.get(POOL_LABEL, ""), node.metadata.name
-            if pool and name in ready & alive and (name in published or not self._wanted.drivers_of_pool(pool)):
-                counts[pool] = counts.get(pool, 0) + 1
-        return found | {_of_pool(pool, number) for pool, count in counts.items() for number in range(count)}
+            publishers = self._publishers_of_pools.get(pool) or self._publishers.get(name) or frozenset()
+            if name in alive and _is_ready(node) and publishers <= published[name]:
+                found.add(name)
+                counts[pool] += 1
+        return found | {_of_pool(pool, number) for pool, count in counts.items() if pool for number in range(count)}
 
 
 def _first_of_pools(wanted: Nodes) -> Iterator[str]:

@@ -57,6 +57,21 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             pool = PoolSpec(name=name, machine=machine)
         return tuple(pool.nodes(name).resolved()[1].kinds.values()) if pool is not None else ()
 
+    @property
+    def publishers(self) -> dict[str, frozenset[str]]:
+        """The drivers that publish devices on each simulated node."""
+        return {
+            name: drivers
+            for each in self.simulated
+            for drivers in (each.resolved()[1].publishers(each.names[0]),)
+            for name in each.names
+        }
+
+    @property
+    def publishers_of_pools(self) -> dict[str, frozenset[str]]:
+        """The drivers that publish devices on the nodes of each pool."""
+        return {pool.name: pool.nodes(pool.name).resolved()[1].publishers(pool.name) for pool in self.pools.pools}
+
     def write_pools(self, folder: Path) -> Path:
         """A file for `allot node --pools`."""
         path = folder / _POOLS
