@@ -26,6 +26,14 @@ def _remember_transports() -> None:
         _transports.add(self)
 
     transport.__init__ = remembering
+    tell = transport.__repr__
+
+    @functools.wraps(tell)
+    def telling(self: Any) -> str:
+        # Where it is found by the garbage collector alone, this is all that is told.
+        return f"{tell(self)}, opened by {getattr(self, 'opened_by', '')}"
+
+    transport.__repr__ = telling
 
 
 _remember_transports()
@@ -36,7 +44,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     """Fail if a loop has ended before its connections were closed."""
     result = yield
     left = [each for each in _transports if each._sock is not None and (each._loop is None or each._loop.is_closed())]
-    told = "\n".join(f"{each!r} of {each._protocol!r}, opened by {each.opened_by}" for each in left)
+    told = "\n".join(f"{each!r}, of {each._protocol!r}" for each in left)
     for each in left:
         # It is told now.
         each._sock.close()
