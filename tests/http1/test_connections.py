@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from allot.http1.connections import PATIENCE_S, Connection, Limits
 from allot.http1.heads import Head
@@ -14,6 +17,8 @@ from allot.http1.listener import Listener
 from allot.node.serving.certificates import server_context
 from allot.process.clock import SystemClock
 from waiting import WAIT_S, until
+
+Loops = Callable[[], asyncio.AbstractEventLoop]
 
 PIECE = b"x" * 65_536
 # More than the buffers of both sides hold.
@@ -81,28 +86,106 @@ async def test_a_client_that_floods_an_upgraded_connection_leaves_others_their_t
         writer.transport.abort()
 
 
-async def test_a_listener_that_stops_leaves_nobody_behind_who_has_not_shaken_hands(tmp_path: Path) -> None:
-    async def handle(_connection: Connection, _head: Head) -> None:
-        raise AssertionError("nothing was asked")
+async def nothing(_connection: Connection, _head: Head) -> None:
+    raise AssertionError("nothing was asked")
 
-    clock = SystemClock()
-    context = server_context(tmp_path, "here", "127.0.0.1", b"", clock.seconds())
-    listener, port = Listener(handle, clock, Limits()), asyncio.get_running_loop().create_future()
 
-    async def serve() -> None:
-        async with listener.listening("127.0.0.1", 0, context) as number:
-            port.set_result(number)
-            await until(lambda: listener._shaking)
+@pytest.fixture
+def context(tmp_path: Path) -> ssl.SSLContext:
+    return server_context(tmp_path, "here", "127.0.0.1", b"", SystemClock().seconds())
 
-    serving = asyncio.ensure_future(serve())
-    reader, writer = await asyncio.open_connection("127.0.0.1", await port)
-    await listener.stopping.wait()
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert not serving.done(), "nobody would close the server's end"
+
+def trusting() -> ssl.SSLContext:
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    await writer.start_tls(trusting)
-    assert await reader.read() == b""
-    writer.close()
-    await serving
+    return trusting
+
+
+async def test_a_listener_that_stops_leaves_nobody_behind_who_has_not_shaken_hands(context: ssl.SSLContext) -> None:
+    listener, clients = Listener(nothing, SystemClock(), Limits()), []
+    async with asyncio.timeout(WAIT_S):
+        async with listener.listening("127.0.0.1", 0, context) as port:
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            await until(lambda: len(listener._shaking) == 3)
+            # One has begun its handshake, and one connects as the listener stops.
+            clients[0][1].write(b"\x16\x03\x01")
+            clients.append(await asyncio.open_connection("127.0.0.1", port))
+        assert not listener._shaking
+        for reader, writer in clients:
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                pass
+            writer.close()
+
+
+async def test_clients_count_before_they_have_shaken_hands(context: ssl.SSLContext) -> None:
+    async def answer(connection: Connection, _head: Head) -> None:
+        await connection.answer(200, {}, b"")
+
+    listener = Listener(answer, SystemClock(), Limits(connections=4))
+    async with asyncio.timeout(WAIT_S), listener.listening("127.0.0.1", 0, context) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await until(lambda: len(listener._shaking) == 2)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
+        # Who gives up makes room.
+        silent[0][1].close()
+        await until(lambda: len(listener._shaking) == 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+        await until(lambda: listener._open.held_by("127.0.0.1") == 1)
+        # Who does not talk TLS gives back its share, too.
+        silent[1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: listener._open.held_by("127.0.0.1") == 0)
+        silent[1][1].close()
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_request_may_come_with_the_end_of_the_handshake(context: ssl.SSLContext, loops: Loops) -> None:
+    """Clients send their first request together with their last message of the handshake."""
+    body = b"x" * 300_000
+
+    async def answer(connection: Connection, _head: Head) -> None:
+        server_end = connection.transport.get_extra_info("socket")
+        assert server_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "small answers would wait"
+        await connection.answer(200, {}, await connection.body(len(body)))
+
+    def ask(port: int) -> bytes:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = trusting().wrap_bio(incoming, outgoing, server_hostname="here")
+        request = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    connection.sendall(outgoing.read())
+                    incoming.write(connection.recv(65536))
+            tls.write(request + body)
+            connection.sendall(outgoing.read())
+            answer = b""
+            while True:
+                try:
+                    if not (piece := tls.read()):
+                        return answer
+                    answer += piece
+                    continue
+                except ssl.SSLWantReadError:
+                    pass
+                if data := connection.recv(65536):
+                    incoming.write(data)
+                else:
+                    incoming.write_eof()
+
+    async def serve() -> bytes:
+        async with Listener(answer, SystemClock(), Limits()).listening("127.0.0.1", 0, context) as port:
+            return await asyncio.to_thread(ask, port)
+
+    with asyncio.Runner(loop_factory=loops) as runner:
+        answered = runner.run(serve())
+    assert answered.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answered.endswith(b"\r\n\r\n" + body)

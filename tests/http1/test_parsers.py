@@ -90,6 +90,7 @@ async def _ours(data: bytes) -> Reading:
     wire = _Wire()
     connection = Connection(Listener(handle, SystemClock(), Limits()))
     connection.connection_made(wire)
+    running = asyncio.ensure_future(connection.run())
     for start in range(0, len(data), 60_000):
         piece = data[start : start + 60_000]
         connection.get_buffer(-1)[: len(piece)] = piece
@@ -98,7 +99,7 @@ async def _ours(data: bytes) -> Reading:
             await asyncio.sleep(0)
     reading.refused = re.search(rb"(?:^|\r\n\r\n)HTTP/1\.1 [45]", wire.written) is not None
     connection.connection_lost(None)
-    await asyncio.sleep(0)
+    await running
     return reading
 
 

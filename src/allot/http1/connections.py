@@ -108,18 +108,15 @@ class Server(Protocol):
     date: str
     stopping: asyncio.Event
 
-    def opened(self, connection: Connection) -> None:
-        """A connection was accepted."""
-
-    def closed(self, connection: Connection) -> None:
-        """A connection has ended. May be called twice."""
-
 
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, remote: str = "") -> None:
         self._server = server
+        # The client's address.
+        self.remote = remote
+        self.transport: asyncio.Transport = GONE
         self._limits = server.limits
         self.now = server.loop.time
         self._view = server.view
@@ -146,19 +143,15 @@ class Connection(asyncio.BufferedProtocol):
         self.stopping = server.stopping
         self.ending = asyncio.Event()
         self.certificate: bytes | None = None
-        self.remote = ""
 
     # --- from the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is complete."""
+        """The connection is accepted, and its handshake complete."""
         self.transport = cast(asyncio.Transport, transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.certificate = tls.getpeercert(binary_form=True)
-        peer = transport.get_extra_info("peername")
-        self.remote = str(peer[0]) if peer else ""
-        self._server.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the signature is asyncio's
         """The read buffer, shared by all connections: it is emptied before anything else is read."""
@@ -200,7 +193,6 @@ class Connection(asyncio.BufferedProtocol):
             if future is not None and not future.done():
                 future.set_result(None)
         self._waiter = self._writable = None
-        self._server.closed(self)
         self.transport = GONE
 
     def pause_writing(self) -> None:
@@ -437,7 +429,6 @@ class Connection(asyncio.BufferedProtocol):
         except (ConnectionError, TimeoutError):
             pass
         finally:
-            self._server.closed(self)
             if not self.transport.is_closing():
                 self.transport.close()
             self.transport = GONE
