@@ -368,10 +368,8 @@ async def test_attach_talks_to_the_container_itself(pod: RunningPod) -> None:
 
 async def test_ports_of_a_pod_are_reached(pod: RunningPod) -> None:
     id_ = await pod.start(command=("sh", "-c", "nc -l -p 8080 -e cat; sleep 1000"))
-    for _ in range(100):
-        if (await pod.runtime.exec_sync(id_, ("sh", "-c", "cat /proc/net/tcp | head -2 | tail -1"), 5))[1]:
-            break
-        await asyncio.sleep(0.05)
+    listens = "until grep -q ':1F90 .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done"
+    assert (await pod.runtime.exec_sync(id_, ("sh", "-c", listens), WAIT_S))[0] == 0
     streams = await pod.runtime.connect(pod.sandbox_id, 8080)
     output = streams.output()
     await streams.write(b"echo this")
