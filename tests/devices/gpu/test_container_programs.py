@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from allot.devices.gpu.simulated import SimulatedHardware, inject, parse_fault
 from allot.devices.profiles.mig import Placement
 from allot.driver import Edits
 from devices.gpu.world import Container, simulated
+from waiting import wait_for
 
 GOLDENS = Path(__file__).parent / "goldens"
 pytestmark = pytest.mark.slow
@@ -158,11 +161,34 @@ def test_memory_is_counted_across_containers(tmp_path: Path) -> None:
         assert second.run("gpu-memory", "10Gi").stdout == f"allocated 10240 MiB on GPU 0 ({uuid})\n"
     finally:
         # As a container is ended that does not listen: what it held must be free.
-        holder.kill()
+        os.killpg(holder.pid, signal.SIGKILL)
         holder.communicate()
     if shutil.which("flock"):
         assert second.run("gpu-memory", "40Gi").returncode == 0
         assert second.run("nvidia-smi", *query).stdout == "0, 40960\n"
+
+
+def test_who_holds_memory_and_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
+    hardware = opened(tmp_path, "a100-40x1")
+    box = container(tmp_path / "c", hardware, *edits(hardware, 0))
+    holder = box.start("gpu-memory", "30Gi", "--hold", "600")
+    try:
+        holder.terminate()
+        holder.communicate()
+        assert holder.returncode == 143
+        wait_for("what it started has ended", lambda: not is_running(holder.pid))
+    finally:
+        if is_running(holder.pid):
+            os.killpg(holder.pid, signal.SIGKILL)
+    assert box.run("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits").stdout == "0\n"
+
+
+def is_running(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_mig_instance_has_only_its_own_memory(tmp_path: Path) -> None:

@@ -154,10 +154,15 @@ class Container:
         )
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start a program that was mounted; its first line has been said."""
+        """Start a program that was mounted, in a process group of its own; its first line has been said."""
         path = f"{self._root}{CONTAINER_PROGRAMS}/{program}"
         process = subprocess.Popen(
-            ["sh", path, *arguments], env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["sh", path, *arguments],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
         )
         assert process.stdout is not None
         process.stdout.readline()
