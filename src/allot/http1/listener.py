@@ -83,7 +83,7 @@ class Listener:
                 number = port or (sockets[0].getsockname()[1] if sockets else 0)
                 where = (address[0], number, *address[2:])
                 try:
-                    sockets.append(socket.create_server(where, family=family, backlog=_BACKLOG))
+                    sockets.append(socket.create_server(where, family=family))
                 except OSError as error:
                     # Names like localhost have addresses that a machine without IPv6 lacks.
                     if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
@@ -162,9 +162,10 @@ class Listener:
     def _tell_refused(self) -> None:
         """Log at most one line per second, however many are refused."""
         where, limit = self._refused_from, self._open.limit
+        count = len(self._connections) + len(self._shaking)
         _log.warning(
             "%d connections were refused, the last from %s, which has %d of the %d that may be open; %d are",
-            *(self._refused, where or "nowhere", self._open.held_by(where), limit, len(self._connections)),
+            *(self._refused, where or "nowhere", self._open.held_by(where), limit, count),
         )
         self._refused = 0
 
